@@ -1,4 +1,4 @@
-//! What a guest's agent sends: any bytes, in any pieces, leave the host's side within its bounds.
+//! What a guest's agent sends: any bytes, in any pieces, keep the host's side within its limits.
 #![no_main]
 
 use std::time::Duration;
@@ -25,7 +25,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         host_facts: HostFacts { memory_max: Some(most) },
     };
     let mut session = AgentSession::new(settings, Timestamp::ZERO);
-    // The number of the seeds' hellos.
+    // The number in the hellos of the seeds.
     session.connected(4711, Timestamp::ZERO);
     for (piece, ms) in bytes.chunks(31).zip((0..).step_by(100)) {
         session.handle_bytes(piece, Timestamp::from_millis(ms));
@@ -41,7 +41,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// What was decoded is encoded to what is decoded the same.
+/// A decoded message, encoded and decoded again, is the same.
 fn reader_agrees(message: &GuestFrame) {
     let mut reader = FrameReader::new();
     reader.push(&encode(message).expect("within its bounds"));

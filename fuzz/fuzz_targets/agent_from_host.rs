@@ -1,4 +1,4 @@
-//! What a host sends to an agent: any bytes are refused, or mean what they say.
+//! What a host sends to an agent: any bytes are refused, or their message survives a round trip.
 #![no_main]
 
 use ballast_agent_proto::wire::frame::HEADER_LEN;

@@ -1,5 +1,5 @@
-//! The files of a guest's kernel that the agent reads, MGLRU's among them: any text gives figures
-//! that a message can carry, and commands of numbers.
+//! The files of a guest's kernel that the agent reads, including MGLRU's: any text gives figures
+//! that fit in a message, and commands made of numbers.
 #![no_main]
 
 use ballast_agent::linux::{lru_gen, parse};

@@ -1,5 +1,5 @@
-//! Replies of a redis server: any bytes give an answer or a short error, for each command one, and
-//! no more is asked than the commands.
+//! Replies of a redis server: any bytes give an answer or a short error for each command, and the
+//! client sends nothing but its commands.
 #![no_main]
 
 use std::sync::atomic::Ordering;
@@ -9,7 +9,7 @@ use ballast_fuzz::FakeServer;
 
 /// Longest error, in characters.
 const ERROR_CHARS_MAX: usize = 200;
-/// Longest answer: that of the shrinker's bound, or a line.
+/// Longest answer: the limit of the shrinker, or one line.
 const ANSWER_BYTES_MAX: usize = 3 * (64 << 10);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

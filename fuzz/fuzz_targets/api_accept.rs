@@ -1,4 +1,4 @@
-//! `Accept` headers of scrapers: any text has a format, and OpenMetrics only where it is named.
+//! `Accept` headers of scrapers: any text selects a format, and OpenMetrics only if it names it.
 #![no_main]
 
 use ballast_api::MetricsFormat;

@@ -1,5 +1,5 @@
-//! Bodies of the API: any bytes are refused or give a value, which is written again as what is read
-//! the same; a request with an unknown field is refused, and limits that were changed are judged.
+//! Bodies of the API: any bytes are refused or give a value, which survives a round trip. A request
+//! with an unknown field is refused, and changed limits are validated.
 #![no_main]
 
 use ballast_api::{

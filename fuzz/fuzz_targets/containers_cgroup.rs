@@ -1,4 +1,4 @@
-//! The texts of a cgroup's files and of the configuration's patterns, and notes that whoever owns a
+//! The texts of a cgroup's files and of the configuration's patterns, and notes that the owner of a
 //! cgroup can forge.
 #![no_main]
 

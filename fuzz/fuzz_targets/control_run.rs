@@ -1,6 +1,6 @@
 //! The controller (estimates, policies, guard and checker) on any samples and events, with plugged
-//! memory, paging and a host under pressure: no plan is refused by the checker, orders are of their
-//! plan and within what the guest can have, and the same history gives the same plan.
+//! memory, paging and a host under pressure: the checker refuses no plan, orders belong to their
+//! plan and are within the guest's limits, and the same history gives the same plan.
 #![no_main]
 
 use ballast_actuation::hotplug::HotplugSettings;
@@ -80,7 +80,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
                 check(&plan, &snapshot);
                 let _ = format!("{dry:?} {plan:?}");
                 while let Some(action) = control.poll_action() {
-                    // Some are never fetched, and some fetched are never answered.
+                    // Some actions are never fetched, and some fetched ones are never answered.
                     match from.byte() % 8 {
                         0 => break,
                         1 => continue,
@@ -92,7 +92,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// What every plan promises, whatever was seen.
+/// What holds for every plan, after any samples.
 fn check(plan: &Plan, snapshot: &Snapshot) {
     assert_eq!(plan.guests.len(), snapshot.guests().len());
     for (guest, sample) in plan.guests.iter().zip(snapshot.guests()) {
@@ -120,7 +120,7 @@ fn check(plan: &Plan, snapshot: &Snapshot) {
 }
 
 fn outcome(action: &Action, from: &mut Source<'_>) -> Outcome {
-    // Now and then it is of another plan.
+    // Now and then the outcome belongs to another plan.
     let generation =
         if from.byte().is_multiple_of(16) { Default::default() } else { action.generation };
     let (guest, target) = (action.guest.clone(), action.target);

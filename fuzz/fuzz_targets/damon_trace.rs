@@ -1,5 +1,5 @@
-//! What DAMON saw, as tracefs writes it: any text in any pieces gives whole windows or none, and
-//! the same ones however it is cut.
+//! DAMON's output in tracefs: any text gives whole windows or none, and the same ones for any
+//! pieces.
 #![no_main]
 
 use ballast_damon::{DamonTarget, WindowReader};

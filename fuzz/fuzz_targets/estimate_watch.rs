@@ -28,11 +28,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             let Ok(estimate) = estimator.estimate(guest, host_memory, now) else { continue };
             assert!(guest.allocation.is_some() && guest.stats.is_some());
             assert!(estimate.demand.confidence.percent() <= 100);
-            // An earlier report's curve stands while a guest shrinks.
+            // While a guest shrinks, the curve of an earlier report stays in use.
             assert!(estimate.curve.is_none() || guest.tracker.is_some());
             for source in &estimate.passed_over {
-                // Where nothing is fresh, what stands is among the stale ones, and nothing relies
-                // on it.
+                // If no source is fresh, the source in use is among the stale ones, and its
+                // confidence is 0.
                 let stands = source.source == estimate.demand.source;
                 assert!(
                     !stands || estimate.demand.confidence.percent() == 0,

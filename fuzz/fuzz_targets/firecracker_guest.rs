@@ -1,4 +1,4 @@
-//! Answers of whatever listens on the socket of a guest: see `try_rest_guest`.
+//! Answers of any program that listens on a guest's socket: see `try_rest_guest`.
 #![no_main]
 
 use ballast_firecracker::FirecrackerGuest;

@@ -1,5 +1,5 @@
-//! Values of a fleet's keys: whatever other hosts wrote, each is a record or an error in words of
-//! one line, and what is admitted is planned for with a plan that the checker passes.
+//! Values of a fleet's keys, with anything that other hosts may write: each is a record or a
+//! one-line error, and the checker accepts the plan for the records admitted.
 #![no_main]
 
 use ballast_fleet::{FleetSettings, check, plan};
@@ -9,12 +9,13 @@ use ballast_fleet_proto::{
 };
 use ballast_model::Timestamp;
 
-/// Longest reason, in characters: its text, and the words around it.
+/// Longest reason, in characters: its text, and the fixed words around it.
 const REASON_CHARS_MAX: usize = 600;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let keys: Keyspace = "fuzz".parse().expect("a name");
-    // Values in turn of the keys of two hosts, one a line.
+    // The values, one per line: six for the keys of the two hosts, and one for each key of the
+    // fleet.
     let mut entries = Vec::new();
     for (at, value) in bytes.split(|byte| *byte == b'\n').take(10).enumerate() {
         let host = ["a", "b"][at / 3 % 2].parse().expect("a name");
@@ -49,7 +50,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         }
     }
     let due: Vec<_> = plan.migrations.iter().collect();
-    // The move's record and one for each planned.
+    // At most one write for the move's record, one for its past, and one for each planned move.
     let writes = leader_writes(&view, &due, Term(1), now);
     assert!(writes.len() <= 2 + plan.migrations.len());
 });

@@ -1,5 +1,5 @@
 //! The host's files below `/proc`: any bytes give figures or an error that names the file and its
-//! line; what is a figure is within its range, whatever stands in other lines.
+//! line; each figure is in its range, with any text in the other lines.
 #![no_main]
 
 use std::path::Path;
@@ -15,7 +15,7 @@ const ERROR_CHARS_MAX: usize = 400;
 libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     let path = Path::new("/proc/x");
     let lines = text.split(|&byte| byte == b'\n').count();
-    // A line of no known name, before the others, changes only the numbers of lines.
+    // A line with an unknown name before the others changes only the line numbers.
     let later = [b"Unknown: 7\n", text].concat();
 
     let memory = told(parse_meminfo(path, text), lines);

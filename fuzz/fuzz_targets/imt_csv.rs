@@ -1,5 +1,5 @@
-//! Series of working sets and events: any bytes give rows or a place; rows written again are the
-//! same.
+//! Series of working sets and events: any bytes give rows or an error with a place; rows survive a
+//! round trip.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,6 +1,6 @@
-//! A journal's file: rows of any bytes, references and numbers, in the tables of the first format
-//! and of the present one. Reading and migrating end, a row that cannot be read names the file and
-//! itself and hides no other, and migrating changes no row.
+//! A journal's file with rows of any bytes, references and numbers, in the tables of the first
+//! format and of the present one. Reading and migrating end. A row that cannot be read gives an
+//! error with the file and the row, and hides no other row. Migrating changes no row.
 #![no_main]
 
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert_eq!(after[..before.len()], before[..], "migrating changed a row");
 });
 
-/// The file of this process, in memory where the system has a folder for that.
+/// The file of this process, in memory if the system has a folder for that.
 fn file() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
@@ -66,7 +66,7 @@ fn file() -> PathBuf {
     for suffix in ["", "-wal", "-shm", ".lock"] {
         let mut name = path.clone().into_os_string();
         name.push(suffix);
-        // Most are not there.
+        // Most of them do not exist.
         let _ = std::fs::remove_file(name);
     }
     path
@@ -108,7 +108,7 @@ fn write(path: &Path, from: &mut Source<'_>) -> rusqlite::Result<usize> {
                         from.perhaps(|from| from.below(4) as i64),
                         from.below(3) as i64,
                         from.below(4) as i64,
-                        // Within what is kept.
+                        // Young enough to be kept.
                         number(from) % (1 << 40),
                         number(from),
                         body
@@ -126,7 +126,7 @@ fn number(from: &mut Source<'_>) -> i64 {
     from.number() as i64
 }
 
-/// Mostly compressed JSON, else raw bytes.
+/// Usually compressed JSON, otherwise raw bytes.
 fn body(from: &mut Source<'_>) -> Vec<u8> {
     const WHOLE: [&str; 6] = [
         r#"{"code":"started"}"#,
@@ -145,7 +145,7 @@ fn body(from: &mut Source<'_>) -> Vec<u8> {
     }
 }
 
-/// All rows: each entry as text, `None` where there is only an error.
+/// All rows: each entry as text, `None` for an error.
 fn read(path: &Path) -> Vec<Option<String>> {
     let reader = Reader::open(path).expect("the tables are in order");
     let named = path.display().to_string();

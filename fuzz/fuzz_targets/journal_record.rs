@@ -1,5 +1,5 @@
-//! A journal's row as JSON: any bytes are refused or give a tick or an event, which is written
-//! again as what is read the same, and which every command can show.
+//! A journal's row as JSON: any bytes are refused or give a tick or an event, which survives a
+//! round trip and can be shown by every command.
 #![no_main]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! A whole connection to libvirt: whatever is answered, and however it is cut, the session does not
-//! panic, answers each call once at most, and never sends more than it was asked to.
+//! A whole connection to libvirt: with any answers in any pieces, the session does not panic,
+//! answers each call at most once, and sends only what it was asked to send.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use ballast_libvirt::{Call, Domain, EventKind, LibvirtSession};
 use libfuzzer_sys::fuzz_target;
 
-/// Longest part of the bytes that comes at once.
+/// Most bytes received at once.
 const PART_MAX: usize = 64;
 
 fuzz_target!(|data: &[u8]| {

@@ -1,4 +1,4 @@
-//! A domain's XML, which may have parts that whoever defined it made up.
+//! A domain's XML, with parts that its author may have made up.
 #![no_main]
 
 use ballast_libvirt::read_domain_xml;

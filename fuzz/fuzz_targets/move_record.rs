@@ -1,5 +1,5 @@
-//! The record of a move, as anybody wrote it to the store: refused, or one that can be written and
-//! read again, is bounded, and makes no host do anything to a guest that only runs there.
+//! The record of a move, with anything that a host may write to the store: it is refused, or it
+//! survives a round trip, is bounded, and makes no host change a guest that only runs there.
 #![no_main]
 
 use ballast_fleet_move::{
@@ -14,17 +14,18 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let again = MoveRecord::parse(record.to_json().as_bytes()).expect("what was written");
     assert_eq!(again, record);
     let carried = Carried { limits: GuestChange::default(), credits: None, thrashed: None };
-    for (host, begins) in
+    for (host, begins_moves) in
         [&record.from, &record.to].into_iter().flat_map(|host| [(host, true), (host, false)])
     {
         let view = HostView {
-            begins,
+            begins_moves,
             host,
             now: Timestamp::ZERO,
             term: Term(0),
             process: Process::Runs(CopyState::Nothing),
             promise: Promise::Entitled,
             shrink: None,
+            holds: None,
             is_taken_over: false,
             carried: &carried,
             ends_source: false,

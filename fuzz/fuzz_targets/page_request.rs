@@ -1,5 +1,5 @@
-//! Requests to the page's port from anybody on the host: whatever name and cookie they carry, they
-//! may do nothing before a login, and only names that no stranger can own are answered.
+//! Requests to the page's port from any user of the host: with any name and cookie, they may do
+//! nothing before a login, and only names that no stranger can own are answered.
 #![no_main]
 
 use ballast_daemon::server::{Access, fixture};

@@ -1,12 +1,12 @@
-//! A line of a policy's program: it gives targets or a fault in words of one line, and whatever it
-//! says, the division made of it keeps bounds and budget.
+//! A line from a policy's program: it gives targets or a one-line fault, and the division made of
+//! any targets keeps the bounds and the budget.
 #![no_main]
 
 use ballast_model::{AnswerFault, Bytes, PolicyAnswer, PolicyName};
 use ballast_policy::{Contender, PolicySettings, Problem, build};
 use ballast_policy_proto::parse_answer;
 
-/// Longest fault, in characters: its text, and the words around it.
+/// Longest fault, in characters: its text, and the fixed words around it.
 const FAULT_CHARS_MAX: usize = AnswerFault::TEXT_CHARS_MAX + 100;
 
 libfuzzer_sys::fuzz_target!(|line: &[u8]| {

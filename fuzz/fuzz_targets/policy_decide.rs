@@ -26,7 +26,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             assert!(target >= contender.floor, "{target} below {contender:?}");
             assert!(target <= contender.ceiling, "{target} above {contender:?}");
             assert_eq!(target.page_floor(), target);
-            // Whatever is said for people can be said.
+            // Any reason can be printed.
             let _ = wanted.reason.to_string();
         }
         assert_eq!(division.shortfall, problem.shortfall());

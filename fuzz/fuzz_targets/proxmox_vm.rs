@@ -1,4 +1,4 @@
-//! A virtual machine's configuration under Proxmox VE, which whoever may edit it can forge.
+//! A virtual machine's configuration under Proxmox VE; anyone who may edit it can forge it.
 #![no_main]
 
 use std::path::Path;

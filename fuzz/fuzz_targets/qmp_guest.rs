@@ -1,6 +1,6 @@
-//! A whole QMP connection, from greeting to plugging: whatever a hypervisor answers, when it
-//! answers, and whether or not it reads, the monitor sends nothing but what it may, holds bounded
-//! memory, reports possible figures and printable texts, and finishes each order once.
+//! A whole QMP connection, from greeting to plugging: a hypervisor may answer anything at any time,
+//! and may not read. The monitor sends only permitted commands, holds bounded memory, reports
+//! possible figures and printable texts, and finishes each order once.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -14,19 +14,19 @@ use serde_json::{Value, json};
 
 /// Most steps of one connection.
 const STEPS_MAX: usize = 200;
-/// Longest command: a path and the rest.
+/// Longest command: a path and the text around it.
 const COMMAND_BYTES_MAX: usize = 600;
 /// Longest text that a hypervisor can put into a log, in characters.
 const TEXT_CHARS_MAX: usize = 1000;
 
 const GREETING: &str = r#"{"QMP":{"version":{"qemu":{"micro":2,"minor":2,"major":7}}}}"#;
 
-/// One monitor, its hypervisor, and what was asked of both.
+/// One monitor, its hypervisor, and the requests to both.
 struct Run<'a> {
     from: Source<'a>,
     guest: GuestMonitor,
     now: Timestamp,
-    /// Commands that the hypervisor has read and not answered: id and name.
+    /// Commands that the hypervisor has read but not answered: id and name.
     read: Vec<(u64, String)>,
     open: BTreeSet<Ticket>,
 }
@@ -105,7 +105,7 @@ impl Run<'_> {
                 self.disconnect(ballast_model::LinkDown::Closed("end of stream".to_owned()));
                 self.connect();
             }
-            // An answer to something that it may not even have been sent.
+            // An answer to a command that may not even have been sent.
             7 => {
                 let (id, name) = (u64::from(self.from.byte()), self.from.bytes(3));
                 self.answer(id, &String::from_utf8_lossy(name));
@@ -126,7 +126,7 @@ impl Run<'_> {
         }
     }
 
-    /// Reads what the monitor sends, unless the hypervisor does not read now.
+    /// The hypervisor reads what the monitor sends, unless it does not read now.
     fn take_commands(&mut self) {
         let sent = String::from_utf8(self.guest.outgoing().to_vec()).expect("commands are text");
         for line in sent.lines() {
@@ -165,7 +165,7 @@ impl Run<'_> {
         self.receive(text.as_bytes());
     }
 
-    /// A result of the form that the command has.
+    /// A result in the form of the command's results.
     fn result(&mut self, name: &str) -> Value {
         match name {
             "query-status" => {
@@ -207,7 +207,7 @@ impl Run<'_> {
                 "max-size": self.from.size().get(), "block-size": self.from.size().get(),
             }}),
             1 => {
-                // One that can be.
+                // A possible device.
                 let (most, block) = (self.from.below(64), 2_u64 << (20 + self.from.below(3)));
                 json!({"type": "virtio-mem", "data": {
                     "id": if self.from.yes() { Value::Null } else { id.into() },
@@ -291,13 +291,13 @@ impl Run<'_> {
     }
 }
 
-/// The text may stand in a log.
+/// The text may be written to a log.
 fn assert_harmless(text: &str) {
     assert!(text.chars().count() <= TEXT_CHARS_MAX, "{} characters", text.chars().count());
     assert!(!text.chars().any(char::is_control), "{text:?}");
 }
 
-/// Only memory is changed, and only our own modules are created and removed.
+/// Only memory is changed, and only Ballast's own modules are created and removed.
 fn assert_permitted(command: &Value) {
     let arguments = &command["arguments"];
     let is_own = |value: &Value, prefix: &str| {

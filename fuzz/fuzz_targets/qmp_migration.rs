@@ -1,5 +1,5 @@
-//! What a hypervisor says of a migration and of what its guest writes: any text is refused or gives
-//! bounded figures and printable words.
+//! A hypervisor's reports on a migration and on the pages that its guest writes: any text is
+//! refused or gives bounded figures and printable words.
 #![no_main]
 
 use ballast_model::Bytes;

@@ -10,7 +10,7 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     if let Err(why) = &found {
         assert!(why.starts_with("line "), "{why}");
     }
-    // Another cgroup's lines do not count, whatever they hold.
+    // Lines of another cgroup do not count, whatever their text.
     let mut after = text.to_vec();
     after.extend_from_slice(b"\nmemcg 1 /other\n node 0\n rubbish\n");
     assert_eq!(parse_generations(&after, Path::new("/vm")), found);

@@ -1,11 +1,11 @@
-//! A process's `pagemap`: any bytes give as many entries as they have whole words, and the runs of
-//! pages are exactly the pages that match.
+//! A process's `pagemap`: any bytes give one entry per whole word, and the runs of pages are
+//! exactly the pages that match.
 #![no_main]
 
 use ballast_model::PAGE_SIZE;
 use ballast_reclaim::{PagemapEntry, parse_pagemap, runs};
 
-/// Where the pages begin.
+/// Address of the first page.
 const START: u64 = 0x7f00_0000_0000;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,12 +1,12 @@
-//! A scenario of the simulator: any text gives a scenario or an error with a place, and what can be
-//! read and is small runs.
+//! A scenario of the simulator: any text gives a scenario or an error with a place, and a small
+//! enough valid scenario runs.
 #![no_main]
 
 use ballast_model::Bytes;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
 use ballast_sim::{Scenario, Simulation, named};
 
-/// Ticks that are run.
+/// Number of ticks that each scenario runs.
 const TICKS: u32 = 3;
 /// Blocks of all guests together, so that an input takes milliseconds.
 const BLOCKS_MAX: u64 = 1 << 15;

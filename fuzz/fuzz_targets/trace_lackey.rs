@@ -1,4 +1,4 @@
-//! What lackey writes: any bytes, in any pieces, give the same references and the same fault.
+//! Lackey's output: any bytes, in any pieces, give the same references and the same fault.
 #![no_main]
 
 use ballast_trace::Format;

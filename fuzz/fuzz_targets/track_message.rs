@@ -1,4 +1,4 @@
-//! Messages of the tracker's protocol: any packet is refused, or means what it says.
+//! Messages of the tracker's protocol: any packet is refused or survives a round trip.
 #![no_main]
 
 use ballast_tracker_proto::{Frame, TrackerReply, TrackerRequest};

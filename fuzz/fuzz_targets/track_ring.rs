@@ -1,4 +1,5 @@
-//! The ring: whatever the other side left in its memory, reading and writing end, within bounds.
+//! The ring: with anything that the other side may leave in its memory, reading and writing end,
+//! within bounds.
 #![no_main]
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     initialize_ring(&words, CAPACITY_MIN).expect("a ring of the least capacity");
     let mut consumer = RingConsumer::new(&words).expect("the ring just made");
     let mut producer = RingProducer::new(&words).expect("the ring just made");
-    // Each piece of the input overwrites a word, after which both sides go on.
+    // Each piece of the input overwrites a word; then both sides continue.
     for piece in bytes.chunks(10) {
         let (place, value) = piece.split_at(piece.len().min(2));
         let place = place.iter().fold(0, |place, byte| place << 8 | usize::from(*byte));

@@ -1,5 +1,5 @@
-//! A hypervisor's `environ` and `cmdline`, which whoever starts it chooses: any bytes give an
-//! address and paths that are parts of them, and few.
+//! A hypervisor's `environ` and `cmdline`, chosen by the user who starts it: any bytes give an
+//! address and a few paths, all of them parts of the text.
 #![no_main]
 
 use ballast_tracker::{PATHS_MAX, parse_cmdline, parse_environ};
@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     for path in &line.memory_paths {
         assert!(path.starts_with('/') && !path.ends_with('/') && has(path), "{path}");
     }
-    // The words of two command lines do not mix with those of a third.
+    // Two command lines give at most the paths of both, and one more where they join.
     let twice = parse_cmdline(&[text, b"\0", text].concat());
     assert!(twice.memory_paths.len() <= PATHS_MAX.min(2 * line.memory_paths.len() + 1));
 });

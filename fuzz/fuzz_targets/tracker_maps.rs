@@ -1,5 +1,6 @@
 //! A hypervisor's `maps` and `smaps` as the tracker reads them: any text gives files of guest
-//! memory that are in it, each once, and a sum of referenced memory that adds up.
+//! memory that it contains, each once and no longer than its mappings, and a sum of referenced
+//! memory that adds up.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -19,13 +20,15 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         let is_of =
             |mapping: &&Mapping<'_>| (mapping.device, mapping.inode) == (file.device, file.inode);
         assert!(mappings.iter().filter(is_of).any(|mapping| !mapping.path.is_empty()), "{file:?}");
+        let lengths = mappings.iter().filter(is_of).map(|mapping| mapping.len);
+        assert!(file.len <= lengths.fold(0, u64::saturating_add), "{file:?}");
     }
-    // Without paths only files that QEMU names itself are left.
+    // Without paths, only the files that QEMU itself names remain.
     assert!(memory_files(text, &[]).len() <= files.len());
 
     let once = parse_referenced(text, &PATHS);
     assert_eq!(once % 1024, if once == u64::MAX { 1023 } else { 0 });
     let twice = parse_referenced(&format!("{text}\n{text}"), &PATHS);
-    // The first lines may belong to the last mapping before them.
+    // The first lines of the second copy may belong to the last mapping of the first.
     assert!(twice >= once.saturating_mul(2), "{twice} of twice {once}");
 });

@@ -1,10 +1,10 @@
 //! `stat` and `status` of a hypervisor's threads, whose names the hypervisor chooses: any bytes are
-//! refused or give figures, and no name changes them.
+//! refused or give figures, and no name changes the figures.
 #![no_main]
 
 use ballast_tracker::{parse_stat, parse_status, parse_thread_stat};
 
-/// More processors than a kernel can have.
+/// More processors than any kernel supports.
 const PROCESSORS_MAX: usize = 1024;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! What a guest writes below `data`: no sequence of values makes it larger than it can be.
+//! What a guest writes below `data`: no sequence of values makes it larger than possible.
 #![no_main]
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What `xl list` and `xl info` print, and `/proc` of dom0.
+//! The output of `xl list` and `xl info`, and `/proc` of dom0.
 #![no_main]
 
 use ballast_xen::{parse_dom0_stats, parse_kib, parse_xl_info, parse_xl_list};

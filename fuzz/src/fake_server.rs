@@ -1,19 +1,19 @@
-//! A server that says what the input says, whatever it is asked.
+//! A server that sends the input, whatever it is asked.
 //!
-//! Cost: none of the system: it is no socket.
+//! Cost: no system calls: it is not a socket.
 
 use std::io::{self, Cursor, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A stream from which the input can be read; what is written is counted.
+/// A stream that reads from the input; what is written to it is only counted.
 pub struct FakeServer {
     says: Cursor<Vec<u8>>,
     heard: Arc<AtomicUsize>,
 }
 
 impl FakeServer {
-    /// A server that says `text`, and the number of bytes that it has heard.
+    /// A server that sends `text`, and the number of bytes that it has received.
     pub fn new(text: &[u8]) -> (FakeServer, Arc<AtomicUsize>) {
         let heard = Arc::new(AtomicUsize::new(0));
         (FakeServer { says: Cursor::new(text.to_vec()), heard: Arc::clone(&heard) }, heard)
@@ -22,7 +22,7 @@ impl FakeServer {
 
 impl Read for FakeServer {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        // Small pieces, so that lines are torn.
+        // Small pieces, so that lines are divided.
         let count = buffer.len().min(13);
         self.says.read(&mut buffer[..count])
     }

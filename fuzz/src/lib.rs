@@ -1,7 +1,8 @@
 //! Values of the model made from bytes, for targets that decide instead of parsing.
 //!
-//! Idea: every byte string is some value, and small changes of it are small changes of the value.
-//! Sizes are mostly of a real host's order, and now and then zero, odd, or the largest there are.
+//! Idea: every byte string gives some value, and a small change of the bytes is a small change of
+//! the value. Sizes mostly have the order of magnitude of a real host's, and now and then are zero,
+//! odd, or the largest possible.
 
 mod fake_server;
 
@@ -22,18 +23,18 @@ use ballast_policy::{Contender, PolicySettings, TaxRule};
 
 pub use fake_server::FakeServer;
 
-/// Most guests of one problem: enough for everybody to be in somebody's way.
+/// Most guests of one problem: enough for all to compete for memory.
 const GUESTS_MAX: u64 = 9;
 /// Greatest age of a figure: ten thousand years.
 const AGE_MAX: Duration = Duration::from_secs(1 << 38);
 /// Largest host.
 const HOST_MAX: Bytes = Bytes::gib(256);
-/// No guest has more memory: `qmp_guest`.
+/// No guest has more memory: see the target `qmp_guest`.
 const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
 /// Most points of a curve.
 const POINTS_MAX: u64 = 24;
 
-/// What is left of the input; zeros after its end.
+/// The rest of the input; zeros after its end.
 pub struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {
@@ -48,7 +49,7 @@ impl<'a> Source<'a> {
         taken
     }
 
-    /// All that is left.
+    /// The whole rest.
     pub fn rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
     }
@@ -67,7 +68,7 @@ impl<'a> Source<'a> {
         self.byte() & 1 == 1
     }
 
-    /// Less than `bound`, or 0.
+    /// A number less than `bound`, or 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         u64::from(self.byte()) % bound.max(1)
     }
@@ -88,7 +89,7 @@ impl<'a> Source<'a> {
         (!self.byte().is_multiple_of(4)).then(|| make(self))
     }
 
-    /// Mostly up to 64 GiB in MiB, else pages, bytes, or anything.
+    /// Mostly up to 64 GiB in MiB, otherwise pages, bytes, or any number.
     pub fn size(&mut self) -> Bytes {
         match self.byte() % 16 {
             0 => Bytes::ZERO,
@@ -117,7 +118,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A span as settings have it: up to a minute.
+    /// A duration as settings have it: up to a minute.
     pub fn pause(&mut self) -> Duration {
         Duration::from_millis(self.short())
     }
@@ -240,8 +241,8 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// A moment near `last`, mostly after it; never near the end of the clock, where no deadline
-    /// lies ahead.
+    /// A time near `last`, mostly after it; never near the end of the clock, where no deadline
+    /// could follow.
     pub fn moment(&mut self, last: Timestamp) -> Timestamp {
         match self.byte() % 16 {
             0 => Timestamp::from_millis(self.long() / 2),
@@ -257,7 +258,7 @@ impl<'a> Source<'a> {
             balloon_owner: self.perhaps(|from| {
                 from.one_of(&[BalloonOwner::Mom, BalloonOwner::Pvestatd, BalloonOwner::Ballast])
             }),
-            // Curves are as long as the host is large.
+            // The length of a curve grows with the host, so the host is limited.
             memory_total: self.perhaps(|from| from.size().min(HOST_MAX)),
             memory_available: self.perhaps(Source::size),
             swap_total: self.perhaps(Source::size),
@@ -325,7 +326,7 @@ impl<'a> Source<'a> {
             },
             ..GuestSample::unknown(self.id(), link)
         };
-        // What the QMP monitor promises (`qmp_guest`).
+        // The QMP monitor promises this (target `qmp_guest`).
         let most = sample.present_memory().unwrap_or(Bytes::MAX);
         if let Some(allocation) = &mut sample.allocation {
             let virtio_mem = sample.hotplug.filter(|it| it.kind == HotplugKind::VirtioMem);
@@ -338,8 +339,9 @@ impl<'a> Source<'a> {
         sample
     }
 
-    /// Amounts that devices can have (`qmp_guest`). Several devices may have blocks of different
-    /// sizes: the amounts are then whole blocks of the smallest, and the sample names the largest.
+    /// Amounts that devices can have (target `qmp_guest`). Several devices may have blocks of
+    /// different sizes: the amounts are then whole blocks of the smallest, and the sample names the
+    /// largest.
     fn hotplug(&mut self) -> Hotplug {
         let blocks = [Bytes::mib(2), Bytes::mib(128), Bytes::gib(1)];
         let kind = self.one_of(&[HotplugKind::VirtioMem, HotplugKind::Dimm]);

@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The folder of this package, from which cargo finds the workspace.
+/// The folder of this package; cargo finds the workspace from it.
 fn package() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }

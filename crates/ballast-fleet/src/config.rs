@@ -17,9 +17,9 @@ use ballast_model::{Bytes, GuestId};
 use ballast_toml_strict::{Error, duration};
 use serde::Deserialize;
 
-use crate::beside::OtherOwner;
 use crate::carry::{AnyHypervisor, Libvirt, LibvirtConfig, Qemu, QemuConfig};
 use crate::config_moves::{LibvirtTable, QemuTable};
+use crate::other_managers::OtherManager;
 
 /// Its path, unless another one is given.
 pub const CONFIG_FILE: &str = "/etc/ballast/fleet.toml";
@@ -75,7 +75,7 @@ pub struct FleetConfig {
     /// Address at which metrics are served over TCP, if any.
     pub metrics: Option<SocketAddr>,
     /// Other managers that the operator knows of and allows beside this program.
-    pub beside: Vec<OtherOwner>,
+    pub beside: Vec<OtherManager>,
     /// Settings of the planner.
     pub planner: FleetSettings,
     /// How long a host has to need relief before a guest is moved.
@@ -143,7 +143,7 @@ struct File {
     qemu: Option<QemuTable>,
     libvirt: Option<LibvirtTable>,
     #[serde(default)]
-    beside: Vec<OtherOwner>,
+    beside: Vec<OtherManager>,
     socket: Option<PathBuf>,
     bandwidth: Bytes,
     tls: Option<TlsTable>,
@@ -507,6 +507,7 @@ mod tests {
         for (from, to, needle) in [
             ("\"prod\"", "\"a/b\"", "fleet.toml:1:11: cluster: `a/b` is no name of a cluster"),
             ("http://127", "127", "expected http://HOST:PORT"),
+            ("\"http://127.0.0.1:2379\"", "", "endpoints: the list of endpoints is empty"),
             ("http://127", "https://127", "endpoints: https:// takes a table [tls] with at least"),
             ("[comp", "[tls]\nca = \"/ca\"\n[comp", "expected https://HOST:PORT"),
             ("[comp", "[tls]\nca = \"/ca\"\nkey = \"k\"\n[comp", "`tls.certificate`, too"),

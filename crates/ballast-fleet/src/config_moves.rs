@@ -9,7 +9,7 @@ use ballast_model::Bytes;
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
-use crate::carry::{ADDRESS, GUEST, LibvirtConfig, QemuConfig};
+use crate::carry::{ADDRESS_PLACEHOLDER, GUEST_PLACEHOLDER, LibvirtConfig, QemuConfig};
 
 /// Longest time that a guest may stand still at the end of a copy.
 const DOWNTIME_MAX: Duration = Duration::from_secs(60);
@@ -41,7 +41,7 @@ fn uri_default() -> String {
 }
 
 fn peer_default() -> String {
-    format!("qemu+tls://{ADDRESS}/system")
+    format!("qemu+tls://{ADDRESS_PLACEHOLDER}/system")
 }
 
 fn downtime_default() -> Duration {
@@ -56,12 +56,15 @@ impl QemuTable {
         bandwidth_per_s: Bytes,
     ) -> Result<QemuConfig, (&'static str, String)> {
         let QemuTable { qmp, start, listen, downtime } = self;
-        if !qmp.starts_with('/') || !qmp.contains(GUEST) {
-            return Err(("qmp", format!("expected an absolute path with {GUEST} in it")));
+        if !qmp.starts_with('/') || !qmp.contains(GUEST_PLACEHOLDER) {
+            let why = format!("expected an absolute path with {GUEST_PLACEHOLDER} in it");
+            return Err(("qmp", why));
         }
         let is_program = start.first().is_some_and(|it| it.starts_with('/'));
-        if !is_program || !start.iter().skip(1).any(|it| it.contains(GUEST)) {
-            let why = format!("expected a program's absolute path, and {GUEST} in an argument");
+        if !is_program || !start.iter().skip(1).any(|it| it.contains(GUEST_PLACEHOLDER)) {
+            let why = format!(
+                "expected a program's absolute path, and {GUEST_PLACEHOLDER} in an argument"
+            );
             return Err(("start", why));
         }
         if listen.is_unspecified() {
@@ -87,8 +90,9 @@ impl LibvirtTable {
             let why = format!("`{uri}`: expected a URI of libvirt, such as qemu:///system");
             return Err(("uri", why));
         }
-        if !peer.contains("://") || !peer.contains(ADDRESS) {
-            let why = format!("`{peer}`: expected a URI of libvirt with {ADDRESS} in it");
+        if !peer.contains("://") || !peer.contains(ADDRESS_PLACEHOLDER) {
+            let why =
+                format!("`{peer}`: expected a URI of libvirt with {ADDRESS_PLACEHOLDER} in it");
             return Err(("peer", why));
         }
         if listen.ip().is_unspecified() || listen.port() == 0 {

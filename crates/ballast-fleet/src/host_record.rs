@@ -14,7 +14,7 @@ use std::time::Duration;
 use ballast_api::{
     CarriedView, Client, ClientError, ExplainReply, GuestView, Reserve, StatusReply, ThrashedView,
 };
-use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, ReservationRecord, Stays};
+use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, PinnedBy, ReservationRecord};
 use ballast_fleet_move::{Carried, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp, overhead_assumed};
 
@@ -24,7 +24,7 @@ use crate::measured::Measured;
 /// Most guests whose curves are asked for at a time.
 const EXPLAINED_MAX: usize = 64;
 /// Figures of the daemon that are older than this do not count.
-const SEEN_AGE_MAX: Duration = Duration::from_secs(30);
+const STATUS_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// The daemon's state of a guest that is still to arrive in its hypervisor.
 const INCOMING: &str = "incoming";
@@ -37,7 +37,7 @@ pub enum LookError {
     Daemon(#[from] ClientError),
     /// The daemon answers with old figures.
     #[error("the daemon's figures are {} s old: it is busy or hangs", .0.as_secs())]
-    Old(Duration),
+    Stale(Duration),
     /// The daemon lacks a figure that every record needs.
     #[error("the daemon does not know {0}")]
     Missing(&'static str),
@@ -180,8 +180,8 @@ fn record(
     measured: &Measured,
 ) -> Result<HostRecord, LookError> {
     let age = Duration::from_millis(status.tick.age_ms);
-    if age > SEEN_AGE_MAX {
-        return Err(LookError::Old(age));
+    if age > STATUS_AGE_MAX {
+        return Err(LookError::Stale(age));
     }
     let free = status.host.memory_available_bytes;
     let free = free.ok_or(LookError::Missing("how much memory of the host is available"))?;
@@ -231,26 +231,26 @@ fn guest(
     explained: &BTreeMap<GuestId, Explanation>,
     writes_per_s: Option<Bytes>,
 ) -> GuestRecord {
-    let unsaid = GuestConfig::default();
-    let said = config.guests.get(&id).unwrap_or(&unsaid);
+    let defaults = GuestConfig::default();
+    let configured = config.guests.get(&id).unwrap_or(&defaults);
     let known = explained.get(&id).cloned().unwrap_or_default();
     let resident = view.resident_bytes.unwrap_or(0);
     let most = view.ceiling_bytes.or(view.boot_bytes).unwrap_or(0).max(resident);
     // A guest that is still to arrive holds what was reserved for it.
-    let comes = view.target_bytes.filter(|_| view.state.code == INCOMING);
-    let holds = view.allocation_bytes.or(comes.map(|target| target.max(resident)));
+    let incoming = view.target_bytes.filter(|_| view.state.code == INCOMING);
+    let holds = view.allocation_bytes.or(incoming.map(|target| target.max(resident)));
     let allocation = holds.unwrap_or(most);
     let memory = Bytes::new(view.boot_bytes.unwrap_or(0).max(most));
     let copied = view.copied_resident_bytes.map(Bytes::new);
     let is_seen = view.allocation_bytes.is_some() && view.floor_bytes.is_some();
-    let stays = match (said.stays, &view.pinned, is_seen) {
-        (true, _, _) => Some(Stays::Operator),
-        (false, Some(_), _) => Some(Stays::Device),
-        (false, None, false) => Some(Stays::Unseen),
+    let pinned_by = match (configured.stays, &view.pinned, is_seen) {
+        (true, _, _) => Some(PinnedBy::Operator),
+        (false, Some(_), _) => Some(PinnedBy::Device),
+        (false, None, false) => Some(PinnedBy::Unseen),
         (false, None, true) => None,
     };
     let releases = |code: &str| matches!(code, "compliant" | "releasing" | "slow");
-    let gives = view.managed == Some(true)
+    let can_shrink = view.managed == Some(true)
         && view.pinned.is_none()
         && view.compliance.as_ref().is_some_and(|it| releases(&it.code));
     let all = &config.compatibility;
@@ -262,13 +262,13 @@ fn guest(
         misses_per_s_max: known.misses_per_s_max,
         resident: Bytes::new(resident),
         copied_resident: copied.unwrap_or_else(|| memory.saturating_add(overhead_assumed(memory))),
-        dirty_per_s: said.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
-        gives,
-        stays,
+        dirty_per_s: configured.writes_per_s.or(writes_per_s).unwrap_or(Bytes::ZERO),
+        can_shrink,
+        pinned_by,
         moving_to: None,
-        group: said.group.clone(),
-        storage: said.storage.clone().unwrap_or_else(|| all.storage.clone()),
-        networks: said.networks.clone().unwrap_or_else(|| all.networks.clone()),
+        group: configured.group.clone(),
+        storage: configured.storage.clone().unwrap_or_else(|| all.storage.clone()),
+        networks: configured.networks.clone().unwrap_or_else(|| all.networks.clone()),
         moves_in_24h: 0,
         last_move: None,
         id,
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_copy_fills_is_said_or_the_worst() {
+    fn an_unknown_size_of_a_copy_is_the_worst_case() {
         let filled = |copied| record_of("running", Some(512), None, 300, copied).filled_by_copy();
         assert_eq!(filled(Some(300)), Bytes::ZERO);
         assert_eq!(filled(Some(1080)), Bytes::mib(780));
@@ -316,7 +316,7 @@ mod tests {
     fn a_guest_still_to_come_holds_what_was_reserved() {
         let holds = |target, resident| {
             let record = record_of("incoming", None, target, resident, None);
-            assert_eq!(record.stays, Some(Stays::Unseen));
+            assert_eq!(record.pinned_by, Some(PinnedBy::Unseen));
             record.allocation
         };
         assert_eq!(holds(Some(400), 20), Bytes::mib(400));

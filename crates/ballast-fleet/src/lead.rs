@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
-    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, Follow,
+    Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, KeyWatch,
     KeyWrite, LeaderWrite, MoveEntry, Patience, PlanRecord, PutResult, RecordError, Revision,
     decide, decode, encode, leader_writes,
 };
@@ -27,9 +27,9 @@ use crate::host_record::Daemon;
 use crate::session::{Member, RETRY, Session, SessionEnd};
 
 /// After this long the leader opens a new watch, because a connection may have died unnoticed.
-const WATCH_FOR: Duration = Duration::from_secs(60);
+const WATCH_TIME_MAX: Duration = Duration::from_secs(60);
 /// The same for hosts that only wait for the leader to go; it costs each of them one read.
-const FOLLOW_FOR: Duration = Duration::from_secs(600);
+const FOLLOWER_WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// What a leader keeps while it leads.
 #[derive(Default)]
@@ -63,7 +63,7 @@ pub(crate) async fn seek<C: Coordinator, D: Daemon>(
                 return SessionEnd::LeaseEnded(CoordinatorError::LeaseGone);
             }
             Err(error) => {
-                member.speaker.say("lead", &format!("cannot follow the fleet's lead: {error}"));
+                member.status_log.log("lead", &format!("cannot follow the fleet's lead: {error}"));
                 sleep(RETRY).await;
             }
         }
@@ -91,17 +91,17 @@ async fn seek_once<C: Coordinator, D: Daemon>(
         Some(_) => None,
     };
     if let Some(leadership) = leadership {
-        member.speaker.say("lead", "leads the fleet");
+        member.status_log.log("lead", "leads the fleet");
         member.metrics.set_leader(true);
         let led = lead(member, leadership).await;
         member.metrics.set_leader(false);
-        member.speaker.say("lead", "does not lead the fleet any more");
+        member.status_log.log("lead", "does not lead the fleet any more");
         return led;
     }
-    member.speaker.say("lead", "another host leads the fleet");
+    member.status_log.log("lead", "another host leads the fleet");
     let mut watch = member.coordinator.watch(&key, listing.revision).await?;
     // After a long time without a change, the key is read again.
-    match timeout(FOLLOW_FOR, watch.next()).await {
+    match timeout(FOLLOWER_WATCH_TIME_MAX, watch.next()).await {
         Ok(changes) => changes.map(drop).map_err(LeadError::from),
         Err(_) => Ok(()),
     }
@@ -120,7 +120,7 @@ async fn lead<C: Coordinator, D: Daemon>(
     let mut view = read(member).await?;
     loop {
         let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
-        let until = Instant::now() + WATCH_FOR;
+        let until = Instant::now() + WATCH_TIME_MAX;
         loop {
             let is_tick = tokio::select! {
                 changes = watch.next() => match changes {
@@ -236,7 +236,7 @@ async fn write_order<C: Coordinator, D: Daemon>(
     match member.coordinator.compare_and_put(&conditions, writes).await? {
         PutResult::Written(_) => {
             if let Some((guest, text)) = text {
-                member.speaker.say_of("order", &guest, &text);
+                member.status_log.log_of("order", &guest, &text);
             }
             if let Some(phase) = ended {
                 member.metrics.moves.count_end(phase);
@@ -245,7 +245,7 @@ async fn write_order<C: Coordinator, D: Daemon>(
         }
         // Either a host has changed the record, which the next tick sees, or this host leads no
         // more.
-        PutResult::Differs => {
+        PutResult::Conflict => {
             let listing = member.coordinator.read(&leader).await?;
             Ok(listing.entries.iter().any(|it| it.key == leader && it.written == leadership))
         }
@@ -261,17 +261,18 @@ async fn write_plan<C: Coordinator, D: Daemon>(
 ) -> Result<bool, LeadError> {
     let config = &member.config;
     member.metrics.set_plan(&plan);
-    if last.as_ref().is_some_and(|last| plan.says_the_same(last)) {
+    if last.as_ref().is_some_and(|last| plan.equals_apart_from_revision(last)) {
         return Ok(true);
     }
     let ours = Condition { key: config.keys.key(&FleetKey::Leader), written: Some(leadership) };
     let write =
         KeyWrite::Put { key: config.keys.key(&FleetKey::Plan), value: encode(&plan)?, lease: None };
     match member.coordinator.compare_and_put(&[ours], vec![write]).await? {
-        PutResult::Differs => Ok(false),
+        PutResult::Conflict => Ok(false),
         PutResult::Written(_) => {
             for violation in &plan.violations {
-                member.speaker.say("plan", &format!("the checker refused the plan: {violation}"));
+                let text = format!("the checker refused the plan: {violation}");
+                member.status_log.log("plan", &text);
             }
             *last = Some(plan);
             Ok(true)

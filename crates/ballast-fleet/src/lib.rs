@@ -7,7 +7,7 @@
 //! | file | answers |
 //! |---|---|
 //! | `config`, `config_moves` | how is the host's part in the fleet configured? |
-//! | `beside` | does another manager decide where guests of this host run? |
+//! | `other_managers` | does another manager decide where guests of this host run? |
 //! | `host_record` | how does the host's record follow from what the daemon reports? |
 //! | `member` | how does the host join the fleet, and when does it leave? |
 //! | `session` | what does a member keep, and why does a registration end? |
@@ -16,14 +16,13 @@
 //! | `serve` | what does the program answer on its host? |
 //! | `metrics`, `timed` | what is counted, and which calls to etcd? |
 //! | `measured` | what was measured of guests and copies? |
-//! | `say` | what goes to standard error? |
+//! | `status_log` | what goes to standard error? |
 //! | `commands` | what do operators see and order? |
 //!
 //! Limits: guests are moved only in mode `move` (`docs/fleet.md`).
 
 #![forbid(unsafe_code)]
 
-pub mod beside;
 pub mod carry;
 pub mod cli;
 pub mod commands;
@@ -34,9 +33,10 @@ mod lead;
 pub mod measured;
 pub mod member;
 pub mod metrics;
-mod say;
+pub mod other_managers;
 mod serve;
 mod session;
+mod status_log;
 #[cfg(test)]
 mod tests;
 pub mod timed;

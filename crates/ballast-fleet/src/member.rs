@@ -22,19 +22,19 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::host_record::{Daemon, LookError};
 use crate::lead;
-use crate::session::{Session, TRUE_FOR};
+use crate::session::{RECORD_AGE_MAX, Session};
 
 pub use crate::session::{Member, SessionEnd};
 
 /// The part of the lease after which it is renewed. The rest is enough for a member of etcd that
 /// does not answer and another try.
-const RENEW_AT: f64 = 2.0 / 3.0;
+const RENEW_AFTER_SHARE: f64 = 2.0 / 3.0;
 /// Time until a failed renewal is tried again.
-const RENEW_AGAIN: Duration = Duration::from_millis(250);
+const RENEW_RETRY: Duration = Duration::from_millis(250);
 /// Time between the end of a session and the next one.
-const NEXT_SESSION: Duration = Duration::from_secs(5);
+const SESSION_PAUSE: Duration = Duration::from_secs(5);
 /// Longest wait at the end for etcd to release the lease.
-const FAREWELL: Duration = Duration::from_secs(2);
+const RELEASE_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl<C: Coordinator, D: Daemon> Member<C, D> {
     /// Runs one session after the other until `stop`; then the host leaves the fleet.
@@ -59,9 +59,9 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                     end
                 }
             };
-            self.speaker.say("session", &end.to_string());
+            self.status_log.log("session", &end.to_string());
             tokio::select! {
-                () = sleep(NEXT_SESSION) => {}
+                () = sleep(SESSION_PAUSE) => {}
                 () = &mut stop => return,
             }
         }
@@ -70,7 +70,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     /// One session, from registration to its end.
     async fn session(&self, session: &Session) -> SessionEnd {
         let host = &self.config.host;
-        self.speaker.say("session", &format!("registered as {host}"));
+        self.status_log.log("session", &format!("registered as {host}"));
         self.identity.set(Some(session.identity));
         let end = tokio::select! {
             // The record is written before leading begins, so that a leader knows at least its own
@@ -87,7 +87,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     /// Releases the lease, so that others need not wait for its end.
     async fn leave(&self, session: &Session) {
         // If that fails, the lease ends by itself.
-        let _ = timeout(FAREWELL, self.coordinator.release(session.lease)).await;
+        let _ = timeout(RELEASE_TIME_MAX, self.coordinator.release(session.lease)).await;
     }
 
     /// The host's record as of now.
@@ -120,7 +120,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             Registration::Registered { lease, written } => Ok(Session {
                 lease,
                 identity: written,
-                true_at: Cell::new(sent_at),
+                confirmed_at: Cell::new(sent_at),
                 held_until: Cell::new(sent_at + self.config.lease),
             }),
         }
@@ -128,12 +128,12 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
 
     /// Renews the lease while the record is true.
     async fn keep(&self, session: &Session) -> SessionEnd {
-        let period = self.config.lease.mul_f64(RENEW_AT);
+        let period = self.config.lease.mul_f64(RENEW_AFTER_SHARE);
         let mut pause = period;
         loop {
             sleep(pause).await;
-            if session.true_at.get().elapsed() > TRUE_FOR {
-                return SessionEnd::Untrue;
+            if session.confirmed_at.get().elapsed() > RECORD_AGE_MAX {
+                return SessionEnd::RecordStale;
             }
             let sent_at = Instant::now();
             match self.coordinator.renew(session.lease).await {
@@ -148,8 +148,8 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                     return SessionEnd::LeaseEnded(error);
                 }
                 Err(error) => {
-                    self.speaker.say("renew", &format!("cannot renew the lease yet: {error}"));
-                    pause = RENEW_AGAIN;
+                    self.status_log.log("renew", &format!("cannot renew the lease yet: {error}"));
+                    pause = RENEW_RETRY;
                 }
             }
         }
@@ -161,8 +161,8 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         loop {
             match self.report_once(session, &mut written).await {
                 Ok(()) => {
-                    session.true_at.set(Instant::now());
-                    self.speaker.say("record", "the host's record is in the fleet");
+                    session.confirmed_at.set(Instant::now());
+                    self.status_log.log("record", "the host's record is in the fleet");
                 }
                 Err(end @ (SessionEnd::Fenced | SessionEnd::Record(_))) => return end,
                 Err(SessionEnd::Coordinator(CoordinatorError::LeaseGone)) => {
@@ -170,7 +170,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                 }
                 Err(why) => {
                     let why = format!("the host's record is not written: {why}");
-                    self.speaker.say("record", &why);
+                    self.status_log.log("record", &why);
                 }
             }
             sleep(self.config.tick).await;
@@ -206,7 +206,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
         };
         match self.coordinator.compare_and_put(&[ours], writes).await? {
             PutResult::Written(_) => written.confirm(due, self.now()),
-            PutResult::Differs => return Err(SessionEnd::Fenced),
+            PutResult::Conflict => return Err(SessionEnd::Fenced),
         }
         Ok(())
     }

@@ -37,7 +37,7 @@ use tokio::time::{sleep, timeout};
 use crate::commands::{plan, read, status};
 use crate::config::FleetConfig;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
 /// Most connections at once on the socket, and on the port.
@@ -54,7 +54,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What answers are made from.
-pub(crate) struct Desk {
+pub(crate) struct FleetService {
     /// etcd, for questions about the fleet.
     pub(crate) coordinator: TimedCoordinator<EtcdClient>,
     /// The configuration, which names the fleet.
@@ -64,11 +64,11 @@ pub(crate) struct Desk {
 }
 
 /// Serves the socket beside the daemon's, and the port for metrics if configured, for ever.
-pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
-    let (port, desk) = (desk.config.metrics, Arc::new(desk));
+pub(crate) async fn serve(service: FleetService, daemon: &Path, status_log: &StatusLog) {
+    let (port, service) = (service.config.metrics, Arc::new(service));
     let socket = fleet_socket(daemon);
-    let figures = Router::new().route(path::METRICS, get(metrics)).with_state(desk.clone());
-    let all = figures.clone().route(path::FLEET, get(fleet).with_state(desk));
+    let figures = Router::new().route(path::METRICS, get(metrics)).with_state(service.clone());
+    let all = figures.clone().route(path::FLEET, get(fleet).with_state(service));
     let on_socket = async {
         loop {
             let error = match listen(&socket).await {
@@ -76,7 +76,7 @@ pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
                 Err(error) => error,
             };
             let file = socket.display();
-            speaker.say("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
+            status_log.log("socket", &format!("the daemon's page shows no fleet: {file}: {error}"));
             sleep(RETRY_AFTER).await;
         }
     };
@@ -86,13 +86,13 @@ pub(crate) async fn serve(desk: Desk, daemon: &Path, speaker: &Speaker) {
             let error = match TcpListener::bind(address).await {
                 Ok(listener) => {
                     let at = listener.local_addr().unwrap_or(address);
-                    speaker.say("metrics", &served(at));
+                    status_log.log("metrics", &served(at));
                     accept(async || Ok(listener.accept().await?.0), &figures).await
                 }
                 Err(error) => error,
             };
             let text = format!("no metrics on {address}: {error} (metrics.listen)");
-            speaker.say("metrics", &text);
+            status_log.log("metrics", &text);
             sleep(RETRY_AFTER).await;
         }
     };
@@ -163,10 +163,10 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     let _ = timeout(CONNECTION_TIME_MAX, pin!(connection)).await;
 }
 
-async fn metrics(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response {
+async fn metrics(State(service): State<Arc<FleetService>>, headers: HeaderMap) -> Response {
     let accepted = headers.get(ACCEPT).and_then(|it| it.to_str().ok()).unwrap_or_default();
     let format = MetricsFormat::accepted(accepted);
-    match desk.metrics.encode() {
+    match service.metrics.encode() {
         Ok(text) => {
             let headers = [(CONTENT_TYPE, format.media_type())];
             (headers, format.of_open_metrics(text)).into_response()
@@ -175,8 +175,8 @@ async fn metrics(State(desk): State<Arc<Desk>>, headers: HeaderMap) -> Response 
     }
 }
 
-async fn fleet(State(desk): State<Arc<Desk>>) -> Response {
-    match desk.fleet().await {
+async fn fleet(State(service): State<Arc<FleetService>>) -> Response {
+    match service.fleet().await {
         Ok(reply) => Json(reply).into_response(),
         Err(error) => refused(&format!("{error:#}")),
     }
@@ -186,7 +186,7 @@ fn refused(why: &str) -> Response {
     (StatusCode::BAD_GATEWAY, Json(ErrorReply::new("no-fleet", why))).into_response()
 }
 
-impl Desk {
+impl FleetService {
     async fn fleet(&self) -> anyhow::Result<FleetReply> {
         let view = read(&self.coordinator, &self.config).await?;
         let status = serde_json::to_value(status::fleet_status(&self.config, &view))?;

@@ -13,12 +13,12 @@ use crate::config::FleetConfig;
 use crate::host_record::{Daemon, LookError, Observer};
 use crate::measured::Measured;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
+use crate::status_log::StatusLog;
 
 /// Time until something that failed is tried again.
 pub(crate) const RETRY: Duration = Duration::from_secs(1);
 /// A record that could not be made or written for this long does not count as true.
-pub(crate) const TRUE_FOR: Duration = Duration::from_secs(30);
+pub(crate) const RECORD_AGE_MAX: Duration = Duration::from_secs(30);
 
 /// A host that is, or tries to be, a member of a fleet.
 pub struct Member<C, D> {
@@ -34,7 +34,7 @@ pub struct Member<C, D> {
     began: Instant,
     /// The time since 1970 at `began`.
     began_at: Timestamp,
-    pub(crate) speaker: Speaker,
+    pub(crate) status_log: StatusLog,
     pub(crate) metrics: Arc<FleetMetrics>,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Session {
     /// The revision that wrote the identity.
     pub(crate) identity: Revision,
     /// When the record was last known to be true.
-    pub(crate) true_at: Cell<Instant>,
+    pub(crate) confirmed_at: Cell<Instant>,
     /// Until when etcd keeps the lease in any case.
     pub(crate) held_until: Cell<Instant>,
 }
@@ -76,8 +76,11 @@ pub enum SessionEnd {
     #[error("the registration was taken over or removed: registering again")]
     Fenced,
     /// The record was not true for too long.
-    #[error("left the fleet: the record could not be kept true for {} s", TRUE_FOR.as_secs())]
-    Untrue,
+    #[error(
+        "left the fleet: the record could not be kept true for {} s",
+        RECORD_AGE_MAX.as_secs()
+    )]
+    RecordStale,
     /// The record cannot be written, as it is too large.
     #[error("not in the fleet: {0}")]
     Record(#[from] RecordError),
@@ -96,7 +99,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
             measured: RefCell::default(),
             began: Instant::now(),
             began_at: wall_clock(),
-            speaker: Speaker::default(),
+            status_log: StatusLog::default(),
             metrics: Arc::default(),
         }
     }

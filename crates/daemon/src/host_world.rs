@@ -233,9 +233,9 @@ impl World for HostWorld {
             return Vec::new();
         }
         let order = |paging: &Paging| {
-            let (pid, resident) = self.observer.process_of(&paging.guest)?;
+            let (process, resident) = self.observer.process_of(&paging.guest)?;
             let coldness = self.observer.coldness(&paging.guest);
-            Some(Order { paging: paging.clone(), pid, resident, coldness })
+            Some(Order { paging: paging.clone(), process, resident, coldness })
         };
         self.pager.obey(plan.paging.iter().filter_map(order).collect());
         self.pager.take_outcomes()

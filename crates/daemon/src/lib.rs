@@ -26,6 +26,7 @@ mod operator_program;
 mod pager;
 mod policy_program;
 mod proxmox_settings;
+mod rate_limited;
 mod recorder;
 mod run;
 pub mod server;

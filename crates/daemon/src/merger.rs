@@ -224,6 +224,7 @@ mod tests {
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         fs::create_dir(proc.path().join("7")).unwrap();
         fs::write(proc.path().join("7/comm"), "ksmtuned\n").unwrap();
+        fs::write(proc.path().join("7/status"), "Uid:\t0\t0\t0\t0\n").unwrap();
         worker.order(Order::Set(knobs(664)));
         let why = done.recv_timeout(PATIENCE).unwrap().unwrap_err();
         assert!(why.contains("ksmtuned (process 7)"), "{why}");

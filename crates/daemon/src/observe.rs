@@ -43,8 +43,9 @@ const OWNER_PERIOD: Duration = Duration::from_secs(60);
 /// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
 
-/// Age given to a resident size that may be incomplete: too old for any decision to use it.
-const INCOMPLETE_AGE: Duration = Duration::from_secs(3600);
+/// Age given to a resident size that may be incomplete: too old for any decision to use it as more
+/// than a lower bound. Twice the most that `guard.stale_after` may be.
+const INCOMPLETE_AGE: Duration = Duration::from_secs(7200);
 
 /// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
@@ -60,6 +61,12 @@ struct Process {
     /// much memory the guest had then. A tracker that revokes permissions can hide some of it.
     file_backed: Option<Bytes>,
     file_backed_of: Option<Bytes>,
+}
+
+impl Process {
+    fn id(&self) -> ProcessId {
+        ProcessId { pid: self.reader.pid(), start_ticks: self.reader.start_time() }
+    }
 }
 
 /// Samples the host and every guest.
@@ -160,6 +167,9 @@ impl Observer {
         if let Some(agents) = &mut self.agents {
             agents
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
+            let ids = readings.iter().map(|reading| &reading.sample.id);
+            let claims = ids.filter_map(|id| Some((id.clone(), self.backends.vsock(id)?)));
+            agents.claimed(claims);
         }
         if let Some(proxmox) = &mut self.proxmox {
             proxmox.look_after();
@@ -203,10 +213,10 @@ impl Observer {
     }
 
     /// A guest's process and the host memory it occupied at the last reading.
-    pub(super) fn process_of(&self, id: &GuestId) -> Option<(u32, Bytes)> {
+    pub(super) fn process_of(&self, id: &GuestId) -> Option<(ProcessId, Bytes)> {
         let process = self.processes.get(id)?;
-        let ((memory, at), pid) = (process.latest?, process.reader.pid());
-        Some((pid, self.resident(id, pid, &memory, at).value))
+        let ((memory, at), process) = (process.latest?, process.id());
+        Some((process, self.resident(id, process, &memory, at).value))
     }
 
     /// Prepares for paging, if `pages`: guests that owe memory or are being paged (all guests if
@@ -229,7 +239,7 @@ impl Observer {
             }
             let is_counted = is_expected || self.hides_memory(&guest.id);
             let process = self.processes.get(&guest.id).filter(|_| is_counted);
-            counted.extend(process.map(|process| process.reader.pid()));
+            counted.extend(process.map(Process::id));
         }
         self.occupancy.count(counted);
     }
@@ -237,8 +247,7 @@ impl Observer {
     /// Whether the last count of a guest's memory found no more than its page table has.
     fn shows_all(&self, id: &GuestId) -> bool {
         let Some(process) = self.processes.get(id) else { return false };
-        let Some(Some(Count { shared: Ok(Some(shared)), .. })) =
-            self.occupancy.latest(process.reader.pid())
+        let Some(Some(Count { shared: Ok(Some(shared)), .. })) = self.occupancy.latest(process.id())
         else {
             return false;
         };
@@ -265,11 +274,7 @@ impl Observer {
 
     /// Replaces all fences.
     pub(super) fn fence(&mut self, fences: Fences) {
-        let process_of = |process: &Process| ProcessId {
-            pid: process.reader.pid(),
-            start_ticks: process.reader.start_time(),
-        };
-        let present = self.processes.iter().map(|(id, process)| (id, process_of(process)));
+        let present = self.processes.iter().map(|(id, process)| (id, process.id()));
         self.fencer.obey(fences, present);
     }
 
@@ -364,7 +369,7 @@ impl Observer {
             let was_seen = process.file_backed.filter(|_| memory >= process.file_backed_of);
             process.file_backed_of = memory;
             // Without permission to read, nothing is known.
-            process.file_backed = in_files(pid, process.reader.start_time()).max(was_seen);
+            process.file_backed = in_files(process.id()).max(was_seen);
         }
         sample.file_backed = process.file_backed;
         let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
@@ -389,15 +394,15 @@ impl Observer {
                 }
             }
         }
-        let start_ticks = process.reader.start_time();
-        sample.process = Some(ProcessId { pid, start_ticks });
+        let process_id = process.id();
+        sample.process = Some(process_id);
         if let Some(mapped) = mapped(process) {
             sample.cut_to_mapped(mapped);
         }
         let Some((memory, at)) = process.latest else { return sample };
         sample.merged = process.merged;
         sample.overhead = overhead(&memory);
-        sample.resident = Some(self.resident(&sample.id, pid, &memory, at));
+        sample.resident = Some(self.resident(&sample.id, process_id, &memory, at));
         for (amount, by) in [(memory.locked, Pinned::Locked), (memory.huge, Pinned::HugePages)] {
             if amount.is_some_and(|amount| holds_guest_memory(amount, &sample)) {
                 sample.pin(by);
@@ -410,7 +415,7 @@ impl Observer {
     fn resident(
         &self,
         id: &GuestId,
-        pid: u32,
+        process: ProcessId,
         memory: &ProcessMemory,
         at: Timestamp,
     ) -> Measured<Bytes> {
@@ -420,7 +425,7 @@ impl Observer {
             (true, false) => Hidden::Little,
             (false, false) => Hidden::Nothing,
         };
-        occupied(memory, at, clock::now(), self.occupancy.latest(pid), hidden)
+        occupied(memory, at, clock::now(), self.occupancy.latest(process), hidden)
     }
 }
 
@@ -442,16 +447,14 @@ fn occupied(
     count: Option<Option<Count>>,
     hidden: Hidden,
 ) -> Measured<Bytes> {
-    let huge = memory.huge.unwrap_or_default();
-    let value = memory.resident.saturating_add(huge);
-    let mapped = Measured { value, age: now.saturating_since(at) };
-    // Only a lower bound, so no decision may use it.
+    let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
+    // Only a lower bound, so no decision may use it as more.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
         Some(Some(Count { shared: Ok(None), .. })) => mapped,
         Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
-            value: mapped.value.saturating_sub(mapped_shared).saturating_add(shared),
+            value: memory.occupied(Some(shared)),
             age: mapped.age.max(now.saturating_since(counted_at)),
         },
         // The count is unsupported or not permitted. Only a tracker hides much from the page table.
@@ -463,9 +466,9 @@ fn occupied(
 }
 
 /// How much of a guest's memory is in files.
-fn in_files(pid: u32, start_ticks: u64) -> Option<Bytes> {
-    let ram = GuestRam::AtLeast(RAM_MIN);
-    let memory = GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), ram).ok()?;
+fn in_files(process: ProcessId) -> Option<Bytes> {
+    let (start_time, ram) = (Some(process.start_ticks), GuestRam::AtLeast(RAM_MIN));
+    let memory = GuestMemory::open(Path::new(PROC), process.pid, start_time, ram).ok()?;
     memory.in_files().ok()
 }
 
@@ -502,7 +505,7 @@ mod tests {
         let (at, now) = (Timestamp::from_millis(5_000), Timestamp::from_millis(6_000));
         let counted = |shared| Some(Some(Count { at: Timestamp::from_millis(4_000), shared }));
         let refused = || Err(ballast_reclaim::ReclaimError::Gone { pid: 7 });
-        let (mapped, incomplete) = ((300, 1), (300, 3600));
+        let (mapped, incomplete) = ((300, 1), (300, INCOMPLETE_AGE.as_secs()));
         for (count, hidden, expected) in [
             (None, Hidden::Nothing, mapped),
             (None, Hidden::Little, mapped),

@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
-use ballast_model::{Bytes, Timestamp};
+use ballast_model::{Bytes, ProcessId, Timestamp};
 use ballast_reclaim::{GuestMemory, GuestRam, ReclaimError};
 
 use super::clock;
@@ -46,27 +46,27 @@ pub(super) struct Count {
 }
 
 /// Counts one process.
-type Counting = fn(u32) -> Count;
+type Counting = fn(ProcessId) -> Count;
 
 /// State shared by the threads and the daemon.
 #[derive(Debug, Default)]
 struct Shared {
-    counts: BTreeMap<u32, Count>,
+    counts: BTreeMap<ProcessId, Count>,
     /// Processes that a thread is counting now.
-    in_hand: BTreeSet<u32>,
+    in_hand: BTreeSet<ProcessId>,
     /// Processes at which a thread panicked; they are not tried again.
-    failed: BTreeSet<u32>,
+    failed: BTreeSet<ProcessId>,
 }
 
 /// Handle of the counting threads, which end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Occupancy {
     counting: Counting,
-    counted: Vec<u32>,
+    counted: Vec<ProcessId>,
     shared: Arc<Mutex<Shared>>,
     /// The thread that counts, once there is something to count.
-    worker: Option<Worker<Vec<u32>>>,
-    hanging: Vec<Worker<Vec<u32>>>,
+    worker: Option<Worker<Vec<ProcessId>>>,
+    hanging: Vec<Worker<Vec<ProcessId>>>,
     warnings: WarnOnce,
 }
 
@@ -88,28 +88,28 @@ impl Occupancy {
     }
 
     /// Sets the processes to count, replacing the earlier set; checks the threads.
-    pub(super) fn count(&mut self, processes: Vec<u32>) {
+    pub(super) fn count(&mut self, processes: Vec<ProcessId>) {
         self.look_after_threads(HANGS_AFTER);
         if processes != self.counted {
             self.counted = processes;
             let mut shared = lock(&self.shared);
-            shared.counts.retain(|pid, _| self.counted.contains(pid));
-            shared.failed.retain(|pid| self.counted.contains(pid));
+            shared.counts.retain(|process, _| self.counted.contains(process));
+            shared.failed.retain(|process| self.counted.contains(process));
             drop(shared);
             self.order();
         }
     }
 
     /// The last count of a process. `None`: it is not counted; `Some(None)`: not counted yet.
-    pub(super) fn latest(&self, pid: u32) -> Option<Option<Count>> {
-        self.counted.contains(&pid).then(|| lock(&self.shared).counts.get(&pid).cloned())
+    pub(super) fn latest(&self, process: ProcessId) -> Option<Option<Count>> {
+        self.counted.contains(&process).then(|| lock(&self.shared).counts.get(&process).cloned())
     }
 
     /// Orders the thread to count, starting it if there is none.
     fn order(&mut self) {
         if self.worker.is_none() && !self.counted.is_empty() {
             let (counting, shared) = (self.counting, Arc::clone(&self.shared));
-            let work = move |inbox: &Inbox<Vec<u32>>| run(inbox, &shared, counting);
+            let work = move |inbox: &Inbox<Vec<ProcessId>>| run(inbox, &shared, counting);
             match Worker::start("occupancy", work) {
                 Ok(worker) => self.worker = Some(worker),
                 Err(error) => self.warnings.warn("occupancy", &format!("no thread: {error}")),
@@ -132,7 +132,7 @@ impl Occupancy {
                     return;
                 }
                 let pids: Vec<String> =
-                    lock(&self.shared).in_hand.iter().map(u32::to_string).collect();
+                    lock(&self.shared).in_hand.iter().map(|it| it.pid.to_string()).collect();
                 let what = format!("counting the memory of process {} hangs", pids.join(", "));
                 self.warnings.warn("occupancy", &what);
                 worker.end();
@@ -157,34 +157,34 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 
 /// A process that a thread is counting.
 struct InHand<'a> {
-    pid: u32,
+    process: ProcessId,
     shared: &'a Mutex<Shared>,
 }
 
 impl<'a> InHand<'a> {
     /// `None`: another thread hangs or panicked at it.
-    fn take(pid: u32, shared: &'a Mutex<Shared>) -> Option<InHand<'a>> {
+    fn take(process: ProcessId, shared: &'a Mutex<Shared>) -> Option<InHand<'a>> {
         let mut state = lock(shared);
-        if state.failed.contains(&pid) || !state.in_hand.insert(pid) {
+        if state.failed.contains(&process) || !state.in_hand.insert(process) {
             return None;
         }
-        Some(InHand { pid, shared })
+        Some(InHand { process, shared })
     }
 }
 
 impl Drop for InHand<'_> {
     fn drop(&mut self) {
         let mut state = lock(self.shared);
-        state.in_hand.remove(&self.pid);
+        state.in_hand.remove(&self.process);
         if std::thread::panicking() {
-            state.failed.insert(self.pid);
+            state.failed.insert(self.process);
         }
     }
 }
 
 /// Counts all processes, pauses, and counts again.
-fn run(inbox: &Inbox<Vec<u32>>, shared: &Mutex<Shared>, counting: Counting) {
-    let mut processes: Vec<u32> = Vec::new();
+fn run(inbox: &Inbox<Vec<ProcessId>>, shared: &Mutex<Shared>, counting: Counting) {
+    let mut processes: Vec<ProcessId> = Vec::new();
     // Processes still to count in this round, and the cost of the round so far.
     let (mut left, mut cost) = (Vec::new(), Duration::ZERO);
     let mut pause = None;
@@ -201,14 +201,14 @@ fn run(inbox: &Inbox<Vec<u32>>, shared: &Mutex<Shared>, counting: Counting) {
             Letter::None => {}
             Letter::End => return,
         }
-        if let Some(pid) = left.pop()
-            && let Some(in_hand) = InHand::take(pid, shared)
+        if let Some(process) = left.pop()
+            && let Some(in_hand) = InHand::take(process, shared)
         {
             let began = Instant::now();
-            let count = counting(pid);
+            let count = counting(process);
             cost += began.elapsed();
             drop(in_hand);
-            lock(shared).counts.insert(pid, count);
+            lock(shared).counts.insert(process, count);
         }
         pause = match (left.is_empty(), processes.is_empty()) {
             (_, true) => None,
@@ -218,10 +218,11 @@ fn run(inbox: &Inbox<Vec<u32>>, shared: &Mutex<Shared>, counting: Counting) {
     }
 }
 
-fn count(pid: u32) -> Count {
-    let at = clock::now();
-    let process = GuestMemory::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN));
-    Count { at, shared: process.and_then(|process| process.shared_in_memory()) }
+fn count(process: ProcessId) -> Count {
+    let (at, start_time) = (clock::now(), Some(process.start_ticks));
+    let ram = GuestRam::AtLeast(RAM_MIN);
+    let memory = GuestMemory::open(Path::new(PROC), process.pid, start_time, ram);
+    Count { at, shared: memory.and_then(|memory| memory.shared_in_memory()) }
 }
 
 #[cfg(test)]
@@ -232,21 +233,29 @@ mod tests {
     const HANGS: u32 = 1;
     const PANICS: u32 = 2;
 
+    fn process(pid: u32) -> ProcessId {
+        ProcessId { pid, start_ticks: 5 }
+    }
+
+    fn processes(pids: &[u32]) -> Vec<ProcessId> {
+        pids.iter().map(|pid| process(*pid)).collect()
+    }
+
     /// Stands in for a count: it never returns for one process, and panics for another.
-    fn misbehave(pid: u32) -> Count {
-        match pid {
+    fn misbehave(process: ProcessId) -> Count {
+        match process.pid {
             HANGS => loop {
                 std::thread::park();
             },
             PANICS => panic!("a fault"),
-            _ => Count { at: Timestamp::ZERO, shared: Ok(Some(Bytes::mib(u64::from(pid)))) },
+            pid => Count { at: Timestamp::ZERO, shared: Ok(Some(Bytes::mib(u64::from(pid)))) },
         }
     }
 
     /// Checks the threads, as ticks do, until these processes are counted.
     fn until_counted(occupancy: &mut Occupancy, hangs_after: Duration, pids: &[u32]) {
         let begun = Instant::now();
-        while !pids.iter().all(|&pid| matches!(occupancy.latest(pid), Some(Some(_)))) {
+        while !pids.iter().all(|&pid| matches!(occupancy.latest(process(pid)), Some(Some(_)))) {
             assert!(begun.elapsed() < PATIENCE, "{occupancy:?}");
             std::thread::sleep(Duration::from_millis(1));
             occupancy.look_after_threads(hangs_after);
@@ -257,25 +266,32 @@ mod tests {
     fn one_process_that_hangs_does_not_stop_the_count() {
         let mut occupancy = Occupancy::by(misbehave);
         let soon = Duration::from_millis(20);
-        occupancy.count(vec![HANGS, 7, 8]);
+        occupancy.count(processes(&[HANGS, 7, 8]));
         until_counted(&mut occupancy, soon, &[7, 8]);
         assert_eq!(occupancy.hanging.len(), 1);
         // The thread that hangs keeps its process, so no other thread hangs.
-        occupancy.count(vec![HANGS, 7, 8, 9]);
+        occupancy.count(processes(&[HANGS, 7, 8, 9]));
         until_counted(&mut occupancy, soon, &[7, 8, 9]);
         assert_eq!(occupancy.hanging.len(), 1);
-        assert!(matches!(occupancy.latest(HANGS), Some(None)) && occupancy.latest(10).is_none());
+        assert!(matches!(occupancy.latest(process(HANGS)), Some(None)));
+        assert!(occupancy.latest(process(10)).is_none());
+    }
+
+    #[test]
+    fn a_process_that_has_a_reused_pid_is_not_counted() {
+        let ended = ProcessId { pid: std::process::id(), start_ticks: 0 };
+        assert!(matches!(count(ended).shared, Err(ReclaimError::Reused { .. })));
     }
 
     #[test]
     fn after_a_panic_another_thread_counts() {
         let mut occupancy = Occupancy::by(misbehave);
-        occupancy.count(vec![7, PANICS, 8]);
+        occupancy.count(processes(&[7, PANICS, 8]));
         until_counted(&mut occupancy, HANGS_AFTER, &[7, 8]);
         assert!(occupancy.warnings.over("occupancy"), "the panic was warned about");
-        assert!(matches!(occupancy.latest(PANICS), Some(None)));
-        occupancy.count(vec![9]);
+        assert!(matches!(occupancy.latest(process(PANICS)), Some(None)));
+        occupancy.count(processes(&[9]));
         until_counted(&mut occupancy, HANGS_AFTER, &[9]);
-        assert!(occupancy.latest(7).is_none());
+        assert!(occupancy.latest(process(7)).is_none());
     }
 }

@@ -10,7 +10,8 @@
 //! amount from the guest's own cgroup ([`PagingWay`]). Every step restores the cgroup's limit, so
 //! no limit is left behind however an order ends.
 //!
-//! Cost: none without orders; 1 ms per new order to check permissions.
+//! Cost: none without orders; 1 ms per new order to check permissions, and 4 ms for each GiB of
+//! shared memory of a guest to be paged out.
 //! Limits: [`GUESTS_MAX`] threads, including those that hang; a step moves at most
 //! [`STEP_BYTES_MAX`]; a job stops at its order's deadline; [`OUTCOMES_MAX`] outcomes wait for the
 //! tick, further ones are dropped. A step that hangs when the daemon stops may leave its limit on a
@@ -23,8 +24,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::time::{Duration, Instant};
 
 use ballast_config::paging::{PagerSettings, PagingWay};
-use ballast_host::PROC;
-use ballast_model::{Bytes, GuestId, Mechanism, Paging, Timestamp};
+use ballast_host::{PROC, ProcessReader, ReadError};
+use ballast_model::{Bytes, GuestId, Mechanism, Paging, ProcessId, Timestamp};
 use ballast_reclaim::{
     CgroupPageOut, Coldness, FinishReason, GuestMemory, GuestRam, PageIn, PageInLimits, PageOut,
     PageOutLimits, PagingProgress, PagingState, Picker, ReclaimError, capabilities,
@@ -110,11 +111,11 @@ impl PagingOutcome {
     }
 }
 
-/// A paging order and the process it applies to.
+/// A paging order and the process it applies to, and not one that has its PID by now.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) paging: Paging,
-    pub(crate) pid: u32,
+    pub(crate) process: ProcessId,
     /// Host memory that its process occupies now.
     pub(crate) resident: Bytes,
     /// Which of its pages are cold, if known.
@@ -278,7 +279,7 @@ impl Job {
     fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
         !self.is_over
             && self.settings == *settings
-            && self.order.pid == order.pid
+            && self.order.process == order.process
             && self.order.paging.mechanism == order.paging.mechanism
             && self.order.paging.resident == order.paging.resident
     }
@@ -318,7 +319,8 @@ impl Job {
             None
         } else {
             let (root, ram) = (Path::new(ROOT), GuestRam::AtLeast(RAM_MIN));
-            let ways = capabilities(root, order.pid, None, ram, &settings.swap);
+            let ProcessId { pid, start_ticks } = order.process;
+            let ways = capabilities(root, pid, Some(start_ticks), ram, &settings.swap);
             ways.page_out.err().filter(ReclaimError::may_use_cgroup)
         };
         let by_cgroup = settings.way == PagingWay::Cgroup || not_by_process.is_some();
@@ -358,13 +360,15 @@ impl Way {
         if let Some(coldness) = &order.coldness {
             picker = coldness.apply_to(picker, &process.regions()?);
         }
-        let amount = order.resident.saturating_sub(order.paging.resident);
+        let amount = page_out_amount(order, occupied_now(&process)?);
         Ok(Way::Out(process, Box::new(PageOut::new(amount, picker, page_out_limits(settings)))))
     }
 
     fn page_out_by_cgroup(order: &Order, settings: &PagerSettings) -> Result<Way, ReclaimError> {
         let (root, to) = (Path::new(ROOT), order.paging.resident);
-        let group_out = CgroupPageOut::open(root, order.pid, None, to, page_out_limits(settings))?;
+        let ProcessId { pid, start_ticks } = order.process;
+        let limits = page_out_limits(settings);
+        let group_out = CgroupPageOut::open(root, pid, Some(start_ticks), to, limits)?;
         Ok(Way::GroupOut(Box::new(group_out)))
     }
 
@@ -387,8 +391,35 @@ impl Way {
 }
 
 fn process_of(order: &Order) -> Result<GuestMemory, ReclaimError> {
-    let ram = GuestRam::AtLeast(RAM_MIN);
-    GuestMemory::open(Path::new(PROC), order.pid, None, ram)
+    let ProcessId { pid, start_ticks } = order.process;
+    GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), GuestRam::AtLeast(RAM_MIN))
+}
+
+/// How much an order pages out of a process that occupies `now`. The order may have the size of a
+/// reading from before an earlier job, which moved this amount already.
+fn page_out_amount(order: &Order, now: Bytes) -> Bytes {
+    order.resident.min(now).saturating_sub(order.paging.resident)
+}
+
+/// The host memory that a process occupies now, counted as for the plan. Takes about 4 ms for each
+/// GiB of shared memory.
+fn occupied_now(process: &GuestMemory) -> Result<Bytes, ReclaimError> {
+    let pid = process.vmm().pid();
+    let unreadable = |error: ReadError| ReclaimError::Unreadable {
+        path: Path::new(PROC).join(pid.to_string()),
+        why: error.to_string(),
+    };
+    let memory = match ProcessReader::open(Path::new(PROC), pid).map_err(unreadable)? {
+        Some(mut reader) => reader.read(&mut Vec::new()).map_err(unreadable)?,
+        None => None,
+    };
+    // Where its files may not be counted, the plan has the page table's figure too.
+    let shared = process.shared_in_memory().ok().flatten();
+    match memory {
+        // It still lives, so its PID was no other's when it was read.
+        Some(memory) if process.vmm().is_alive() => Ok(memory.occupied(shared)),
+        _ => Err(ReclaimError::Gone { pid }),
+    }
 }
 
 /// Host memory available beyond `reserve`; zero if unknown.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_model::{Held, Mode, Timestamp};
+use ballast_model::Timestamp;
 use ballast_policy::Policy;
 use ballast_qmp::fleet::GUESTS_MAX;
 use ballast_store::Event as Recorded;
@@ -273,19 +273,19 @@ impl Daemon {
 
     /// Applies `on_exit` to the guests and closes the journal.
     async fn end(mut self, why: &str) {
-        match (self.config.on_exit, self.engine.mode()) {
-            (OnExit::Keep, _) => {}
-            (OnExit::Restore, Mode::Observe) => {
-                info!("no guest is restored to what it held first: {}", Held::Observing);
-            }
-            (OnExit::Restore, Mode::Balance) => self.restore().await,
+        match self.config.on_exit {
+            OnExit::Keep => {}
+            OnExit::Restore => self.restore().await,
         }
         self.world.recorder.close(why);
     }
 
-    /// Restores every guest's first allocation.
+    /// Restores every guest's first allocation, unless the daemon observes or is paused.
     async fn restore(&mut self) {
-        self.engine.begin_restore();
+        if let Err(held) = self.engine.begin_restore() {
+            info!("no guest is restored to what it held first: {held}");
+            return;
+        }
         for _ in 0..RESTORE_TICKS_MAX {
             self.tick(SampleScope::All).await;
             if self.engine.is_restored() {

@@ -1,83 +1,108 @@
 //! The recent allocations of one guest.
 //!
 //! Idea: statistics describe the guest some time ago, so they must be compared with the allocation
-//! of that time. A few past readings are enough to find it. Most guests hold the same for hours, so
-//! successive equal readings are kept as one run.
-//! Cost: O(runs kept), at most [`READINGS_MAX`]; no memory on the heap while the allocation stays.
-//! Limits: for times before the oldest reading, the oldest reading is returned.
+//! of that time. Most guests hold the same for hours, so successive equal readings are kept as one
+//! run. While a balloon moves there is a reading every 100 ms: runs within [`MERGED_WITHIN`] are
+//! merged to one, with the least and the most of their readings. If there are still too many, two
+//! neighbours are merged whose span is the smallest part of their age. So the history reaches back
+//! as far as statistics that are acted on can be old. Merging only widens the range of what the
+//! guest can have held, because a guest that seems to have held less than it did is shrunk further.
+//! Cost: O(runs kept), at most [`RUNS_MAX`]; no memory on the heap while the allocation stays.
+//! Limits: for times before the oldest reading, the oldest run is returned. Merged runs blur a time
+//! by half a second, or by a third of its age.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ballast_model::{Bytes, Timestamp};
 
-/// Readings kept. At one a second they reach back further than any statistics that are acted on.
-const READINGS_MAX: u32 = 32;
+/// Runs within this time are merged: statistics are dated to no better than a second.
+const MERGED_WITHIN: Duration = Duration::from_millis(500);
 
-/// Successive readings of one allocation.
+/// Earlier runs kept. Two neighbours span more than [`MERGED_WITHIN`], so this many reach back 16 s
+/// without a further merge: more than statistics that are acted on by default. Where two neighbours
+/// span a third of their age, fewer reach back an hour.
+const RUNS_MAX: usize = 64;
+
+/// Runs that ended longer ago are forgotten first: no statistics are acted on that are older than
+/// an hour (the most that `guard.stale_after` may be), and these are dated to a second.
+const REACH: Duration = Duration::from_secs(3601);
+
+/// Successive readings.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    allocation: Bytes,
+    least: Bytes,
+    most: Bytes,
     first: Timestamp,
     last: Timestamp,
-    /// Time of the reading before the last; for a single reading, `last`.
-    before_last: Timestamp,
-    readings: u32,
+}
+
+impl Run {
+    /// Adds the run that came next.
+    fn merge(&mut self, next: Run) {
+        self.least = self.least.min(next.least);
+        self.most = self.most.max(next.most);
+        self.last = next.last;
+    }
 }
 
 /// Past allocations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllocationHistory {
-    /// The latest run; `None`: no readings.
+    /// The latest run, of equal readings; `None`: no readings.
     latest: Option<Run>,
     /// Earlier runs, the oldest first.
     earlier: VecDeque<Run>,
-    /// Number of readings in all runs.
-    readings: u32,
 }
 
 impl AllocationHistory {
-    /// Adds a reading; it replaces the last one if it is not later, and counts as no earlier than
-    /// the one before that.
+    /// Adds a reading, which counts as no earlier than the last one.
     pub(crate) fn push(&mut self, at: Timestamp, allocation: Bytes) {
-        if self.latest.is_some_and(|run| at <= run.last) {
-            self.drop_last();
+        let at = self.latest.map_or(at, |run| at.max(run.last));
+        if let Some(run) = &mut self.latest
+            && run.least == allocation
+        {
+            run.last = at;
+            return;
         }
-        self.readings += 1;
-        match &mut self.latest {
-            Some(run) if run.allocation == allocation => {
-                (run.before_last, run.last) = (run.last, at.max(run.last));
-                run.readings += 1;
-            }
-            latest => {
-                let at = latest.map_or(at, |run| at.max(run.last));
-                let begun = Run { allocation, first: at, last: at, before_last: at, readings: 1 };
-                self.earlier.extend(latest.replace(begun));
-            }
-        }
-        if self.readings > READINGS_MAX {
-            self.drop_first();
+        let begun = Run { least: allocation, most: allocation, first: at, last: at };
+        if let Some(ended) = self.latest.replace(begun) {
+            self.keep(ended, at);
         }
     }
 
-    fn drop_last(&mut self) {
-        self.readings -= 1;
-        match &mut self.latest {
-            Some(run) if run.readings > 1 => {
-                run.readings -= 1;
-                run.last = run.before_last;
-            }
-            latest => *latest = self.earlier.pop_back(),
+    /// Keeps a run that has ended.
+    fn keep(&mut self, ended: Run, now: Timestamp) {
+        if let Some(before) = self.earlier.back_mut()
+            && ended.last.saturating_since(before.first) <= MERGED_WITHIN
+        {
+            before.merge(ended);
+            return;
         }
+        if self.earlier.len() >= RUNS_MAX {
+            self.make_room(now);
+        }
+        self.earlier.push_back(ended);
     }
 
-    /// The time of the first remaining reading does not matter: the oldest one stands for all times
-    /// before it.
-    fn drop_first(&mut self) {
-        self.readings -= 1;
-        let Some(oldest) = self.earlier.front_mut().or(self.latest.as_mut()) else { return };
-        oldest.readings -= 1;
-        if oldest.readings == 0 {
+    /// Forgets the oldest run if it is out of reach; else merges the two neighbours whose span is
+    /// the smallest part of their age.
+    fn make_room(&mut self, now: Timestamp) {
+        if self.earlier.front().is_some_and(|run| now.saturating_since(run.last) > REACH) {
             self.earlier.pop_front();
+            return;
+        }
+        let part = |(older, newer): (&Run, &Run)| {
+            let since = |at: Timestamp| at.as_millis().saturating_sub(older.first.as_millis());
+            since(newer.last).saturating_mul(1024) / since(now).max(1)
+        };
+        let neighbours = self.earlier.iter().zip(self.earlier.iter().skip(1));
+        let smallest = neighbours.map(part).enumerate().min_by_key(|(_, part)| *part);
+        if let Some((place, _)) = smallest
+            && let Some(newer) = self.earlier.remove(place + 1)
+            && let Some(older) = self.earlier.get_mut(place)
+        {
+            older.merge(newer);
         }
     }
 
@@ -87,21 +112,28 @@ impl AllocationHistory {
     /// Between two readings the allocation moved from one to the other, so both count.
     pub(crate) fn between(&self, from: Timestamp, until: Timestamp) -> Option<(Bytes, Bytes)> {
         let latest = self.latest?;
-        let (mut least, mut most) = (latest.allocation, latest.allocation);
+        let (mut least, mut most) = (latest.least, latest.most);
         if latest.first <= from {
             return Some((least, most));
         }
         // Backwards: readings after the first one at or after `until` do not count.
-        for Run { allocation, first, last, .. } in self.earlier.iter().rev() {
-            (least, most) = match *last < until {
-                true => (least.min(*allocation), most.max(*allocation)),
-                false => (*allocation, *allocation),
+        for run in self.earlier.iter().rev() {
+            (least, most) = match run.last < until {
+                true => (least.min(run.least), most.max(run.most)),
+                false => (run.least, run.most),
             };
-            if *first <= from {
+            if run.first <= from {
                 break;
             }
         }
         Some((least, most))
+    }
+
+    /// The allocation, if all readings from `from` to the latest one are the same, and there is one
+    /// at or before `from` and one at or after `until`, which is later than `from`.
+    pub(crate) fn throughout(&self, from: Timestamp, until: Timestamp) -> Option<Bytes> {
+        let run = self.latest.filter(|run| run.first <= from && until <= run.last)?;
+        Some(run.least)
     }
 }
 
@@ -137,33 +169,61 @@ mod tests {
     }
 
     #[test]
-    fn readings_are_bounded_even_with_a_stopped_clock() {
+    fn an_allocation_is_steady_between_two_readings_of_it() {
         let mut history = AllocationHistory::default();
-        for n in 0..1000 {
-            history.push(at(7), Bytes::mib(n));
+        assert_eq!(history.throughout(at(1), at(2)), None);
+        for (second, mib) in [(1, 900), (2, 700)] {
+            history.push(at(second), Bytes::mib(mib));
         }
-        assert_eq!(history.readings, 1);
-        for n in 0..1000 {
-            history.push(at(8 + n), Bytes::mib(n));
-        }
-        let every = history.between(at(0), at(5000)).unwrap();
-        assert_eq!(every, (Bytes::mib(968), Bytes::mib(999)), "the last 32");
+        assert_eq!(history.throughout(at(2), at(3)), None, "one reading");
+        history.push(at(4), Bytes::mib(700));
+        assert_eq!(history.throughout(at(2), at(3)), Some(Bytes::mib(700)));
+        assert_eq!(history.throughout(at(1), at(3)), None);
+        assert_eq!(history.throughout(at(3), at(5)), None);
     }
 
-    /// The oracle: a list of readings.
+    /// A balloon takes 10 MiB every 100 ms for a minute.
+    #[test]
+    fn what_was_held_seconds_ago_is_known_while_balloons_move() {
+        let mut history = AllocationHistory::default();
+        for tick in 0..600 {
+            history.push(Timestamp::from_millis(tick * 100), Bytes::mib(10_000 - 10 * tick));
+        }
+        let (from, until) = (Timestamp::from_millis(52_900), Timestamp::from_millis(53_900));
+        let (least, most) = history.between(from, until).unwrap();
+        let (least, most) = (least.get() >> 20, most.get() >> 20);
+        assert!((4450..=4610).contains(&least) && (4710..=4900).contains(&most), "{least} {most}");
+    }
+
+    #[test]
+    fn runs_are_bounded_and_those_out_of_reach_forgotten() {
+        let mut history = AllocationHistory::default();
+        for mib in 0..1000 {
+            history.push(at(7), Bytes::mib(mib));
+        }
+        assert_eq!(history.earlier.len(), 1);
+        let all = |history: &AllocationHistory| history.between(at(0), at(20_000)).unwrap();
+        assert_eq!(all(&history), (Bytes::ZERO, Bytes::mib(999)));
+        for second in 8..3_000 {
+            history.push(at(second), Bytes::mib(second % 2));
+            assert!(history.earlier.len() <= RUNS_MAX);
+        }
+        assert_eq!(all(&history), (Bytes::ZERO, Bytes::mib(999)), "within reach");
+        for second in 3_000..14_400 {
+            history.push(at(second), Bytes::mib(second % 2));
+        }
+        assert_eq!(all(&history), (Bytes::ZERO, Bytes::mib(1)));
+        assert_eq!(history.earlier.len(), RUNS_MAX);
+    }
+
+    /// The oracle: a list of all readings.
     #[derive(Default)]
     struct Readings(Vec<(Timestamp, Bytes)>);
 
     impl Readings {
         fn push(&mut self, at: Timestamp, allocation: Bytes) {
-            if self.0.last().is_some_and(|(last, _)| at <= *last) {
-                self.0.pop();
-            }
             let at = self.0.last().map_or(at, |(before, _)| at.max(*before));
             self.0.push((at, allocation));
-            if self.0.len() > READINGS_MAX as usize {
-                self.0.remove(0);
-            }
         }
 
         fn between(&self, from: Timestamp, until: Timestamp) -> Option<(Bytes, Bytes)> {
@@ -176,21 +236,51 @@ mod tests {
     }
 
     proptest! {
+        /// Readings up to 350 ms apart, for up to two minutes.
         #[test]
-        fn runs_tell_what_single_readings_do(
-            steps in prop::collection::vec((0..5_u64, 0..4_u64, 0..3_u64), 1..120),
-            asked in prop::collection::vec((0..240_u64, 0..9_u64), 1..40),
+        fn nothing_held_is_missed_and_times_blur_by_age(
+            steps in prop::collection::vec((0..300_u64, 0..50_u64, 0..100_u64), 1..400),
+            asked in prop::collection::vec((0..90_000_u64, 0..3_000_u64), 1..20),
         ) {
             let (mut history, mut readings) = (AllocationHistory::default(), Readings::default());
-            let mut now = 10;
+            let mut now = 10_000;
             for (later, age, mib) in steps {
                 now += later;
                 let at = Timestamp::from_millis(now - age);
                 history.push(at, Bytes::mib(mib));
                 readings.push(at, Bytes::mib(mib));
-                for (from, span) in &asked {
+            }
+            prop_assert!(history.earlier.len() <= RUNS_MAX);
+            let ms = Timestamp::from_millis;
+            for (ago, span) in asked {
+                let from = now.saturating_sub(ago);
+                let until = from + span;
+                let (least, most) = history.between(ms(from), ms(until)).unwrap();
+                let (low, high) = readings.between(ms(from), ms(until)).unwrap();
+                prop_assert!(least <= low && high <= most, "{} to {}", from, until);
+                // What spans a third of its age is blurred by half the age of its end.
+                let blur = |at: u64| 1_500 + now.saturating_sub(at) / 2;
+                let (from, until) = (from.saturating_sub(blur(from)), until + blur(until));
+                let (low, high) = readings.between(ms(from), ms(until)).unwrap();
+                prop_assert!(low <= least && most <= high, "{} to {}", from, until);
+            }
+        }
+
+        #[test]
+        fn few_readings_that_are_apart_are_known_exactly(
+            steps in prop::collection::vec((501..1_500_u64, 0..4_u64), 1..64),
+            asked in prop::collection::vec((0..90_000_u64, 0..9_000_u64), 1..40),
+        ) {
+            let (mut history, mut readings) = (AllocationHistory::default(), Readings::default());
+            let mut now = 10_000;
+            for (later, mib) in steps {
+                now += later;
+                history.push(Timestamp::from_millis(now), Bytes::mib(mib));
+                readings.push(Timestamp::from_millis(now), Bytes::mib(mib));
+                for (ago, span) in &asked {
+                    let from = now.saturating_sub(*ago);
                     let (from, until) =
-                        (Timestamp::from_millis(*from), Timestamp::from_millis(from + span));
+                        (Timestamp::from_millis(from), Timestamp::from_millis(from + span));
                     prop_assert_eq!(history.between(from, until), readings.between(from, until));
                 }
             }

@@ -12,7 +12,8 @@
 //! - If the balloon does not deflate on out-of-memory, the guest's total differs from its
 //!   allocation by a constant: the memory its kernel reserved at boot. Once that was measured while
 //!   the allocation did not change, `N_i` is the total in the statistics plus that constant: exact,
-//!   whatever their age.
+//!   whatever their age. A driver that leaves the total alone (Windows) shows by a total of more
+//!   than the guest holds; that total is not used again.
 //! - Otherwise the allocation is looked up among recent readings. The age of statistics is known to
 //!   a second, so memory in use is known to what the balloon moved in that second. The largest
 //!   allocation of that second is used: too high an estimate costs a neighbour idle memory for a
@@ -51,6 +52,9 @@ pub struct Estimator {
     sampled_need: SampledNeed,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
+    /// A total that did not follow the balloon. It says nothing until it is another one, as after a
+    /// reboot.
+    fixed_total: Option<Bytes>,
     /// Its use by the last sample.
     in_use: Option<Bytes>,
     /// Its allocation at the time of the statistics in the last sample; `None`: unknown.
@@ -118,7 +122,16 @@ impl Estimator {
         }
         let Some(stats) = guest.stats else { return };
         let Some(total) = stats.value.total else { return };
-        match self.allocations.between(before(before(now, stats.age), AGE_UNCERTAINTY), now) {
+        let stats_at = before(now, stats.age);
+        let from = before(stats_at, AGE_UNCERTAINTY);
+        if self.allocations.throughout(from, stats_at).is_some_and(|held| total > held) {
+            self.fixed_total = Some(total);
+            self.uncounted = None;
+        }
+        if self.fixed_total == Some(total) {
+            return;
+        }
+        match self.allocations.between(from, now) {
             Some((least, most)) if least == most && total <= most => {
                 self.uncounted = Some(most - total);
             }
@@ -185,7 +198,10 @@ mod tests {
     struct Observed(GuestSample, Timestamp);
 
     fn observe(estimator: &mut Estimator, second: u64, guest: GuestSample) -> Observed {
-        let now = Timestamp::from_millis(second * 1000);
+        observe_at(estimator, Timestamp::from_millis(second * 1000), guest)
+    }
+
+    fn observe_at(estimator: &mut Estimator, now: Timestamp, guest: GuestSample) -> Observed {
         estimator.observe(&guest, now, ProbingSettings::default());
         Observed(guest, now)
     }
@@ -219,6 +235,21 @@ mod tests {
             let held = 900 - 60 * (second.clamp(5, 14) - 5);
             let observed = observe(&mut estimator, second, guest(held, held - 300, Duration::ZERO));
             assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(300)), "second {second}");
+        }
+    }
+
+    /// A balloon takes 20 MiB a second for 20 s. There are ten ticks a second, and statistics are
+    /// six seconds old.
+    #[test]
+    fn old_statistics_do_not_make_a_shrinking_guest_seem_idle() {
+        let mut estimator = Estimator::default();
+        let held = |tick: u64| 900 - 2 * (tick.clamp(100, 300) - 100);
+        for tick in 0..500 {
+            let then = held(tick.saturating_sub(60));
+            let lagging = guest(held(tick), then - 300, Duration::from_secs(6));
+            let now = Timestamp::from_millis(tick * 100);
+            let observed = observe_at(&mut estimator, now, lagging);
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(300)), "tick {tick}");
         }
     }
 
@@ -264,6 +295,52 @@ mod tests {
             let observed = observe(&mut estimator, second, lagging);
             assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
         }
+    }
+
+    /// A guest that uses 300 MiB, whose driver leaves the total alone.
+    fn with_fixed_total(held: u64) -> GuestSample {
+        let mut guest = guest(held, held - 300, Duration::ZERO);
+        guest.stats.as_mut().unwrap().value.total = Some(Bytes::mib(1023));
+        guest.capabilities.deflate_on_oom = Some(false);
+        guest
+    }
+
+    #[test]
+    fn a_total_that_does_not_follow_the_balloon_is_not_used() {
+        let mut estimator = Estimator::default();
+        // Down, up to all of its memory, which is more than the total, and down again.
+        let down = |second: u64| 100 * (second.clamp(5, 10) - 5);
+        let up = |second: u64| 100 * (second.clamp(20, 25) - 20);
+        let again = |second: u64| 100 * (second.clamp(40, 45) - 40);
+        for second in 1..60 {
+            let held = 1024 + up(second) - down(second) - again(second);
+            let observed = observe(&mut estimator, second, with_fixed_total(held));
+            let used = used(&mut estimator, &observed);
+            // That the total does not follow shows once the balloon stands still.
+            if !(6..=10).contains(&second) {
+                assert_eq!(used, Ok(Bytes::mib(300)), "second {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_total_that_follows_after_a_reboot_counts_again() {
+        let mut estimator = Estimator::default();
+        for second in 1..10 {
+            let held = if second < 5 { 1024 } else { 800 };
+            observe(&mut estimator, second, with_fixed_total(held));
+        }
+        assert_eq!(estimator.fixed_total, Some(Bytes::mib(1023)));
+        let held = |second: u64| if second < 18 { 800 } else { 400 + 100 * (second % 4) };
+        for second in 10..40 {
+            let then = held(second - 2);
+            let mut lagging = guest(held(second), then - 40 - 300, Duration::from_secs(2));
+            lagging.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
+            lagging.capabilities.deflate_on_oom = Some(false);
+            let observed = observe(&mut estimator, second, lagging);
+            assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
+        }
+        assert_eq!(estimator.uncounted, Some(Bytes::mib(40)));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ballast_fleet_proto::{
-    Changes, Condition, Coordinator, CoordinatorError, Follow, KeyWrite, LeaseId, Listing,
+    Changes, Condition, Coordinator, CoordinatorError, KeyWatch, KeyWrite, LeaseId, Listing,
     PutResult, Revision,
 };
 use serde::Serialize;
@@ -18,8 +18,8 @@ use serde_json::json;
 use crate::connection::{Member, Stream, WATCH};
 use crate::tls::EtcdTls;
 use crate::wire::{
-    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, parse, parse_line,
-    range, wants_token, watch,
+    Grant, Range, Renewal, Token, Transaction, TransactionRequest, WatchAnswer, needs_new_token,
+    parse, parse_line, range, watch,
 };
 
 /// Most pages of one listing: enough for 65,536 hosts with three keys each, at 500 keys a page.
@@ -45,16 +45,27 @@ pub struct EtcdClient {
 #[derive(Default)]
 struct State {
     /// Index of the member that is called.
-    at: usize,
+    current: usize,
     token: Option<String>,
 }
 
-/// An endpoint of the wrong form.
+/// Why endpoints are refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
-pub struct EndpointError {
-    endpoint: String,
-    scheme: &'static str,
+pub enum EndpointError {
+    /// There is none.
+    #[error("the list of endpoints is empty: expected at least one {scheme}HOST:PORT")]
+    Missing {
+        /// The scheme of endpoints, with its slashes.
+        scheme: &'static str,
+    },
+    /// One has the wrong form.
+    #[error("endpoint `{endpoint}`: expected {scheme}HOST:PORT")]
+    Malformed {
+        /// The endpoint.
+        endpoint: String,
+        /// The scheme of endpoints, with its slashes.
+        scheme: &'static str,
+    },
 }
 
 /// Watches keys for changes.
@@ -99,10 +110,6 @@ impl EtcdClient {
             Some(_) => "https://",
             None => "http://",
         };
-        let wrong = |endpoint: &str| EndpointError {
-            endpoint: endpoint.escape_debug().to_string(),
-            scheme,
-        };
         let (mut members, cluster) = (Vec::new(), Arc::new(OnceLock::new()));
         for endpoint in endpoints {
             let address = endpoint.strip_prefix(scheme).map(|it| it.trim_end_matches('/'));
@@ -114,22 +121,25 @@ impl EtcdClient {
                 Some(address) if is_valid => {
                     members.push(Member::new(address.to_owned(), tls.clone(), cluster.clone()));
                 }
-                _ => return Err(wrong(endpoint)),
+                _ => {
+                    let endpoint = endpoint.escape_debug().to_string();
+                    return Err(EndpointError::Malformed { endpoint, scheme });
+                }
             }
         }
         if members.is_empty() {
-            return Err(wrong(""));
+            return Err(EndpointError::Missing { scheme });
         }
         Ok(EtcdClient { members, user, timeout, state: Mutex::default() })
     }
 
     /// The address of the member that is called now, `HOST:PORT`.
     pub fn endpoint(&self) -> &str {
-        &self.members[self.at()].address
+        &self.members[self.current()].address
     }
 
-    fn at(&self) -> usize {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).at
+    fn current(&self) -> usize {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).current
     }
 
     fn token(&self) -> Option<String> {
@@ -137,10 +147,10 @@ impl EtcdClient {
     }
 
     /// Calls the next member from now on, unless another call has moved on from `at` already.
-    fn move_on(&self, at: usize) {
+    fn use_next_member(&self, at: usize) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.at == at {
-            state.at = (at + 1) % self.members.len();
+        if state.current == at {
+            state.current = (at + 1) % self.members.len();
         }
     }
 
@@ -149,7 +159,7 @@ impl EtcdClient {
         &self,
         call: impl AsyncFnOnce(&Member) -> Result<T, CoordinatorError>,
     ) -> Result<T, CoordinatorError> {
-        let at = self.at();
+        let at = self.current();
         let member = &self.members[at];
         let result = match tokio::time::timeout(self.timeout, call(member)).await {
             Ok(result) => result,
@@ -166,7 +176,7 @@ impl EtcdClient {
             | CoordinatorError::OtherCluster { .. },
         ) = &result
         {
-            self.move_on(at);
+            self.use_next_member(at);
         }
         result
     }
@@ -183,7 +193,7 @@ impl EtcdClient {
         };
         match ask(self.token_or_new().await?.as_deref()).await {
             // It was refused before anything was done, so it may be repeated with a new token.
-            Err(error) if self.user.is_some() && wants_token(&error) => {
+            Err(error) if self.user.is_some() && needs_new_token(&error) => {
                 ask(Some(&self.new_token().await?)).await
             }
             answer => answer,
@@ -282,12 +292,12 @@ impl Coordinator for EtcdClient {
         let answer: Transaction = parse(&self.call("/v3/kv/txn", &request).await?)?;
         Ok(match answer.succeeded {
             true => PutResult::Written(Revision(answer.header.revision)),
-            false => PutResult::Differs,
+            false => PutResult::Conflict,
         })
     }
 }
 
-impl Follow for EtcdWatch {
+impl KeyWatch for EtcdWatch {
     async fn next(&mut self) -> Result<Changes, CoordinatorError> {
         loop {
             let line = self.stream.line().await?;

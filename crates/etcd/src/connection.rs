@@ -21,7 +21,7 @@ use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
 use crate::tls::{EtcdTls, tls_cause};
-use crate::wire::{Plain, excerpt, parse, refused};
+use crate::wire::{HeaderOnly, error_of_body, excerpt, parse};
 
 /// Largest body, and largest line of a stream, in bytes: a page of 500 keys, or the events of one
 /// answer.
@@ -31,7 +31,7 @@ pub(crate) const BODY_BYTES_MAX: usize = 64 << 20;
 pub(crate) const WATCH: &str = "/v3/watch";
 
 /// Most idle connections that are kept.
-const RESTING_MAX: usize = 4;
+const IDLE_MAX: usize = 4;
 
 /// One connection; it is closed when this is dropped.
 struct Connection {
@@ -48,7 +48,7 @@ pub(crate) struct Member {
     tls: Option<Arc<EtcdTls>>,
     /// The cluster that answered first; shared by all members.
     cluster: Arc<OnceLock<u64>>,
-    resting: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<Connection>>,
 }
 
 /// A stream of answers, one a line.
@@ -65,7 +65,7 @@ impl Member {
         tls: Option<Arc<EtcdTls>>,
         cluster: Arc<OnceLock<u64>>,
     ) -> Member {
-        Member { address, tls, cluster, resting: Mutex::new(Vec::new()) }
+        Member { address, tls, cluster, idle: Mutex::new(Vec::new()) }
     }
 
     /// Sends one request and reads its whole answer.
@@ -76,26 +76,26 @@ impl Member {
         token: Option<&str>,
     ) -> Result<Vec<u8>, CoordinatorError> {
         let (response, connection) = self.send(path, body, token).await?;
-        let answer = self.whole(response).await?;
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        if resting.len() < RESTING_MAX {
-            resting.push(connection);
+        let answer = self.read_body(response).await?;
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_MAX {
+            idle.push(connection);
         }
         answer
     }
 
     /// The body of an answer, or why etcd refused (inner error); the outer error is the
     /// connection's.
-    async fn whole(
+    async fn read_body(
         &self,
         response: Response<Incoming>,
     ) -> Result<Result<Vec<u8>, CoordinatorError>, CoordinatorError> {
         let (parts, body) = response.into_parts();
         let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
-        let body = body.map_err(|error| self.broken(&*error))?.to_bytes();
+        let body = body.map_err(|error| self.connection_error(&*error))?.to_bytes();
         Ok(match parts.status.is_success() {
             true => Ok(body.into()),
-            false => Err(refused(parts.status.as_u16(), &body)),
+            false => Err(error_of_body(parts.status.as_u16(), &body)),
         })
     }
 
@@ -108,7 +108,7 @@ impl Member {
     ) -> Result<Stream, CoordinatorError> {
         let (response, connection) = self.send(path, body, token).await?;
         if !response.status().is_success() {
-            let why = self.whole(response).await?.err();
+            let why = self.read_body(response).await?.err();
             let why = why.unwrap_or(CoordinatorError::Protocol("no stream".to_owned()));
             return Err(why);
         }
@@ -123,10 +123,10 @@ impl Member {
         token: Option<&str>,
     ) -> Result<(Response<Incoming>, Connection), CoordinatorError> {
         let mut connection = loop {
-            let Some(mut rested) = self.rested() else { break self.connect().await? };
+            let Some(mut idle) = self.take_idle() else { break self.connect().await? };
             // etcd may have closed it while it was idle.
-            if rested.sender.ready().await.is_ok() {
-                break rested;
+            if idle.sender.ready().await.is_ok() {
+                break idle;
             }
         };
         let response = self.request(&mut connection, path, body, token).await?;
@@ -152,11 +152,11 @@ impl Member {
             .body(Full::new(Bytes::from(body)))
             .map_err(|error| CoordinatorError::Protocol(error.to_string()))?;
         let response = connection.sender.send_request(request).await;
-        response.map_err(|error| self.broken(&error))
+        response.map_err(|error| self.connection_error(&error))
     }
 
-    fn rested(&self) -> Option<Connection> {
-        self.resting.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    fn take_idle(&self) -> Option<Connection> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     async fn connect(&self) -> Result<Connection, CoordinatorError> {
@@ -164,12 +164,12 @@ impl Member {
             CoordinatorError::Unreachable(format!("cannot connect to {}: {error}", self.address))
         })?;
         // Each request is one packet, so waiting for more only delays it.
-        stream.set_nodelay(true).map_err(|error| self.broken(&error))?;
+        stream.set_nodelay(true).map_err(|error| self.connection_error(&error))?;
         let mut connection = match &self.tls {
-            Some(tls) => self.drive(tls.shake_hands(&self.address, stream).await?).await?,
-            None => self.drive(stream).await?,
+            Some(tls) => self.start_http(tls.shake_hands(&self.address, stream).await?).await?,
+            None => self.start_http(stream).await?,
         };
-        match self.ask_for_cluster(&mut connection).await {
+        match self.check_cluster(&mut connection).await {
             Ok(()) => Ok(connection),
             // A member with TLS closes a plain connection without an answer.
             Err(CoordinatorError::Unreachable(why)) if self.tls.is_none() => {
@@ -181,12 +181,12 @@ impl Member {
     }
 
     /// Starts HTTP over `stream`.
-    async fn drive(
+    async fn start_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<Connection, CoordinatorError> {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(|error| self.broken(&error))?;
+        let (sender, connection) = handshake.map_err(|error| self.connection_error(&error))?;
         let mut driver = JoinSet::new();
         driver.spawn(async {
             // The request gets the error.
@@ -195,11 +195,11 @@ impl Member {
         Ok(Connection { sender, driver })
     }
 
-    async fn ask_for_cluster(&self, connection: &mut Connection) -> Result<(), CoordinatorError> {
+    async fn check_cluster(&self, connection: &mut Connection) -> Result<(), CoordinatorError> {
         let path = "/v3/maintenance/status";
         let response = self.request(connection, path, b"{}".to_vec(), None).await?;
-        let Plain { header } = parse(&self.whole(response).await??)?;
-        connection.sender.ready().await.map_err(|error| self.broken(&error))?;
+        let HeaderOnly { header } = parse(&self.read_body(response).await??)?;
+        connection.sender.ready().await.map_err(|error| self.connection_error(&error))?;
         let (expected, found) =
             (*self.cluster.get_or_init(|| header.cluster_id), header.cluster_id);
         match expected == found {
@@ -208,7 +208,7 @@ impl Member {
         }
     }
 
-    fn broken(&self, error: &(dyn Error + 'static)) -> CoordinatorError {
+    fn connection_error(&self, error: &(dyn Error + 'static)) -> CoordinatorError {
         // A server refuses a client's certificate only after the handshake.
         if let (Some(tls), Some(cause)) = (&self.tls, tls_cause(error)) {
             return CoordinatorError::Unreachable(tls.explain(&self.address, cause));

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use ballast_fleet_proto::{
-    Condition, Coordinator, CoordinatorError, Follow, KeyEvent, KeyWrite, LeaseId, PutResult,
+    Condition, Coordinator, CoordinatorError, KeyEvent, KeyWatch, KeyWrite, LeaseId, PutResult,
     Registration, Revision,
 };
 
@@ -39,7 +39,8 @@ fn endpoints_are_checked() {
         let client = EtcdClient::new(&[endpoint.to_owned()], None, TTL);
         assert!(client.is_err(), "{endpoint}");
     }
-    assert!(EtcdClient::new(&[], None, TTL).is_err());
+    let error = EtcdClient::new(&[], None, TTL).err().unwrap().to_string();
+    assert_eq!(error, "the list of endpoints is empty: expected at least one http://HOST:PORT");
     let tls = EtcdTls { authorities: "/ca.pem".into(), identity: None };
     let plain = ["http://a:2379".to_owned()];
     let error = EtcdClient::with_tls(&plain, tls, None, TTL).err().unwrap();
@@ -62,7 +63,7 @@ fn a_name_is_taken_once_and_free_after_its_lease() {
         assert_eq!(listing.entries[0].value, b"v");
         assert_eq!(listing.entries[0].written, written);
         let mut watch = etcd.watch("/k", listing.revision).await.unwrap();
-        assert_eq!(watch.next().await.unwrap().events, [KeyEvent::Gone("/k".to_owned())]);
+        assert_eq!(watch.next().await.unwrap().events, [KeyEvent::Deleted("/k".to_owned())]);
         assert_eq!(etcd.renew(lease).await, Err(CoordinatorError::LeaseGone));
         let late = etcd.compare_and_put(&[], put("/k", b"late", Some(lease))).await;
         assert_eq!(late, Err(CoordinatorError::LeaseGone));
@@ -87,7 +88,7 @@ fn leaderships_have_rising_revisions() {
         assert!(second > first);
         let of = |revision| [Condition { key: "/l".to_owned(), written: Some(revision) }];
         let stale = etcd.compare_and_put(&of(first), put("/plan", b"x", None)).await.unwrap();
-        assert_eq!(stale, PutResult::Differs);
+        assert_eq!(stale, PutResult::Conflict);
         let fresh = etcd.compare_and_put(&of(second), put("/plan", b"y", None)).await.unwrap();
         assert!(matches!(fresh, PutResult::Written(_)));
         assert_eq!(etcd.read("/plan").await.unwrap().entries[0].value, b"y");
@@ -147,7 +148,7 @@ fn a_full_etcd_says_that_it_is_full() {
     run(async {
         let cluster = EtcdCluster::start_with(1, &["--quota-backend-bytes=1000000"]).await.unwrap();
         let etcd = client(&cluster.endpoints());
-        let mut last = Ok(PutResult::Differs);
+        let mut last = Ok(PutResult::Conflict);
         for n in 0..100 {
             last = etcd.compare_and_put(&[], put(&format!("/{n}"), &[b'x'; 50_000], None)).await;
             if last.is_err() {
@@ -202,7 +203,7 @@ fn passwords_are_asked_for_and_rights_are_kept() {
 }
 
 #[test]
-fn a_partitioned_majority_is_said_and_mends() {
+fn a_lost_majority_is_reported_until_it_is_back() {
     run(async {
         let mut cluster = EtcdCluster::start(3).await.unwrap();
         let etcd = EtcdClient::new(&cluster.endpoints(), None, Duration::from_secs(3)).unwrap();
@@ -276,7 +277,7 @@ fn a_slow_etcd_ends_a_call_and_not_the_client() {
 }
 
 /// The error of a client with these files when it reads.
-async fn told(
+async fn read_error(
     endpoints: &[String],
     authority: &TestAuthority,
     identity: Option<&TlsIdentity>,
@@ -309,16 +310,16 @@ fn certificates_of_both_sides_open_etcd() {
         assert_eq!(etcd.read("/a").await.unwrap().entries[0].value, b"v");
         assert_eq!(watch.next().await.unwrap().events.len(), 1);
 
-        let none = told(&at, &authority, None).await.unwrap_err();
+        let none = read_error(&at, &authority, None).await.unwrap_err();
         assert!(none.contains("asks for a client's certificate: set `tls.certificate`"), "{none}");
         let old = of("old", CertificateAge::Expired);
-        let old = told(&at, &authority, Some(&old)).await.unwrap_err();
+        let old = read_error(&at, &authority, Some(&old)).await.unwrap_err();
         assert!(old.contains("refuses the certificate") && old.contains("old.pem"), "{old}");
         let other = TestAuthority::new(folder.path(), "other").unwrap();
         let foreign = other.sign("foreign", &["127.0.0.1"], CertificateAge::Valid).unwrap();
-        let foreign = told(&at, &authority, Some(&foreign)).await.unwrap_err();
+        let foreign = read_error(&at, &authority, Some(&foreign)).await.unwrap_err();
         assert!(foreign.contains("refuses the certificate"), "{foreign}");
-        let wrong = told(&at, &other, Some(&host)).await.unwrap_err();
+        let wrong = read_error(&at, &other, Some(&host)).await.unwrap_err();
         assert!(wrong.contains("is signed by no authority in"), "{wrong}");
         assert!(wrong.ends_with("other.pem"), "{wrong}");
 
@@ -341,12 +342,12 @@ fn wrong_certificates_of_etcd_are_told_apart() {
         ] {
             let server = authority.sign("server", &[name], age).unwrap();
             let cluster = EtcdCluster::start_tls(1, &authority, &server).await.unwrap();
-            let why = told(&cluster.endpoints(), &authority, Some(&host)).await.unwrap_err();
+            let why = read_error(&cluster.endpoints(), &authority, Some(&host)).await.unwrap_err();
             assert!(why.contains(needle), "{why}");
         }
         let plain = EtcdCluster::start(1).await.unwrap();
         let at = plain.endpoints()[0].replace("http://", "https://");
-        let why = told(&[at], &authority, Some(&host)).await.unwrap_err();
+        let why = read_error(&[at], &authority, Some(&host)).await.unwrap_err();
         assert!(why.contains("begins with http://"), "{why}");
     });
 }

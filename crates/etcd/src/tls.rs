@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn spans_are_told_in_one_unit() {
+    fn durations_are_shown_in_one_unit() {
         let at = |s: u64| UnixTime::since_unix_epoch(Duration::from_secs(s));
         for (s, expected) in [
             (0, "0 s"),

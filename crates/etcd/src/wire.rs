@@ -34,7 +34,7 @@ pub(crate) struct Header {
 /// Any answer; only its header is read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(crate) struct Plain {
+pub(crate) struct HeaderOnly {
     pub(crate) header: Header,
 }
 
@@ -116,7 +116,7 @@ impl WatchAnswer {
             return Err(CoordinatorError::Compacted(self.compact_revision));
         }
         if self.canceled {
-            return Err(refusal(&self.cancel_reason));
+            return Err(error_of_text(&self.cancel_reason));
         }
         if self.events.is_empty() {
             return Ok(None);
@@ -128,7 +128,7 @@ impl WatchAnswer {
             let entry = event.kv.entry()?;
             revision = revision.max(entry.written);
             events.push(match event.r#type.as_str() {
-                "DELETE" => KeyEvent::Gone(entry.key),
+                "DELETE" => KeyEvent::Deleted(entry.key),
                 _ => KeyEvent::Written(entry),
             });
         }
@@ -157,15 +157,15 @@ pub(crate) fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, Coordina
     let Line { result, error } = parse(line)?;
     match (result, error) {
         (Some(result), _) => Ok(result),
-        (None, Some(error)) => Err(refusal(message(&error))),
+        (None, Some(error)) => Err(error_of_text(message(&error))),
         (None, None) => Err(CoordinatorError::Protocol("a line of nothing".to_owned())),
     }
 }
 
 /// Why etcd refused, from the body of its answer.
-pub(crate) fn refused(status: u16, body: &[u8]) -> CoordinatorError {
+pub(crate) fn error_of_body(status: u16, body: &[u8]) -> CoordinatorError {
     match serde_json::from_slice::<Value>(body) {
-        Ok(value) => refusal(message(&value)),
+        Ok(value) => error_of_text(message(&value)),
         Err(_) => {
             let text = String::from_utf8_lossy(body);
             CoordinatorError::Protocol(format!("HTTP status {status}: {}", excerpt(&text)))
@@ -179,7 +179,7 @@ fn message(error: &Value) -> &str {
 }
 
 /// The error that a text of etcd means. Its status numbers are too few to tell errors apart.
-fn refusal(text: &str) -> CoordinatorError {
+fn error_of_text(text: &str) -> CoordinatorError {
     let says = |needles: &[&str]| needles.iter().any(|needle| text.contains(needle));
     let shown = excerpt(text);
     if says(&["requested lease not found"]) {
@@ -198,7 +198,7 @@ fn refusal(text: &str) -> CoordinatorError {
 }
 
 /// Whether a call was refused only because it needs a new token.
-pub(crate) fn wants_token(error: &CoordinatorError) -> bool {
+pub(crate) fn needs_new_token(error: &CoordinatorError) -> bool {
     let texts = ["invalid auth token", "user name is empty", "revision of auth store is old"];
     matches!(error, CoordinatorError::Denied(text) if texts.iter().any(|it| text.contains(it)))
 }
@@ -314,7 +314,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_zero() {
+    fn missing_fields_are_zero() {
         let range: Range = parse(br#"{"header":{"cluster_id":"7","revision":"3"}}"#).unwrap();
         assert_eq!((range.header.cluster_id, range.kvs.len(), range.more), (7, 0, false));
         let lease: Renewal = parse_line(br#"{"result":{"header":{},"ID":"5"}}"#).unwrap();
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn refusals_are_told_apart() {
-        let of = |text: &str| refused(400, format!("{{\"message\": \"{text}\"}}").as_bytes());
+        let of = |text: &str| error_of_body(400, format!("{{\"message\": \"{text}\"}}").as_bytes());
         assert_eq!(of("etcdserver: requested lease not found"), CoordinatorError::LeaseGone);
         for (text, is_right) in [
             (
@@ -337,7 +337,7 @@ mod tests {
         ] {
             assert!(is_right(of(text)), "{text}");
         }
-        let page = refused(502, b"<html>\n<b>bad gateway</b>").to_string();
+        let page = error_of_body(502, b"<html>\n<b>bad gateway</b>").to_string();
         assert!(page.starts_with("HTTP status 502: <html>\\n"), "{page}");
     }
 
@@ -354,7 +354,7 @@ mod tests {
         assert!(matches!(lost, Err(CoordinatorError::NoLeader(_))));
         let events = r#"{"result":{"header":{"revision":"9"},"events":[{"kv":{"key":"YQ==","value":"Yg==","mod_revision":"4"}},{"type":"DELETE","kv":{"key":"YQ==","mod_revision":"5"}}]}}"#;
         let changes = of(events).unwrap().unwrap();
-        assert_eq!(changes.events[1], KeyEvent::Gone("a".to_owned()));
+        assert_eq!(changes.events[1], KeyEvent::Deleted("a".to_owned()));
         assert_eq!(changes.revision, Revision(5), "that of the last event");
     }
 
@@ -368,7 +368,7 @@ mod tests {
         ) {
             let errors = [
                 parse::<Range>(&body).err(), parse_line::<WatchAnswer>(&body).err(),
-                Some(refused(400, &body)),
+                Some(error_of_body(400, &body)),
             ];
             for error in errors.into_iter().flatten() {
                 let text = error.to_string();

@@ -5,10 +5,10 @@
 //! Limits: if the hypervisor refuses to start the guest, the move stays in `Starting` until an
 //! operator decides.
 
-use crate::put_away::put_away;
+use crate::clean_up::clean_up;
 use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
-use crate::{HostAction, HostView, MoveRecord, Next, Phase, Promise, WhyAbandoned};
+use crate::{AbandonReason, HostAction, HostView, MoveRecord, Next, Phase, Promise};
 
 /// What the destination of `record` does next.
 pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
@@ -16,7 +16,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     if view.process == Unknown {
         return Next::Wait;
     }
-    if let Some(why) = record.why_lapsed(view.term, view.now) {
+    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
         return abandon(why);
     }
     match &record.phase {
@@ -27,9 +27,9 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             _ => Next::Wait,
         },
         Phase::Ready { .. } | Phase::Copying { .. } => match (view.process, view.promise) {
-            (_, Promise::Nothing | Promise::Refused) => abandon(WhyAbandoned::NoRoom),
+            (_, Promise::Nothing | Promise::Refused) => abandon(AbandonReason::NoRoom),
             (Waiting(_) | Loaded, _) => Next::Wait,
-            _ => abandon(WhyAbandoned::ListenerGone),
+            _ => abandon(AbandonReason::ListenerGone),
         },
         Phase::Copied { carried } => match view.process {
             // Even if the source is about to abandon: the first of both writes decides.
@@ -38,11 +38,11 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             }
             // Had it arrived whole it would show by now: it died while it was copied.
             Waiting(_) if view.ends_source && is_over(record.due, view.now) => {
-                abandon(WhyAbandoned::ListenerGone)
+                abandon(AbandonReason::ListenerGone)
             }
             // The source says that all was sent, so the hypervisor will soon show it as loaded.
             Waiting(_) => Next::Wait,
-            _ => abandon(WhyAbandoned::ListenerGone),
+            _ => abandon(AbandonReason::ListenerGone),
         },
         Phase::Starting { carried } => match view.process {
             Loaded if !view.is_taken_over => Next::Act(HostAction::TakeOver(carried.clone())),
@@ -54,14 +54,14 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
             _ => Next::Wait,
         },
         Phase::Moved => Next::Wait,
-        Phase::Abandoned { .. } | Phase::Lost => put_away(view),
+        Phase::Abandoned { .. } | Phase::Lost => clean_up(view),
     }
 }
 
 /// Reserves memory, then listens, then writes that it is ready.
 fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     let is_reserved = match view.promise {
-        Promise::Refused => return Next::write(record.abandoned(WhyAbandoned::NoRoom)),
+        Promise::Refused => return Next::write(record.abandoned(AbandonReason::NoRoom)),
         Promise::Entitled => true,
         Promise::Reserved { size, is_ready } if size == record.reserve => is_ready,
         Promise::Reserved { .. } | Promise::Nothing => {
@@ -78,8 +78,8 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Absent | Waiting(_) => Next::Wait,
         // Either an earlier move left it; or this host saw an old record, and the guest of this
         // very move has arrived since. In that case the record has changed, and the write fails.
-        Loaded if view.ends_source => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
+        Loaded if view.ends_source => Next::write(record.abandoned(AbandonReason::GuestThere)),
         Loaded => Next::Act(HostAction::End),
-        _ => Next::write(record.abandoned(WhyAbandoned::GuestThere)),
+        _ => Next::write(record.abandoned(AbandonReason::GuestThere)),
     }
 }

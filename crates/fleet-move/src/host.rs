@@ -1,28 +1,28 @@
 //! What a host does next about a guest, whatever its role.
 
-use crate::put_away::put_away;
+use crate::clean_up::clean_up;
 use crate::view::{CopyState, HostAction, HostView, Next, Process};
-use crate::{MoveRecord, Phase, WhyAbandoned, destination, source};
+use crate::{AbandonReason, MoveRecord, Phase, destination, source};
 
 /// What a host does next about a guest: as the source, as the destination, or as neither, which
 /// only cleans up after earlier moves. `record` is the guest's record as it is in the store now;
 /// `None` if there is none.
 pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
     match record {
-        Some(record) if is_given_up(record, view) => {
-            Next::write(record.abandoned(WhyAbandoned::Cancelled))
+        Some(record) if must_abandon(record, view) => {
+            Next::write(record.abandoned(AbandonReason::Cancelled))
         }
         Some(record) if record.from == *view.host => source::step(record, view),
         Some(record) if record.to == *view.host => destination::step(record, view),
-        _ => put_away(view),
+        _ => clean_up(view),
     }
 }
 
 /// Whether this host takes part in the move but begins no moves, and the copy has not begun.
-fn is_given_up(record: &MoveRecord, view: &HostView<'_>) -> bool {
+fn must_abandon(record: &MoveRecord, view: &HostView<'_>) -> bool {
     let is_about_here = record.from == *view.host || record.to == *view.host;
     let is_begun = !matches!(record.phase, Phase::Ordered | Phase::Ready { .. });
-    is_about_here && !view.begins && !is_begun
+    is_about_here && !view.begins_moves && !is_begun
 }
 
 /// What a host does while it cannot reach the store. `last` is the record that it last read.

@@ -7,11 +7,11 @@
 use ballast_model::Timestamp;
 
 use crate::record::is_over;
-use crate::{MoveOrder, MoveRecord, Next, Phase, Term, WhyAbandoned};
+use crate::{AbandonReason, MoveOrder, MoveRecord, Next, Phase, Term};
 
 /// What the leader wants of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum MoveIntent {
     /// Nothing, except that a move under way comes to an end.
     Settle,
     /// Move it, unless it is being moved already.
@@ -21,11 +21,11 @@ pub enum Wish {
 }
 
 /// What the leader elected as `term` does next about a guest with this record.
-pub fn step(record: Option<&MoveRecord>, wish: &Wish, term: Term, now: Timestamp) -> Next {
+pub fn step(record: Option<&MoveRecord>, intent: &MoveIntent, term: Term, now: Timestamp) -> Next {
     let Some(record) = record else {
-        return match wish {
-            Wish::Move(order) => Next::write(MoveRecord::ordered(order.clone(), term)),
-            Wish::Settle | Wish::Cancel => Next::Wait,
+        return match intent {
+            MoveIntent::Move(order) => Next::write(MoveRecord::ordered(order.clone(), term)),
+            MoveIntent::Settle | MoveIntent::Cancel => Next::Wait,
         };
     };
     if record.is_closed {
@@ -35,10 +35,10 @@ pub fn step(record: Option<&MoveRecord>, wish: &Wish, term: Term, now: Timestamp
         // Only the source may decide, as the destination may have the only copy.
         Phase::Copying { ends_source: true, .. } => Next::Wait,
         Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. } => {
-            if *wish == Wish::Cancel {
-                Next::write(record.abandoned(WhyAbandoned::Cancelled))
+            if *intent == MoveIntent::Cancel {
+                Next::write(record.abandoned(AbandonReason::Cancelled))
             } else if is_over(record.due, now) {
-                Next::write(record.abandoned(WhyAbandoned::TimedOut))
+                Next::write(record.abandoned(AbandonReason::TimedOut))
             } else {
                 Next::Wait
             }

@@ -18,7 +18,6 @@
 //! | `Abandoned` | a role that may (see below), up to `Copied` | source | until it is released |
 //! | `Lost` | destination: its hypervisor died after `Starting` | nowhere | until it is released |
 //!
-//! What each phase promises:
 //! What the phases guarantee:
 //! - One write decides where the guest lives: `Starting`. Before it, the guest lives at the source,
 //!   and its copy at the destination is never started. After it, the guest lives at the
@@ -36,7 +35,7 @@
 //!   by its own reservations, so the same memory is never promised to two moves, whichever leader
 //!   ordered them.
 //! - A guest is copied only as long as it holds no more than the destination has reserved, within
-//!   [`SHRUNK_WITHIN`]. A source that sees it hold more, even after the copy, gives the copy up.
+//!   [`SHRINK_TOLERANCE`]. A source that sees it hold more, even after the copy, gives the copy up.
 //!   Where the program that copies ends the source, what a guest took at the very end is not seen.
 //! - The last write is the source's: it closes the record once nothing of the move is left there.
 //!
@@ -47,7 +46,7 @@
 //! | `wire` | how is a record written as JSON, and which records are accepted? |
 //! | `view` | what does a host see of a guest, and what can be asked of it? |
 //! | `host` | what does a host do next about a guest? |
-//! | `leader`, `source`, `destination`, `put_away` | what does each role do next? |
+//! | `leader`, `source`, `destination`, `clean_up` | what does each role do next? |
 //! | `tests/world`, `tests/explore` | does every order of events keep the promises? |
 //!
 //! Limits: reads of the store have to be linearizable. While the store cannot be reached between
@@ -59,10 +58,10 @@
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod carried;
+mod clean_up;
 mod destination;
 mod host;
 pub mod leader;
-mod put_away;
 mod record;
 mod source;
 #[cfg(test)]
@@ -72,6 +71,6 @@ mod wire;
 
 pub use carried::{Carried, CarriedThrash};
 pub use host::{host_step, host_step_without_store};
-pub use record::{MoveOrder, MoveRecord, Phase, START_PATIENCE, Term, WhyAbandoned};
-pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, SHRUNK_WITHIN, Shrink};
+pub use record::{AbandonReason, MoveOrder, MoveRecord, Phase, START_PATIENCE, Term};
+pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, SHRINK_TOLERANCE, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};

@@ -13,7 +13,7 @@ use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Carried, SHRUNK_WITHIN};
+use crate::{Carried, SHRINK_TOLERANCE};
 
 /// How long a destination has to start a guest that was copied whole, before the source may take it
 /// back. Meanwhile the guest stands still. It is enough for some rounds of reading and writing the
@@ -113,7 +113,7 @@ pub enum Phase {
     /// The guest stays at the source.
     Abandoned {
         /// Why.
-        why: WhyAbandoned,
+        why: AbandonReason,
     },
     /// The destination's hypervisor died after `Starting`, so the guest may have run there.
     Lost,
@@ -122,7 +122,7 @@ pub enum Phase {
 /// Why a guest was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum WhyAbandoned {
+pub enum AbandonReason {
     /// It took too long.
     TimedOut,
     /// An operator or the leader cancelled it.
@@ -148,14 +148,14 @@ pub enum WhyAbandoned {
 
 impl MoveRecord {
     /// Why either host abandons a move before it is copied: its term is older, or its time is over.
-    pub(crate) fn why_lapsed(&self, term: Term, now: Timestamp) -> Option<WhyAbandoned> {
+    pub(crate) fn reason_to_abandon(&self, term: Term, now: Timestamp) -> Option<AbandonReason> {
         match &self.phase {
-            Phase::Ordered if self.term < term => Some(WhyAbandoned::OlderTerm),
+            Phase::Ordered if self.term < term => Some(AbandonReason::OlderTerm),
             Phase::Copying { ends_source: true, .. } => None,
             Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
                 if is_over(self.due, now) =>
             {
-                Some(WhyAbandoned::TimedOut)
+                Some(AbandonReason::TimedOut)
             }
             _ => None,
         }
@@ -163,7 +163,7 @@ impl MoveRecord {
 
     /// Whether the guest is certain to hold more than the destination keeps for it.
     pub(crate) fn is_exceeded(&self, holds: Option<Bytes>) -> bool {
-        holds.is_some_and(|it| it > self.reserve.saturating_add(SHRUNK_WITHIN))
+        holds.is_some_and(|it| it > self.reserve.saturating_add(SHRINK_TOLERANCE))
     }
 
     /// An order of the leader elected as `term`.
@@ -206,7 +206,7 @@ impl MoveRecord {
         MoveRecord { phase, ..self.clone() }
     }
 
-    pub(crate) fn abandoned(&self, why: WhyAbandoned) -> MoveRecord {
+    pub(crate) fn abandoned(&self, why: AbandonReason) -> MoveRecord {
         self.at(Phase::Abandoned { why })
     }
 }
@@ -227,19 +227,19 @@ impl Phase {
     }
 }
 
-impl fmt::Display for WhyAbandoned {
+impl fmt::Display for AbandonReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            WhyAbandoned::TimedOut => "it took too long",
-            WhyAbandoned::Cancelled => "it was cancelled",
-            WhyAbandoned::OlderTerm => "the leader that ordered it has been replaced",
-            WhyAbandoned::NoRoom => "the destination does not promise as much memory as it holds",
-            WhyAbandoned::GuestThere => "the destination has a guest of that name",
-            WhyAbandoned::ListenerGone => "the destination's hypervisor has ended",
-            WhyAbandoned::GuestGone => "the source has no such guest",
-            WhyAbandoned::NotRunning => "the guest does not run, or somebody else is moving it",
-            WhyAbandoned::CopyFailed => "the source's hypervisor could not copy it",
-            WhyAbandoned::NotStarted => "the destination did not start it in time",
+            AbandonReason::TimedOut => "it took too long",
+            AbandonReason::Cancelled => "it was cancelled",
+            AbandonReason::OlderTerm => "the leader that ordered it has been replaced",
+            AbandonReason::NoRoom => "the destination promises less memory than the guest holds",
+            AbandonReason::GuestThere => "the destination has a guest of that name",
+            AbandonReason::ListenerGone => "the destination's hypervisor has ended",
+            AbandonReason::GuestGone => "the source has no such guest",
+            AbandonReason::NotRunning => "the guest does not run, or somebody else is moving it",
+            AbandonReason::CopyFailed => "the source's hypervisor could not copy it",
+            AbandonReason::NotStarted => "the destination did not start it in time",
         })
     }
 }

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use crate::record::is_over;
 use crate::view::CopyState::{Failed, Nothing, Partly};
 use crate::view::Process::{Absent, Ended, Left, Loaded, Paused, Runs, Unknown, Waiting};
-use crate::{HostAction, HostView, MoveRecord, Next, Phase, START_PATIENCE, WhyAbandoned};
+use crate::{AbandonReason, HostAction, HostView, MoveRecord, Next, Phase, START_PATIENCE};
 
 /// What the source of `record` does next.
 pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
@@ -20,7 +20,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
     if view.process == Unknown || record.is_closed {
         return Next::Wait;
     }
-    if let Some(why) = record.why_lapsed(view.term, view.now) {
+    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
         return abandon(why);
     }
     match &record.phase {
@@ -28,19 +28,19 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Phase::Copying { address, ends_source: true } => copy(record, *address, view),
         Phase::Copying { address, ends_source: false } => match view.process {
             Runs(Nothing | Partly) | Left if record.is_exceeded(view.holds) => {
-                abandon(WhyAbandoned::NoRoom)
+                abandon(AbandonReason::NoRoom)
             }
             Runs(Nothing) => Next::Act(HostAction::Copy(*address)),
             Runs(Partly) => Next::Wait,
-            Runs(Failed) => abandon(WhyAbandoned::CopyFailed),
+            Runs(Failed) => abandon(AbandonReason::CopyFailed),
             Left => copied(record, view),
-            Paused => abandon(WhyAbandoned::NotRunning),
-            Absent | Ended | Waiting(_) | Loaded | Unknown => abandon(WhyAbandoned::GuestGone),
+            Paused => abandon(AbandonReason::NotRunning),
+            Absent | Ended | Waiting(_) | Loaded | Unknown => abandon(AbandonReason::GuestGone),
         },
         Phase::Copied { .. } => match view.process {
-            Left if is_over(record.due, view.now) => abandon(WhyAbandoned::NotStarted),
+            Left if is_over(record.due, view.now) => abandon(AbandonReason::NotStarted),
             // Somebody has resumed it by hand, so the copy is outdated.
-            Runs(_) => abandon(WhyAbandoned::NotRunning),
+            Runs(_) => abandon(AbandonReason::NotRunning),
             // If it is gone, the destination's copy is the only one.
             _ => Next::Wait,
         },
@@ -67,10 +67,10 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
     match view.process {
         Runs(Nothing | Failed) => {}
         Runs(Partly) | Paused | Left | Unknown => {
-            return Next::write(record.abandoned(WhyAbandoned::NotRunning));
+            return Next::write(record.abandoned(AbandonReason::NotRunning));
         }
         Absent | Ended | Waiting(_) | Loaded => {
-            return Next::write(record.abandoned(WhyAbandoned::GuestGone));
+            return Next::write(record.abandoned(AbandonReason::GuestGone));
         }
     }
     let is_small = match (record.shrink_to, view.shrink) {
@@ -82,10 +82,10 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> Next {
         Phase::Ready { address } if is_small || is_over(record.shrink_until, view.now) => {
             let ends_source = view.ends_source;
             match view.holds {
-                // Nobody knows whether it fits; the move has its time.
+                // Whether it fits is unknown. The move is abandoned once it is due.
                 None => Next::Wait,
                 holds if record.is_exceeded(holds) => {
-                    Next::write(record.abandoned(WhyAbandoned::NoRoom))
+                    Next::write(record.abandoned(AbandonReason::NoRoom))
                 }
                 Some(_) => Next::write(record.at(Phase::Copying { address, ends_source })),
             }
@@ -103,18 +103,18 @@ fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView<'_>) -> Next {
     let is_late = is_over(record.due, view.now);
     let is_exceeded = record.is_exceeded(view.holds);
     match view.process {
-        Runs(Nothing) if is_late => abandon(WhyAbandoned::TimedOut),
+        Runs(Nothing) if is_late => abandon(AbandonReason::TimedOut),
         // Not abandoned before it is late: were that write to arrive after the guest has shrunk and
-        // is copied, the destination would put away what it has of it.
+        // is copied, the destination would clean up what it has of it.
         Runs(Nothing) if is_exceeded => Next::Wait,
         Runs(Nothing) => Next::Act(HostAction::Copy(to)),
         Runs(Partly) if is_late || is_exceeded => Next::Act(HostAction::CancelCopy),
         Runs(Partly) | Unknown => Next::Wait,
-        Runs(Failed) => abandon(WhyAbandoned::CopyFailed),
+        Runs(Failed) => abandon(AbandonReason::CopyFailed),
         Left | Ended => copied(record, view),
         // What the destination has may be outdated: the guest may have run on here before it died.
-        Absent => abandon(WhyAbandoned::GuestGone),
-        Paused | Waiting(_) | Loaded => abandon(WhyAbandoned::NotRunning),
+        Absent => abandon(AbandonReason::GuestGone),
+        Paused | Waiting(_) | Loaded => abandon(AbandonReason::NotRunning),
     }
 }
 

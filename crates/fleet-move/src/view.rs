@@ -14,7 +14,7 @@ use crate::{Carried, MoveRecord, Term};
 
 /// How far above a size a guest may be and count as shrunk to it, or as within what is reserved for
 /// it: a balloon is no more exact.
-pub const SHRUNK_WITHIN: Bytes = Bytes::mib(16);
+pub const SHRINK_TOLERANCE: Bytes = Bytes::mib(16);
 
 /// What a host sees of a guest.
 #[derive(Clone, Copy, Debug)]
@@ -45,7 +45,7 @@ pub struct HostView<'a> {
     pub ends_source: bool,
     /// Whether the host begins moves. If not, it abandons moves that are not being copied yet, and
     /// finishes the others.
-    pub begins: bool,
+    pub begins_moves: bool,
 }
 
 /// A guest's hypervisor on one host.
@@ -106,7 +106,7 @@ pub enum Promise {
 pub struct Shrink {
     /// The most memory that it is to hold.
     pub to: Bytes,
-    /// Whether it holds no more than that, within [`SHRUNK_WITHIN`].
+    /// Whether it holds no more than that, within [`SHRINK_TOLERANCE`].
     pub is_done: bool,
 }
 

@@ -108,13 +108,13 @@ impl MoveRecord {
             phase: wire.phase,
             is_closed: wire.closed,
         };
-        match record.what_cannot_be() {
+        match record.find_implausible() {
             None => Ok(record),
             Some(what) => Err(RecordError::Implausible { guest: record.guest, what }),
         }
     }
 
-    fn what_cannot_be(&self) -> Option<String> {
+    fn find_implausible(&self) -> Option<String> {
         if self.from == self.to {
             return Some(format!("from {} to itself: expected two hosts", self.from));
         }

@@ -47,7 +47,7 @@ pub enum KeyEvent {
     /// It has this value.
     Written(Entry),
     /// It was deleted, or its lease ended.
-    Gone(String),
+    Deleted(String),
 }
 
 /// The changes since the last ones, in order.
@@ -90,7 +90,7 @@ pub enum PutResult {
     /// All were made, with this revision.
     Written(Revision),
     /// None was made, because a condition did not hold.
-    Differs,
+    Conflict,
 }
 
 /// The result of a registration.
@@ -142,7 +142,7 @@ pub enum CoordinatorError {
 }
 
 /// Watches keys for changes.
-pub trait Follow {
+pub trait KeyWatch {
     /// Waits for the next changes. Dropping the future loses none.
     fn next(&mut self) -> impl Future<Output = Result<Changes, CoordinatorError>>;
 }
@@ -150,7 +150,7 @@ pub trait Follow {
 /// A service with strongly consistent keys and leases.
 pub trait Coordinator {
     /// The type that [`watch`](Coordinator::watch) returns.
-    type Watch: Follow;
+    type Watch: KeyWatch;
 
     /// Grants a new lease of `ttl`, in whole seconds.
     fn grant(&self, ttl: Duration) -> impl Future<Output = Result<LeaseId, CoordinatorError>>;
@@ -193,7 +193,7 @@ pub trait Coordinator {
             let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
             match self.compare_and_put(&[condition], vec![write]).await? {
                 PutResult::Written(written) => Ok(Registration::Registered { lease, written }),
-                PutResult::Differs => {
+                PutResult::Conflict => {
                     self.release(lease).await?;
                     Ok(Registration::Taken)
                 }
@@ -214,7 +214,7 @@ pub trait Coordinator {
             let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
             match self.compare_and_put(&[condition], vec![write]).await? {
                 PutResult::Written(revision) => Ok(Some(revision)),
-                PutResult::Differs => Ok(None),
+                PutResult::Conflict => Ok(None),
             }
         }
     }

@@ -8,7 +8,6 @@
 //! Cost: one comparison of two parts a tick. However sizes move, there is one write in two ticks.
 //! Limits: what others read of a host is right within the margins, or was a tick ago. That gives no
 //! room away, as a host judges each reservation by its own figures.
-//! away by it, as a host judges a reservation by its own figures.
 
 use std::time::Duration;
 
@@ -26,13 +25,13 @@ struct Margin {
 }
 
 /// Sizes that moved by less are not written again.
-const NEAR: Margin = Margin { mib: 16, divisor: 64 };
-/// Sizes that moved by less wait for `SIZES_TICKS`.
-const NOT_FAR: Margin = Margin { mib: 128, divisor: 8 };
+const SMALL_MARGIN: Margin = Margin { mib: 16, divisor: 64 };
+/// Sizes that moved by less wait for `SMALL_CHANGE_TICKS`.
+const LARGE_MARGIN: Margin = Margin { mib: 128, divisor: 8 };
 /// Least ticks between two writes of sizes that did not move far.
-const SIZES_TICKS: u32 = 3;
+const SMALL_CHANGE_TICKS: u32 = 3;
 /// Least ticks between two writes of sizes that moved far.
-const FAR_TICKS: u32 = 2;
+const LARGE_CHANGE_TICKS: u32 = 2;
 /// Least ticks between two writes of curves and rates alone.
 const MEASURES_TICKS: u32 = 30;
 
@@ -88,10 +87,10 @@ impl WrittenParts {
                 .zip(fast.sizes())
                 .all(|(new, old)| new.abs_diff(old) < margin.mib.max(old / margin.divisor))
         };
-        let has_time = is_within(&NEAR)
-            || waits(*fast_at, SIZES_TICKS) && is_within(&NOT_FAR)
-            || waits(*fast_at, FAR_TICKS);
-        let is_due = !next.is_about_the_same(fast) || !has_time;
+        let can_wait = is_within(&SMALL_MARGIN)
+            || waits(*fast_at, SMALL_CHANGE_TICKS) && is_within(&LARGE_MARGIN)
+            || waits(*fast_at, LARGE_CHANGE_TICKS);
+        let is_due = !next.has_same_guests(fast) || !can_wait;
         DueParts { slow: None, fast: is_due.then_some(next) }
     }
 

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_keys_are_nothing() {
+    fn foreign_keys_are_ignored() {
         let keys: Keyspace = "prod".parse().unwrap();
         for key in [
             "",

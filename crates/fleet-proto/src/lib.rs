@@ -19,7 +19,6 @@
 //! | `past` | which moves of a guest are over? |
 //!
 //! Limits: `ballast-fleet-move` says how a guest is moved.
-//! Limits: how a guest is moved is `ballast-fleet-move`'s.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -40,8 +39,8 @@ mod tests;
 mod view;
 
 pub use coordinator::{
-    Changes, Condition, Coordinator, CoordinatorError, Entry, Follow, KeyEvent, KeyWrite, LeaseId,
-    Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
+    Changes, Condition, Coordinator, CoordinatorError, Entry, KeyEvent, KeyWatch, KeyWrite,
+    LeaseId, Listing, PutResult, Registration, Revision, VALUE_BYTES_MAX,
 };
 pub use decide::{Decision, decide};
 pub use delta::{DueParts, WrittenParts};

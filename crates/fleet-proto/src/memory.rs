@@ -14,8 +14,8 @@ use std::time::Duration;
 use ballast_model::Timestamp;
 
 use crate::coordinator::{
-    Changes, Condition, Coordinator, CoordinatorError, Entry, Follow, KeyEvent, KeyWrite, LeaseId,
-    Listing, PutResult, Revision,
+    Changes, Condition, Coordinator, CoordinatorError, Entry, KeyEvent, KeyWatch, KeyWrite,
+    LeaseId, Listing, PutResult, Revision,
 };
 
 /// A coordinator in memory.
@@ -106,7 +106,7 @@ impl State {
                     KeyEvent::Written(entry)
                 }
                 KeyWrite::Delete(key) => match self.entries.remove(&key) {
-                    Some(_) => KeyEvent::Gone(key),
+                    Some(_) => KeyEvent::Deleted(key),
                     None => continue,
                 },
             };
@@ -181,13 +181,13 @@ impl Coordinator for MemoryCoordinator {
             found == condition.written
         };
         if !conditions.iter().all(holds) {
-            return Ok(PutResult::Differs);
+            return Ok(PutResult::Conflict);
         }
         Ok(PutResult::Written(state.write(writes)))
     }
 }
 
-impl Follow for MemoryWatch {
+impl KeyWatch for MemoryWatch {
     async fn next(&mut self) -> Result<Changes, CoordinatorError> {
         poll_fn(|context| {
             let mut state = locked(&self.state);
@@ -199,7 +199,7 @@ impl Follow for MemoryWatch {
             }
             let key = |event: &KeyEvent| match event {
                 KeyEvent::Written(entry) => entry.key.starts_with(&self.prefix),
-                KeyEvent::Gone(key) => key.starts_with(&self.prefix),
+                KeyEvent::Deleted(key) => key.starts_with(&self.prefix),
             };
             let new = state.history.iter().filter(|(at, event)| *at > self.after && key(event));
             let events: Vec<KeyEvent> = new.map(|(_, event)| event.clone()).collect();

@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use ballast_fleet::{HostId, Migration};
-use ballast_fleet_move::leader::{Wish, step};
+use ballast_fleet_move::leader::{MoveIntent, step};
 use ballast_fleet_move::{MoveOrder, MoveRecord, Next, Term};
 use ballast_model::{GuestId, Timestamp};
 
@@ -56,11 +56,11 @@ pub fn leader_writes(
     now: Timestamp,
 ) -> Vec<LeaderWrite> {
     let mut writes = Vec::new();
-    let wish = if view.paused_by().is_some() { Wish::Cancel } else { Wish::Settle };
+    let intent = if view.paused_by().is_some() { MoveIntent::Cancel } else { MoveIntent::Settle };
     for (guest, entry) in view.moves() {
         // It is of another version; a program that reads that version has to settle it.
         let MoveEntry { record: Ok(record), written } = entry else { continue };
-        match step(Some(record), &wish, term, now) {
+        match step(Some(record), &intent, term, now) {
             Next::Write(record) => {
                 writes.push(LeaderWrite::Put { record, found: Some(*written) });
             }
@@ -72,7 +72,7 @@ pub fn leader_writes(
             Next::Wait | Next::Act(_) => {}
         }
     }
-    for guest in view.past_over(now) {
+    for guest in view.expired_past_moves(now) {
         writes.push(LeaderWrite::Forget(guest.clone()));
     }
     let carries = |host: &HostId| view.carries_moves(host);
@@ -83,7 +83,7 @@ pub fn leader_writes(
         {
             continue;
         }
-        if let Next::Write(record) = step(None, &Wish::Move(order(it, now)), term, now) {
+        if let Next::Write(record) = step(None, &MoveIntent::Move(order(it, now)), term, now) {
             writes.push(LeaderWrite::Put { record, found: None });
         }
     }
@@ -91,8 +91,8 @@ pub fn leader_writes(
 }
 
 fn order(migration: &Migration, now: Timestamp) -> MoveOrder {
-    let Migration { guest, from, to, shrink_to, reserve, takes, .. } = migration.clone();
+    let Migration { guest, from, to, shrink_to, reserve, copy_time, .. } = migration.clone();
     let shrink_until = now + SHRINK_PATIENCE;
-    let due = shrink_until + takes.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
+    let due = shrink_until + copy_time.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
     MoveOrder { guest, from, to, ordered_at: now, reserve, shrink_to, shrink_until, due }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Most moves kept of one guest.
 pub const PAST_MOVES_MAX: usize = 32;
 /// For how long a move counts.
-const COUNTS_FOR: Duration = Duration::from_secs(24 * 3600);
+const PAST_MOVE_AGE_MAX: Duration = Duration::from_secs(24 * 3600);
 
 /// A guest's finished moves, the latest last.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl PastMoves {
     }
 
     /// Whether no move of them counts any more.
-    pub fn are_over(&self, now: Timestamp) -> bool {
+    pub fn are_expired(&self, now: Timestamp) -> bool {
         !self.moves.iter().any(|it| it.counts(now))
     }
 
@@ -74,6 +74,6 @@ impl PastMoves {
 
 impl PastMove {
     fn counts(&self, now: Timestamp) -> bool {
-        self.ended_at + COUNTS_FOR > now
+        self.ended_at + PAST_MOVE_AGE_MAX > now
     }
 }

@@ -57,7 +57,7 @@ mod tests {
             fills: Bytes::ZERO,
             bytes: Bytes::gib(1),
             traffic: Bytes::gib(1),
-            takes: Duration::ZERO,
+            copy_time: Duration::ZERO,
             reason: *reason,
         });
         MigrationPlan { migrations: migrations.collect(), ..MigrationPlan::default() }

@@ -163,7 +163,7 @@ impl PlanRecord {
     }
 
     /// Whether the other plan is the same, apart from the revision of the keys.
-    pub fn says_the_same(&self, other: &PlanRecord) -> bool {
+    pub fn equals_apart_from_revision(&self, other: &PlanRecord) -> bool {
         let planned_at_revision = other.planned_at_revision;
         PlanRecord { planned_at_revision, ..self.clone() } == *other
     }
@@ -180,7 +180,7 @@ impl MigrationRecord {
             fills_bytes: migration.fills.get(),
             copy_bytes: migration.bytes.get(),
             traffic_bytes: migration.traffic.get(),
-            takes_ms: u64::try_from(migration.takes.as_millis()).unwrap_or(u64::MAX),
+            takes_ms: u64::try_from(migration.copy_time.as_millis()).unwrap_or(u64::MAX),
             reason: migration.reason.code().to_owned(),
             by_hand,
             text: migration.to_string(),

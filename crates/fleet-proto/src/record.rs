@@ -13,7 +13,7 @@
 
 use ballast_fleet::{
     CompactCurve, CompactCurveError, Compatibility, GuestRecord, HostId, HostRecord,
-    HypervisorVersion, Label, ParseLabelError, ReservationRecord, Stays,
+    HypervisorVersion, Label, ParseLabelError, PinnedBy, ReservationRecord,
 };
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::de::DeserializeOwned;
@@ -30,7 +30,7 @@ const REASON_CHARS_MAX: usize = 200;
 
 /// A change of `copied` by this many MiB is written at once. Smaller changes are noise: the figure
 /// includes what the hypervisor itself needs, which varies.
-const COPIED_NEAR: u64 = 16;
+const COPIED_CHANGE_MIN: u64 = 16;
 
 /// Why a value is not a record.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,7 +46,7 @@ pub enum RecordError {
     Malformed(String),
     /// Sizes that belong to another slow part than the one that is there.
     #[error("its sizes are for list {fast} of its guests, and list {slow} is there")]
-    Apart {
+    OtherList {
         /// The number of the slow part that the sizes belong to.
         fast: u64,
         /// The number of the slow part that is there.
@@ -116,7 +116,7 @@ struct SlowGuest {
     #[serde(default, skip_serializing_if = "is_false")]
     gives: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    stays: Option<StaysWord>,
+    stays: Option<PinnedByWord>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     group: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -127,7 +127,7 @@ struct SlowGuest {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum StaysWord {
+enum PinnedByWord {
     Operator,
     Device,
     Unseen,
@@ -212,7 +212,7 @@ struct Versioned<T> {
 }
 
 #[derive(Deserialize)]
-struct VersionAlone {
+struct VersionOnly {
     v: u32,
 }
 
@@ -238,7 +238,7 @@ pub fn decode<T: DeserializeOwned>(value: &[u8]) -> Result<T, RecordError> {
         return Err(RecordError::TooLong(value.len()));
     }
     let malformed = |error: serde_json::Error| RecordError::Malformed(one_line(&error.to_string()));
-    let VersionAlone { v } = serde_json::from_slice(value).map_err(malformed)?;
+    let VersionOnly { v } = serde_json::from_slice(value).map_err(malformed)?;
     if v != RECORD_VERSION {
         return Err(RecordError::Version(v));
     }
@@ -292,7 +292,9 @@ impl SlowPart {
             part
         };
         let mut copied = self.guests.iter().zip(&other.guests);
-        let is_near = |(a, b): (&SlowGuest, &SlowGuest)| a.copied.abs_diff(b.copied) < COPIED_NEAR;
+        let is_near = |(ours, others): (&SlowGuest, &SlowGuest)| {
+            ours.copied.abs_diff(others.copied) < COPIED_CHANGE_MIN
+        };
         copied.all(is_near) && bare(self) == bare(other)
     }
 }
@@ -317,11 +319,11 @@ impl SlowGuest {
                 Bytes::ZERO => 0,
                 _ => mib_up(guest.copied_resident),
             },
-            gives: guest.gives,
-            stays: guest.stays.map(|stays| match stays {
-                Stays::Operator => StaysWord::Operator,
-                Stays::Device => StaysWord::Device,
-                Stays::Unseen => StaysWord::Unseen,
+            gives: guest.can_shrink,
+            stays: guest.pinned_by.map(|by| match by {
+                PinnedBy::Operator => PinnedByWord::Operator,
+                PinnedBy::Device => PinnedByWord::Device,
+                PinnedBy::Unseen => PinnedByWord::Unseen,
             }),
             group: guest.group.as_ref().map(Label::to_string),
             storage: words(&guest.storage),
@@ -370,8 +372,8 @@ impl FastPart {
             .chain(self.guests.iter().flatten().copied())
     }
 
-    /// Whether both are about the same guests and reservations.
-    pub(crate) fn is_about_the_same(&self, other: &FastPart) -> bool {
+    /// Whether both have the same guests and reservations.
+    pub(crate) fn has_same_guests(&self, other: &FastPart) -> bool {
         let names = |part: &FastPart| -> Vec<(GuestId, Option<String>)> {
             part.reserved.iter().map(|it| (it.name.clone(), it.group.clone())).collect()
         };
@@ -393,7 +395,7 @@ pub fn join(
     is_draining: bool,
 ) -> Result<HostRecord, RecordError> {
     if slow.number != fast.list {
-        return Err(RecordError::Apart { fast: fast.list, slow: slow.number });
+        return Err(RecordError::OtherList { fast: fast.list, slow: slow.number });
     }
     if slow.guests.len() != fast.guests.len() {
         let (fast, slow) = (fast.guests.len(), slow.guests.len());
@@ -435,10 +437,10 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
     let points: Vec<(Bytes, u64)> =
         slow.curve.iter().map(|(size, misses)| (Bytes::mib(*size), *misses)).collect();
     let curve = if points.is_empty() { None } else { Some(CompactCurve::new(points)) };
-    let stays = slow.stays.map(|word| match word {
-        StaysWord::Operator => Stays::Operator,
-        StaysWord::Device => Stays::Device,
-        StaysWord::Unseen => Stays::Unseen,
+    let pinned_by = slow.stays.map(|word| match word {
+        PinnedByWord::Operator => PinnedBy::Operator,
+        PinnedByWord::Device => PinnedBy::Device,
+        PinnedByWord::Unseen => PinnedBy::Unseen,
     });
     Ok(GuestRecord {
         id: slow.name.clone(),
@@ -452,8 +454,8 @@ fn guest(slow: &SlowGuest, sizes: &[u64; 3]) -> Result<GuestRecord, RecordError>
         resident,
         copied_resident: Bytes::mib(slow.copied),
         dirty_per_s: Bytes::mib(slow.dirty),
-        gives: slow.gives,
-        stays,
+        can_shrink: slow.gives,
+        pinned_by,
         moving_to: None,
         group: slow.group.as_deref().map(label).transpose()?,
         storage: labels(&slow.storage)?,

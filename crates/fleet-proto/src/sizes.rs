@@ -11,13 +11,13 @@ const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 /// Bits of a digit.
 const BITS: u32 = 5;
 /// Set in a digit if another one follows.
-const MORE: u64 = 1 << BITS;
+const CONTINUATION: u64 = 1 << BITS;
 
 /// Appends a size.
 pub(crate) fn write_size(text: &mut String, mut size: u64) {
     loop {
-        let (digit, rest) = (size % MORE, size >> BITS);
-        let digit = if rest > 0 { digit + MORE } else { digit };
+        let (digit, rest) = (size % CONTINUATION, size >> BITS);
+        let digit = if rest > 0 { digit + CONTINUATION } else { digit };
         text.push(char::from(DIGITS[digit as usize]));
         if rest == 0 {
             return;
@@ -39,8 +39,8 @@ pub(crate) fn read_size(text: &mut &[u8]) -> Option<u64> {
         let (&first, rest) = text.split_first()?;
         *text = rest;
         let digit = DIGITS.iter().position(|&it| it == first)? as u64;
-        size |= (digit % MORE) << (place * BITS);
-        if digit < MORE {
+        size |= (digit % CONTINUATION) << (place * BITS);
+        if digit < CONTINUATION {
             return Some(size);
         }
     }

@@ -83,7 +83,7 @@ impl FleetView {
     fn take(&mut self, event: KeyEvent) {
         let (key, value, written) = match &event {
             KeyEvent::Written(entry) => (&entry.key, Some(&entry.value[..]), entry.written),
-            KeyEvent::Gone(key) => (key, None, self.revision),
+            KeyEvent::Deleted(key) => (key, None, self.revision),
         };
         // Such a key counts by its presence alone, so a value that cannot be read counts too.
         let author = |value: &[u8]| match decode::<Author>(value) {
@@ -182,8 +182,8 @@ impl FleetView {
     }
 
     /// The guests whose finished moves are all too old to count.
-    pub(crate) fn past_over(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
-        self.past.iter().filter(move |(_, past)| past.are_over(now)).map(|(guest, _)| guest)
+    pub(crate) fn expired_past_moves(&self, now: Timestamp) -> impl Iterator<Item = &GuestId> {
+        self.past.iter().filter(move |(_, past)| past.are_expired(now)).map(|(guest, _)| guest)
     }
 
     /// Whether `host` carries out moves that are ordered.

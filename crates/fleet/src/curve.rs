@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_refused() {
+    fn invalid_curves_are_refused() {
         let too_long: Vec<_> = (0..17).map(|at| (at, 0)).collect();
         for points in [&[][..], &too_long, &[(2, 1), (2, 0)], &[(1, 1), (2, 2)], &[(1, 1 << 33)]] {
             assert!(curve(points).is_err(), "{points:?}");

@@ -46,5 +46,6 @@ pub use migration::{Migration, MigrationPlan, MigrationReason, Obstacle, UnmetKi
 pub use plan::plan;
 pub use settings::FleetSettings;
 pub use snapshot::{
-    Compatibility, GuestRecord, HostRecord, HypervisorVersion, LastMove, ReservationRecord, Stays,
+    Compatibility, GuestRecord, HostRecord, HypervisorVersion, LastMove, PinnedBy,
+    ReservationRecord,
 };

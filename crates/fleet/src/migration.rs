@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use crate::{HostId, Stays};
+use crate::{HostId, PinnedBy};
 
 /// What to move, and which needs remain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Migration {
     /// What is copied in all, including pages that it writes meanwhile.
     pub traffic: Bytes,
     /// How long the copy takes at the measured bandwidth.
-    pub takes: Duration,
+    pub copy_time: Duration,
     /// Why it is moved.
     pub reason: MigrationReason,
 }
@@ -99,8 +99,8 @@ pub enum UnmetKind {
 /// Why a guest could not be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Obstacle {
-    /// It has to stay.
-    Stays(Stays),
+    /// It must not be moved.
+    Pinned(PinnedBy),
     /// It was moved too recently.
     Rests {
         /// Until when.
@@ -130,12 +130,12 @@ impl MigrationReason {
 
 impl fmt::Display for Migration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Migration { guest, from, to, fills, bytes, traffic, takes, reason, .. } = self;
+        let Migration { guest, from, to, fills, bytes, traffic, copy_time, reason, .. } = self;
         write!(f, "{guest} from {from} to {to}: {reason}; copies {bytes}")?;
         if traffic > bytes {
             write!(f, ", {traffic} with what it writes meanwhile")?;
         }
-        write!(f, ", in about {} s", takes.as_secs().max(1))?;
+        write!(f, ", in about {} s", copy_time.as_secs().max(1))?;
         match self.shrink_to {
             Some(size) => write!(f, ", shrunk to {size} first")?,
             None => f.write_str(", not shrunk first, as it gives nothing")?,
@@ -170,22 +170,31 @@ impl fmt::Display for UnmetNeed {
         let host = &self.host;
         match self.kind {
             UnmetKind::Floors(short) => write!(f, "{host} stays {short} short of floors")?,
-            UnmetKind::Drain(guests) => write!(f, "{host} keeps {guests} guests to be drained")?,
+            UnmetKind::Drain(guests) => {
+                write!(f, "{host} keeps {} to be drained", counted(guests))?;
+            }
             UnmetKind::Objectives(short) => write!(f, "{host} stays {short} short of objectives")?,
         }
         for (at, (obstacle, guests)) in self.obstacles.iter().enumerate() {
             let separator = if at == 0 { ": " } else { ", " };
-            let noun = if *guests == 1 { "guest" } else { "guests" };
-            write!(f, "{separator}{guests} {noun} {obstacle}")?;
+            write!(f, "{separator}{} {obstacle}", counted(*guests))?;
         }
         Ok(())
+    }
+}
+
+/// A number of guests, in words.
+fn counted(guests: usize) -> String {
+    match guests {
+        1 => "1 guest".to_owned(),
+        _ => format!("{guests} guests"),
     }
 }
 
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Obstacle::Stays(stays) => stays.fmt(f),
+            Obstacle::Pinned(by) => by.fmt(f),
             Obstacle::Rests { until } => write!(f, "moved lately: at rest until {until}"),
             Obstacle::WritesTooFast => f.write_str("writing faster than can be copied"),
             Obstacle::FillsTooMuch => f.write_str("whose copy fills more memory here than is free"),

@@ -77,9 +77,9 @@ pub struct GuestRecord {
     /// Its dirty rate: bytes of pages that it writes in a second.
     pub dirty_per_s: Bytes,
     /// Whether it gives memory when asked: its balloon works, and the pages leave the host.
-    pub gives: bool,
+    pub can_shrink: bool,
     /// Why it must not be moved; `None` if it may.
-    pub stays: Option<Stays>,
+    pub pinned_by: Option<PinnedBy>,
     /// The host to which it is being moved now.
     pub moving_to: Option<HostId>,
     /// Guests with the same group never run on one host.
@@ -112,7 +112,7 @@ pub struct LastMove {
 
 /// Why a guest must not be moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stays {
+pub enum PinnedBy {
     /// Its operator says so.
     Operator,
     /// A device of its host, or memory encryption, keeps it there.
@@ -147,12 +147,12 @@ impl fmt::Display for HypervisorVersion {
     }
 }
 
-impl fmt::Display for Stays {
+impl fmt::Display for PinnedBy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Stays::Operator => "must stay: its operator says so",
-            Stays::Device => "must stay: a device or encryption keeps it on its host",
-            Stays::Unseen => "must stay: its host does not see what it holds",
+            PinnedBy::Operator => "must stay: its operator says so",
+            PinnedBy::Device => "must stay: a device or encryption keeps it on its host",
+            PinnedBy::Unseen => "must stay: its host does not see what it holds",
         })
     }
 }

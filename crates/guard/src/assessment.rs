@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, GuestLimits, GuestSample, Held, LinkState, RunState, Timestamp,
+    Bounds, Bytes, GuestLimits, GuestSample, Held, LinkState, Measured, RunState, Timestamp,
 };
 
 use crate::{ComplianceLog, Holding};
@@ -62,9 +62,11 @@ pub struct Assessment {
     /// The greatest demand that is believed: what it has filled and a part on top. Memory that it
     /// took without a grant proves nothing.
     pub believed: Bytes,
-    /// Host memory that it is known to occupy, never more than `committed`.
+    /// Host memory that it is known to occupy, never more than `committed`. However old the size
+    /// of its process, it is at least that.
     pub occupied: Bytes,
-    /// Host memory that it may occupy: the same, or all of `committed` where the host cannot see.
+    /// Host memory that it may occupy: what a fresh size of its process shows, or all of
+    /// `committed` where there is none.
     pub occupied_at_most: Bytes,
     /// How long it has been known.
     pub known_for: Duration,
@@ -152,7 +154,7 @@ impl Assessment {
             Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
             None => uncapped,
         };
-        let occupied = sample.resident.map(|resident| resident.value.min(committed));
+        let occupied = |size: Measured<Bytes>| size.value.min(committed);
         // Memory that it touches lets a silent guest grow, but not if it holds more than it was
         // granted.
         let may_grow = || granted.is_none_or(|granted| claimed <= Some(granted));
@@ -215,8 +217,9 @@ impl Assessment {
             filled,
             believed: filled.saturating_add(filled.fraction(input.believed_percent, 100)),
             reference: asked.or(log.target()).or(allocation).map(|it| it.min(most)),
-            occupied: occupied.unwrap_or(Bytes::ZERO),
-            occupied_at_most: occupied.unwrap_or(committed),
+            occupied: sample.resident.map_or(Bytes::ZERO, occupied),
+            // A size that is too old may be just the part that the host could count.
+            occupied_at_most: occupies.map_or(committed, occupied),
             known_for: log.known_for(now),
             verdict: match stuck {
                 Some(stuck) => Err(stuck),

@@ -4,9 +4,9 @@
 //!
 //! - *distributable* (`N`): the operator's budget or, if that is less, what the host has for
 //!   guests: its available memory and what guests already occupy, less its reserve. A guest whose
-//!   process the host cannot see may occupy all that it is committed, and is counted so: a missing
-//!   figure must not squeeze any guest. Memory reserved for guests that are about to start is not
-//!   divided.
+//!   process the host cannot see, or whose last known size is too old, may occupy all that it is
+//!   committed, and is counted so: a missing figure must not squeeze any guest. Memory reserved for
+//!   guests that are about to start is not divided.
 //! - *committed*: what guests hold or were promised. A guest that was granted memory and has not
 //!   touched it yet can do so at any moment, so a promise counts in full.
 //! - *grantable*: what can be promised now. Zero while a guest has just been found, see

@@ -1,13 +1,16 @@
 //! Which other program on the host moves balloons.
 //!
-//! Idea: the programs that do that are recognized by their names. Cost: one small file per process,
-//! two for a few. Limits: any process can take such a name, so it only labels what other evidence
-//! has shown.
+//! Idea: the programs that do that are recognized by their names, which count only for services of
+//! the host: any process can take such a name. Cost: one small file per process, two or three for a
+//! few. Limits: it only labels what other evidence has shown.
 
 use std::fs;
 use std::path::Path;
 
 use ballast_model::BalloonOwner;
+
+use crate::file::read_start;
+use crate::rights::is_of_the_host;
 
 /// Most processes that are examined.
 const PROCESSES_MAX: usize = 100_000;
@@ -28,9 +31,11 @@ fn owners(proc: &Path) -> impl Iterator<Item = (u32, BalloonOwner)> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
     entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
-        let arguments = || fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        Some((pid, owner(name.trim_end(), arguments)?))
+        let folder = entry.path();
+        let name = fs::read_to_string(folder.join("comm")).ok()?;
+        let arguments = || read_start(&folder.join("cmdline")).unwrap_or_default();
+        let owner = owner(name.trim_end(), arguments)?;
+        is_of_the_host(&folder).then_some((pid, owner))
     })
 }
 
@@ -70,6 +75,7 @@ mod tests {
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
             fs::write(folder.join("cmdline"), arguments).unwrap();
+            fs::write(folder.join("status"), "Uid:\t0\t0\t0\t0\n").unwrap();
         };
         add("10", "ballast", "/usr/bin/ballast\0status\0");
         add("11", "bash", "bash\0vdsmd\0");
@@ -88,6 +94,19 @@ mod tests {
         ] {
             add("12", name, arguments);
             assert_eq!(found(1), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn another_users_process_owns_no_balloon_by_its_name() {
+        let proc = tempfile::tempdir().unwrap();
+        let folder = proc.path().join("12");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("comm"), "pvestatd\n").unwrap();
+        assert!(balloon_owners(proc.path()).is_empty(), "nothing is known of its user");
+        for (users, count) in [("4000000000\t0\t0\t0", 0), ("0\t0\t0\t0", 1)] {
+            fs::write(folder.join("status"), format!("Uid:\t{users}\n")).unwrap();
+            assert_eq!(balloon_owners(proc.path()).len(), count, "{users}");
         }
     }
 }

@@ -7,7 +7,7 @@
 //! Limits: [`READ_BYTES_MAX`] bytes.
 
 use std::fs::File;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -84,5 +84,31 @@ pub(crate) fn read_once(path: PathBuf) -> Result<(PathBuf, Vec<u8>), ReadError> 
             Ok((file.path, buffer))
         }
         None => Err(ReadError::io(&file.path, io::Error::from(ErrorKind::NotFound))),
+    }
+}
+
+/// Reads a file once, and no more than its first [`READ_BYTES_MAX`] bytes: a process can make its
+/// command line and its environment as long as all that it has mapped (`PR_SET_MM_MAP`).
+pub(crate) fn read_start(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(READ_BYTES_MAX as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_than_the_bound_is_read_of_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("cmdline");
+        assert_eq!(read_start(&path).unwrap_err().kind(), ErrorKind::NotFound);
+        std::fs::write(&path, "a\0b\0").unwrap();
+        assert_eq!(read_start(&path).unwrap(), b"a\0b\0");
+        // All of it would be more than any test machine has.
+        let file = File::options().write(true).open(&path).unwrap();
+        file.set_len(1 << 42).unwrap();
+        assert_eq!(read_start(&path).unwrap().len(), READ_BYTES_MAX);
     }
 }

@@ -16,8 +16,9 @@ use std::time::Duration;
 use ballast_model::{Bytes, MergingKnobs, PageMerging};
 
 use crate::error::ReadError;
-use crate::file::read_once;
+use crate::file::{read_once, read_start};
 use crate::line::number;
+use crate::rights::is_of_the_host;
 
 /// The usual folder.
 pub const KSM: &str = "/sys/kernel/mm/ksm";
@@ -85,19 +86,21 @@ pub fn parse_number(path: &Path, text: &[u8]) -> Result<u64, ReadError> {
     found.ok_or_else(|| ReadError::malformed(path, 1, text, "a whole number"))
 }
 
-/// The first program in `proc` that also tunes merging: its PID and name.
+/// The first program in `proc` that also tunes merging: its PID and name. A name counts only for
+/// services of the host: any process can take such a name.
 pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
     let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
     let mut found = entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let folder = entry.path();
+        let name = fs::read_to_string(folder.join("comm")).ok()?;
         let owner = match name.trim_end() {
             "ksmtuned" => "ksmtuned",
             "momd" | "mom" | "mom-vdsm" => "mom",
             "vdsmd" => "vdsm",
             // Scripts whose interpreter gives the process its name.
             "bash" | "sh" | "python" | "python3" => {
-                let arguments = fs::read(entry.path().join("cmdline")).ok()?;
+                let arguments = read_start(&folder.join("cmdline")).ok()?;
                 let words = arguments.split(|&byte| byte == 0);
                 let mut names = words.filter_map(|word| word.rsplit(|&byte| byte == b'/').next());
                 names.find_map(|word| match word {
@@ -109,7 +112,7 @@ pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
             }
             _ => return None,
         };
-        Some((pid, owner))
+        is_of_the_host(&folder).then_some((pid, owner))
     });
     found.next()
 }
@@ -271,13 +274,14 @@ mod tests {
     }
 
     #[test]
-    fn owners_are_known_by_name_and_script() {
+    fn owners_are_known_by_name_script_and_user() {
         let proc = tempfile::tempdir().unwrap();
         let add = |pid: &str, name: &str, arguments: &str| {
             let folder = proc.path().join(pid);
             fs::create_dir_all(&folder).unwrap();
             fs::write(folder.join("comm"), format!("{name}\n")).unwrap();
             fs::write(folder.join("cmdline"), arguments).unwrap();
+            fs::write(folder.join("status"), "Uid:\t36\t36\t36\t36\n").unwrap();
         };
         add("1", "ksmd", "");
         add("2", "bash", "bash\0/root/notes\0");
@@ -291,5 +295,7 @@ mod tests {
             add("3", name, arguments);
             assert_eq!(merging_owner(proc.path()), Some((3, expected)), "{name}");
         }
+        fs::write(proc.path().join("3/status"), "Uid:\t4000000000\t0\t0\t0\n").unwrap();
+        assert_eq!(merging_owner(proc.path()), None, "another user's");
     }
 }

@@ -34,6 +34,16 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
+impl ProcessMemory {
+    /// The host memory that it occupies, whatever kind of pages. `shared` is a count of its shared
+    /// memory in the files, which replaces that of the page table, where pages may be missing.
+    pub fn occupied(&self, shared: Option<Bytes>) -> Bytes {
+        let mapped = self.resident.saturating_add(self.huge.unwrap_or_default());
+        let Some(shared) = shared else { return mapped };
+        mapped.saturating_sub(self.resident_shared.unwrap_or_default()).saturating_add(shared)
+    }
+}
+
 /// A line that every process has, except kernel threads and ended processes.
 const RESIDENT: &str = "VmRSS:";
 

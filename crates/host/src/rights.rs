@@ -6,7 +6,11 @@ use std::path::Path;
 
 use crate::error::ReadError;
 use crate::file::read_once;
-use crate::line::numbered;
+use crate::line::{number, numbered};
+
+/// Users of the host's own services: root, and oVirt's `vdsm`, which has this number on every host
+/// (`uidgid` of Fedora's package `setup`). Elsewhere nobody has it.
+const SERVICE_USERS: [u64; 2] = [0, 36];
 
 /// A capability that Ballast uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,4 +104,47 @@ pub fn parse_rights(path: &Path, text: &[u8]) -> Result<ProcessRights, ReadError
         capabilities: capabilities
             .ok_or_else(|| ReadError::missing_line(path, "CapEff:", CAPABILITIES))?,
     })
+}
+
+/// Whether a process, whose folder in `/proc` is `folder`, is a service of the host or of this
+/// process's own user. Any user can start a process under any name, but not as such a user.
+///
+/// Limits: a program with the set-user-ID bit that a user starts by a link of such a name passes
+/// while it has made root its real user too.
+pub(crate) fn is_of_the_host(folder: &Path) -> bool {
+    let own = u64::from(rustix::process::getuid().as_raw());
+    let is_trusted = |user: u64| user == own || SERVICE_USERS.contains(&user);
+    read_once(folder.join("status")).is_ok_and(|(_, text)| has_only_users(&text, is_trusted))
+}
+
+/// Whether all users of a process, of whose `status` this is the text, are such: the real one, who
+/// started it, and those whose rights it has.
+fn has_only_users(text: &[u8], is_such: impl Fn(u64) -> bool) -> bool {
+    let users = numbered(text).find_map(|(_, line)| line.strip_prefix(b"Uid:"));
+    let words = users.unwrap_or_default().split(u8::is_ascii_whitespace);
+    let mut words = words.filter(|word| !word.is_empty()).peekable();
+    words.peek().is_some() && words.all(|word| number(word).is_some_and(&is_such))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_user_of_a_process_has_to_be_such() {
+        for (text, expected) in [
+            ("Name:\tx\nUid:\t0\t0\t0\t0\nGid:\t5\t5\t5\t5\n", true),
+            ("Uid:\t36\t36\t36\t36\n", true),
+            // A program with the set-user-ID bit, started by user 1000.
+            ("Uid:\t1000\t0\t0\t0\n", false),
+            ("Uid:\t0\t1000\t0\t0\n", false),
+            ("Uid:\t-1\t0\t0\t0\n", false),
+            ("Name:\tUid:\t0\n", false),
+            ("Uid:\n", false),
+            ("", false),
+        ] {
+            let is_such = |user| SERVICE_USERS.contains(&user);
+            assert_eq!(has_only_users(text.as_bytes(), is_such), expected, "{text:?}");
+        }
+    }
 }

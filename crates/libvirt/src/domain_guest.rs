@@ -1,6 +1,7 @@
 //! One domain as a guest: what is known of it, and its readings.
 
 use std::fs;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -9,7 +10,7 @@ use ballast_backend::{GenerationGate, GuestReading, StatsAge};
 use ballast_model::{
     Bytes, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState, Timestamp,
 };
-
+use rustix::fs::{Mode, OFlags, open};
 use tokio::time::Instant;
 
 use crate::call::{BalloonStats, DomainStats};
@@ -19,6 +20,13 @@ use crate::virtio_mem::{VirtioMem, together};
 
 /// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
+
+/// How much of a command line is looked at: a process can make it as long as all that it has
+/// mapped.
+const COMMAND_LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// Longest PID file accepted: a number has ten digits.
+const PID_FILE_BYTES_MAX: u64 = 32;
 
 /// What is known of a domain.
 #[derive(Debug)]
@@ -176,17 +184,40 @@ impl DomainGuest {
         let uuid = self.domain.uuid_text();
         for folder in ["qemu", "qemu/run"].map(|it| folder.join(it)) {
             let file = folder.join(format!("{}.pid", self.domain.name));
-            let Ok(text) = fs::read_to_string(file) else { continue };
-            let Ok(pid) = text.trim().parse::<u32>() else { continue };
+            let Some(pid) = pid_in(&file) else { continue };
             // A stale file names a process that has ended, or a PID that another process has by
             // now.
-            let command_line = fs::read(proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+            let path = proc.join(format!("{pid}/cmdline"));
+            let command_line = read_start(&path, COMMAND_LINE_BYTES_MAX).unwrap_or_default();
             if command_line.split(|&byte| byte == 0).any(|it| it == uuid.as_bytes()) {
                 self.pid = Some(pid);
                 return;
             }
         }
     }
+}
+
+/// The number in a PID file; `None` if there is none. No pipe is waited for and no link followed: a
+/// session's libvirt has its files in a folder of its user's.
+fn pid_in(path: &Path) -> Option<u32> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = fs::File::from(open(path, flags, Mode::empty()).ok()?);
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(PID_FILE_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
+    if text.len() as u64 > PID_FILE_BYTES_MAX {
+        return None;
+    }
+    text.trim().parse().ok()
+}
+
+/// The first bytes of a file, `bytes_max` at most.
+fn read_start(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(bytes_max).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// The run state for a `virDomainState`.
@@ -243,6 +274,38 @@ mod tests {
         assert_eq!(found("78", qemu), None, "none");
         assert_eq!(found("-1", qemu), None, "no PID");
         assert_eq!(found("77\n", qemu), Some(77));
+    }
+
+    #[test]
+    fn a_pid_file_is_short_and_no_link_or_pipe() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("web.pid");
+        let put = |text: &str| fs::write(&path, text).unwrap();
+        assert_eq!(pid_in(&path), None, "none is there");
+        put("77\n");
+        assert_eq!(pid_in(&path), Some(77));
+        put(&format!("77{}", " ".repeat(30)));
+        assert_eq!(pid_in(&path), Some(77), "as long as may be");
+        put(&format!("77{}", " ".repeat(31)));
+        assert_eq!(pid_in(&path), None, "longer");
+        put("77");
+        let link = folder.path().join("link.pid");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert_eq!(pid_in(&link), None);
+        // Nobody writes to it: whoever waits for a writer waits forever.
+        let pipe = folder.path().join("pipe.pid");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(pid_in(&pipe), None);
+    }
+
+    #[test]
+    fn only_a_bounded_part_of_a_command_line_is_read() {
+        let proc = tempfile::tempdir().unwrap();
+        let path = proc.path().join("cmdline");
+        // All of it would be more than any test machine has.
+        fs::File::create(&path).unwrap().set_len(1 << 42).unwrap();
+        let read = read_start(&path, COMMAND_LINE_BYTES_MAX).unwrap();
+        assert_eq!(read.len() as u64, COMMAND_LINE_BYTES_MAX);
     }
 
     /// Libvirt's figures of a domain that holds `current` KiB.

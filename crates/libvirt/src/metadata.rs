@@ -46,7 +46,7 @@ pub(crate) fn read(element: Node<'_, '_>) -> (GuestChange, Vec<String>) {
 
 /// The element with these settings, without the namespace, which libvirt adds.
 pub(crate) fn write(settings: &GuestChange) -> String {
-    // What lives with a guest is a layer, which unsets nothing.
+    // Settings that libvirt keeps are a layer, which unsets nothing.
     let GuestChange {
         floor,
         ceiling,

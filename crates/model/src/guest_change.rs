@@ -31,8 +31,8 @@ pub struct GuestChange {
         skip_serializing_if = "Option::is_none"
     )]
     pub ceiling: Option<Bytes>,
-    /// Whether no change sets the ceiling any more: what the layers beneath say of it counts again.
-    /// Without effect beside `ceiling`.
+    /// Whether to remove the ceiling that earlier changes have set, so that the one of the layers
+    /// beneath applies again. Without effect beside `ceiling`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ceiling_unset: bool,
     /// New weight, 1 to 1,000,000.
@@ -79,7 +79,7 @@ impl GuestChange {
     }
 
     /// These changes, completed by those of `under` where they say nothing: the content of a layer,
-    /// in which a ceiling that they unset is not said.
+    /// without a ceiling that they unset.
     #[must_use]
     pub fn over(&self, under: &GuestChange) -> GuestChange {
         GuestChange {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unset_ceiling_is_no_longer_said() {
+    fn an_unset_ceiling_no_longer_applies() {
         let ceiling =
             |mib| GuestChange { ceiling: Some(Bytes::mib(mib)), ..GuestChange::default() };
         let set = GuestChange { shares: Some(7), ..ceiling(512) };

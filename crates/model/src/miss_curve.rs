@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_curve_is_refused() {
+    fn invalid_curves_are_refused() {
         for (misses, message) in [
             (&[][..], "a miss curve without points: expected the misses at size 0 at least"),
             (&[3, 4], "a miss curve that rises from 3 misses at 0B to 4 at 1MiB"),

@@ -64,6 +64,12 @@ pub struct Handover {
     /// Where it thrashed last; `None`: it did not, or has been content since.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub thrashed: Option<Thrashed>,
+    /// What it held when a daemon first saw it, if that is not what it holds by the plan.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "first_held_bytes", default, with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub first_held: Option<Bytes>,
 }
 
 impl Handover {
@@ -78,6 +84,7 @@ impl Handover {
             resident_cap: None,
             stuck: None,
             thrashed: None,
+            first_held: None,
         }
     }
 }

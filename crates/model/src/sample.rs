@@ -226,7 +226,7 @@ impl GuestSample {
 
 /// Identifies a process until the host reboots: a PID is reused, but not with the same start time.
 /// A container has no one process, so it has PID 0 and the inode of its cgroup as start time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessId {
     /// The PID.

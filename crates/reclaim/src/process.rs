@@ -144,8 +144,12 @@ impl VmmProcess {
             .map_err(|error| ReclaimError::of_process(self.pid, &self.path.join(name), what, error))
     }
 
-    /// Reads a file in its `/proc` folder. Some files of a zombie are empty.
-    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>, ReclaimError> {
+    /// Reads a file in its `/proc` folder, of at most 8 MiB. Some files of a zombie are empty.
+    ///
+    /// # Errors
+    /// [`ReclaimError::Gone`], [`ReclaimError::Permission`], or [`ReclaimError::Unreadable`] if it
+    /// is longer or cannot be read.
+    pub fn read(&self, name: &str) -> Result<Vec<u8>, ReclaimError> {
         let path = self.path.join(name);
         let file = File::from(self.open_for(name, "inspect its memory")?);
         let mut text = Vec::new();

@@ -63,7 +63,7 @@ pub struct TrackerClient {
     /// Numbers of unanswered heartbeats.
     heartbeats: VecDeque<u32>,
     /// Regions that the hypervisor has unmapped.
-    gone: VecDeque<u8>,
+    unmapped: VecDeque<u8>,
     pid: u32,
     handler_tid: u32,
     capabilities: TrackerCapabilities,
@@ -90,7 +90,7 @@ impl TrackerClient {
         match client.exchange(TrackerRequest::Hello, "a greeting", &[])? {
             // Its own process number is ignored: in a PID namespace it differs from ours.
             TrackerReply::Hello { .. } => {}
-            _ => return Err(TrackerError::Answer("a greeting")),
+            _ => return Err(TrackerError::WrongAnswer("a greeting")),
         }
         let file = rustix::io::fcntl_dupfd_cloexec(&client.ring.file, 0);
         let file = file.map_err(TrackerError::system("send the ring"))?;
@@ -103,7 +103,7 @@ impl TrackerClient {
                 (client.handler_tid, client.capabilities) = (handler_tid, capabilities);
                 Ok(client)
             }
-            _ => Err(TrackerError::Answer("a ring")),
+            _ => Err(TrackerError::WrongAnswer("a ring")),
         }
     }
 
@@ -117,7 +117,7 @@ impl TrackerClient {
             consumer,
             number: 0,
             heartbeats: VecDeque::new(),
-            gone: VecDeque::new(),
+            unmapped: VecDeque::new(),
             pid: 0,
             handler_tid: 0,
             capabilities: TrackerCapabilities::default(),
@@ -196,7 +196,7 @@ impl TrackerClient {
             TrackerReply::Revoked { interval: number, granules, took_ns } if number == interval => {
                 Ok(Revocation { granules, took: Duration::from_nanos(took_ns) })
             }
-            _ => Err(TrackerError::Answer("a revocation")),
+            _ => Err(TrackerError::WrongAnswer("a revocation")),
         }
     }
 
@@ -216,14 +216,14 @@ impl TrackerClient {
     pub fn heartbeat(&mut self) -> Result<TrackerCounters, TrackerError> {
         match self.exchange(TrackerRequest::Heartbeat, "a heartbeat", &[])? {
             TrackerReply::Counters(counters) => Ok(counters),
-            _ => Err(TrackerError::Answer("a heartbeat")),
+            _ => Err(TrackerError::WrongAnswer("a heartbeat")),
         }
     }
 
     /// Takes the number of a region that the hypervisor has unmapped. Such events arrive with
     /// answers.
-    pub fn take_gone_region(&mut self) -> Option<u8> {
-        self.gone.pop_front()
+    pub fn take_unmapped_region(&mut self) -> Option<u8> {
+        self.unmapped.pop_front()
     }
 
     /// Passes up to `entries_max` entries of the ring to `take`; returns their number.
@@ -241,7 +241,7 @@ impl TrackerClient {
     fn request(&mut self, request: TrackerRequest, what: &'static str) -> Result<(), TrackerError> {
         match self.exchange(request, what, &[])? {
             TrackerReply::Done => Ok(()),
-            _ => Err(TrackerError::Answer(what)),
+            _ => Err(TrackerError::WrongAnswer(what)),
         }
     }
 
@@ -261,7 +261,7 @@ impl TrackerClient {
             let frame = match receive(self.socket.as_fd(), end.min(heartbeat)) {
                 Ok(Some(frame)) => frame,
                 Ok(None) if Instant::now() >= end => {
-                    return Err(TrackerError::Silent { what, waited: ANSWER_TIME_MAX });
+                    return Err(TrackerError::NoAnswer { what, waited: ANSWER_TIME_MAX });
                 }
                 Ok(None) => {
                     self.send_heartbeat();
@@ -274,16 +274,16 @@ impl TrackerClient {
                     return Err(TrackerError::Refused(refused));
                 }
                 TrackerReply::RegionGone(id)
-                    if frame.number == 0 && self.gone.len() < EVENTS_MAX =>
+                    if frame.number == 0 && self.unmapped.len() < EVENTS_MAX =>
                 {
-                    self.gone.push_back(id);
+                    self.unmapped.push_back(id);
                 }
                 reply if frame.number == number => return Ok(reply),
                 // Answers come in the order of requests.
                 _ if self.heartbeats.front() == Some(&frame.number) => {
                     self.heartbeats.pop_front();
                 }
-                _ => return Err(TrackerError::Answer(what)),
+                _ => return Err(TrackerError::WrongAnswer(what)),
             }
         }
     }
@@ -337,7 +337,7 @@ fn check_listener(
 }
 
 /// Whether `tid` is a thread of process `pid`.
-fn is_thread_of(proc: &Path, pid: u32, tid: u32) -> bool {
+pub(crate) fn is_thread_of(proc: &Path, pid: u32, tid: u32) -> bool {
     let thread: PathBuf = [&pid.to_string(), "task", &tid.to_string()].iter().collect();
     proc.join(thread).exists()
 }
@@ -488,7 +488,7 @@ mod tests {
             client.rest().unwrap();
             assert!(client.heartbeats.is_empty());
             assert!(
-                matches!(client.rest(), Err(TrackerError::Answer(_))),
+                matches!(client.rest(), Err(TrackerError::WrongAnswer(_))),
                 "an answer with another number"
             );
         });

@@ -60,7 +60,7 @@ pub enum TrackerError {
     #[error(
         "the guest has {total} bytes of memory but only {shared} are mapped shared: give every memory backend share=on"
     )]
-    Partly {
+    PartlyShared {
         /// The guest's memory in bytes, by the hypervisor.
         total: u64,
         /// Bytes that are mapped shared and can be tracked.
@@ -91,10 +91,10 @@ pub enum TrackerError {
     Ring(#[from] RingError),
     /// The tracker's answer does not match the request.
     #[error("the guest's tracker sent a wrong answer to {0}")]
-    Answer(&'static str),
+    WrongAnswer(&'static str),
     /// The tracker did not answer.
     #[error("the guest's tracker did not answer {what} within {waited:?}")]
-    Silent {
+    NoAnswer {
         /// The request.
         what: &'static str,
         /// How long the client waited.

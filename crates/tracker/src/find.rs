@@ -9,12 +9,14 @@
 //! memory plugged in later is not found.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ballast_tracker_proto::{SOCKET_VARIABLE, TrackerAddress};
 
-/// Longest file accepted.
-const FILE_BYTES_MAX: usize = 1 << 20;
+use crate::proc_file;
+
+/// Longest command line or environment accepted.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Most paths per guest.
 pub const PATHS_MAX: usize = ballast_tracker_proto::REGIONS_MAX;
@@ -113,8 +115,8 @@ pub fn parse_environ(text: &[u8]) -> Option<TrackerAddress> {
     TrackerAddress::parse(&variable(text, SOCKET_VARIABLE)?).ok()
 }
 
-fn read(path: &PathBuf) -> Option<Vec<u8>> {
-    fs::read(path).ok().filter(|bytes| bytes.len() <= FILE_BYTES_MAX)
+fn read(path: &Path) -> Option<Vec<u8>> {
+    proc_file::read(path, FILE_BYTES_MAX).ok()
 }
 
 fn words(bytes: &[u8]) -> impl Iterator<Item = &str> {

@@ -19,9 +19,12 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use crate::client::is_thread_of;
 
 /// Most threads examined.
 const THREADS_MAX: usize = 4096;
@@ -45,6 +48,7 @@ pub struct ThreadSample {
 #[derive(Debug)]
 pub(crate) struct HandlerPlacement {
     pid: u32,
+    /// `None`: there is none to place, or no longer.
     handler: Option<Pid>,
     /// Processors on which the handler may run.
     allowed: Option<CpuSet>,
@@ -69,14 +73,27 @@ impl HandlerPlacement {
 
     /// Updates the placement. If the system refuses, nothing changes.
     pub(crate) fn update(&mut self) {
-        let (Some(handler), Some(allowed)) = (self.handler, self.allowed) else { return };
+        if self.handler.is_none() {
+            return;
+        }
         let threads = threads(self.pid);
-        let wanted = match self.busiest(&threads) {
-            // All threads were idle.
-            None => return,
-            Some(cpu) => cpu.filter(|&cpu| allowed.is_set(cpu)),
-        };
+        // `None`: all threads were idle.
+        if let Some(cpu) = self.busiest(&threads) {
+            self.place(cpu);
+        }
+    }
+
+    /// Pins the handler to the processor `wanted`; `None`: it may run anywhere.
+    fn place(&mut self, wanted: Option<usize>) {
+        let (Some(handler), Some(allowed)) = (self.handler, self.allowed) else { return };
+        let wanted = wanted.filter(|&cpu| allowed.is_set(cpu));
         if wanted == self.cpu {
+            return;
+        }
+        // The handler may have ended since it was last placed, and the kernel reuses its number.
+        let tid = handler.as_raw_nonzero().get().unsigned_abs();
+        if !is_thread_of(Path::new("/proc"), self.pid, tid) {
+            (self.handler, self.cpu) = (None, None);
             return;
         }
         let set = wanted.map_or(allowed, |cpu| {
@@ -167,6 +184,21 @@ mod tests {
         assert_eq!(busiest(249, 151), Some(None));
         assert_eq!(busiest(249, 151), None);
         assert_eq!(busiest(249, 200), Some(Some(6)));
+    }
+
+    #[test]
+    fn a_thread_of_another_process_is_never_placed() {
+        let mut other = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let own = rustix::thread::gettid();
+        let before = sched_getaffinity(Some(own)).unwrap();
+        let mut place =
+            HandlerPlacement::new(other.id(), own.as_raw_nonzero().get().unsigned_abs());
+        place.place((0..CpuSet::MAX_CPU).find(|&cpu| before.is_set(cpu)));
+        let after = sched_getaffinity(Some(own)).unwrap();
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert_eq!(after, before);
+        assert!(!place.is_beside() && place.handler.is_none(), "it is given up");
     }
 
     #[test]

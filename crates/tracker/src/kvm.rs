@@ -19,7 +19,7 @@ const VIRTUAL_MACHINE: &str = "anon_inode:kvm-vm";
 ///
 /// # Errors
 /// [`TrackerError::Kvm`] if they do not; or the process is gone, or belongs to another user.
-pub fn check_bits_tell(proc: &Path, pid: u32) -> Result<(), TrackerError> {
+pub fn check_referenced_bits(proc: &Path, pid: u32) -> Result<(), TrackerError> {
     if is_under_kvm(proc, pid)? { Err(TrackerError::Kvm) } else { Ok(()) }
 }
 
@@ -47,16 +47,16 @@ mod tests {
         fs::create_dir_all(&files).unwrap();
         symlink("/dev/kvm", files.join("3")).unwrap();
         symlink("anon_inode:kvm-vcpu-stats:0", files.join("4")).unwrap();
-        assert!(check_bits_tell(proc.path(), 7).is_ok(), "/dev/kvm alone is no guest");
+        assert!(check_referenced_bits(proc.path(), 7).is_ok(), "/dev/kvm alone is no guest");
         symlink(VIRTUAL_MACHINE, files.join("5")).unwrap();
-        let told = check_bits_tell(proc.path(), 7).unwrap_err();
-        assert!(told.is_lasting() && told.to_string().contains("libballast_track.so"), "{told}");
-        let gone = check_bits_tell(proc.path(), 8).unwrap_err().to_string();
+        let error = check_referenced_bits(proc.path(), 7).unwrap_err();
+        assert!(error.is_lasting() && error.to_string().contains("libballast_track.so"), "{error}");
+        let gone = check_referenced_bits(proc.path(), 8).unwrap_err().to_string();
         assert!(gone.contains("open files"), "{gone}");
     }
 
     #[test]
     fn a_process_without_a_guest_passes() {
-        assert!(check_bits_tell(Path::new("/proc"), std::process::id()).is_ok());
+        assert!(check_referenced_bits(Path::new("/proc"), std::process::id()).is_ok());
     }
 }

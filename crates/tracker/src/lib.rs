@@ -15,6 +15,7 @@ mod error;
 mod find;
 mod handler_placement;
 mod kvm;
+mod proc_file;
 mod referenced;
 mod regions;
 mod ring_file;
@@ -28,7 +29,7 @@ pub use find::{
     parse_cmdline, parse_environ, trackable_at,
 };
 pub use handler_placement::{ThreadSample, parse_thread_stat};
-pub use kvm::check_bits_tell;
+pub use kvm::check_referenced_bits;
 pub use referenced::{clear_referenced, parse_referenced, referenced};
 pub use regions::{MemoryFile, check_shared, memory_files, memory_files_of};
 pub use signals::{ActivityReader, DataTlbCounter, ThreadActivity, parse_stat, parse_status};

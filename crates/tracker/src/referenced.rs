@@ -8,8 +8,8 @@
 //! larger ones. The host's reclaim loses its referenced bits too.
 //! Source: proc_pid_clear_refs(5), proc_pid_smaps(5).
 //! Limits: not for guests under KVM, whose touches the process's own bits do not show; these are
-//! refused ([`check_bits_tell`]). A total only, so no miss curve. A touched huge page counts whole.
-//! Shared memory only, as in [`memory_files`](crate::memory_files).
+//! refused ([`check_referenced_bits`]). A total only, so no miss curve. A touched huge page counts
+//! whole. Shared memory only, as in [`memory_files`](crate::memory_files).
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,8 @@ use std::path::Path;
 use ballast_tracker_proto::Mapping;
 
 use crate::error::TrackerError;
-use crate::kvm::check_bits_tell;
+use crate::kvm::check_referenced_bits;
+use crate::proc_file::{SMAPS_BYTES_MAX, read_text};
 use crate::regions::is_guest_memory;
 
 /// Clears the referenced bits of a process.
@@ -25,7 +26,7 @@ use crate::regions::is_guest_memory;
 /// # Errors
 /// [`TrackerError::Kvm`]; the process is gone, or belongs to another user.
 pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
-    check_bits_tell(Path::new("/proc"), pid)?;
+    check_referenced_bits(Path::new("/proc"), pid)?;
     let cleared = fs::write(format!("/proc/{pid}/clear_refs"), "1");
     cleared.map_err(TrackerError::io("clear the hypervisor's referenced bits"))
 }
@@ -34,9 +35,9 @@ pub fn clear_referenced(pid: u32) -> Result<(), TrackerError> {
 /// memory.
 ///
 /// # Errors
-/// The process is gone, or belongs to another user.
+/// The process is gone, belongs to another user, or has mappings of too long a text (64 MiB).
 pub fn referenced(pid: u32, paths: &[&str]) -> Result<u64, TrackerError> {
-    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps"));
+    let smaps = read_text(Path::new(&format!("/proc/{pid}/smaps")), SMAPS_BYTES_MAX);
     Ok(parse_referenced(&smaps.map_err(TrackerError::io("read the hypervisor's mappings"))?, paths))
 }
 

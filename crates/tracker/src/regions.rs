@@ -9,16 +9,20 @@
 //! batch of inode numbers. While a client is attached, a region keeps its page numbers, and regions
 //! plugged in later get higher ones.
 //!
+//! Whoever maps a file chooses which part of it, so where a mapping ends says nothing of how much
+//! memory there is: a file counts for no more than is mapped of it, and all regions together for no
+//! more than the process has mapped.
+//!
 //! Cost: about 0.3 ms to read the mappings of a QEMU.
 //! Limits: memory must be shared (`share=on`); private memory is reported.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::path::Path;
 
 use ballast_tracker_proto::{Granule, Mapping, PAGE_SIZE, REGIONS_MAX, RegionName, RegionSpec};
-use rustix::io::Errno;
 
 use crate::error::TrackerError;
+use crate::proc_file::{MAPS_BYTES_MAX, read_text};
 
 /// QEMU's name for the files of `memory-backend-memfd`.
 const MEMFD: &str = "/memfd:memory-backend-memfd";
@@ -33,7 +37,7 @@ pub struct MemoryFile {
     pub inode: u64,
     /// Major and minor number of the file's device.
     pub device: (u32, u32),
-    /// The mapped length in bytes.
+    /// Its length in bytes: where its last mapping ends, and at most the sum of its mappings.
     pub len: u64,
     /// Whether it is mapped shared, and so can be tracked.
     pub is_shared: bool,
@@ -50,20 +54,20 @@ pub(crate) fn is_guest_memory(mapping: &Mapping<'_>, paths: &[&str]) -> bool {
 /// The files of guest memory among mappings, sorted by inode; `paths` are those of file-backed
 /// memory.
 pub fn memory_files(maps: &str, paths: &[&str]) -> Vec<MemoryFile> {
-    let mut files: BTreeMap<((u32, u32), u64), MemoryFile> = BTreeMap::new();
+    // Each with the sum of its mappings.
+    let mut files: BTreeMap<((u32, u32), u64), (MemoryFile, u64)> = BTreeMap::new();
     let is_guest = |mapping: &Mapping<'_>| is_guest_memory(mapping, paths);
     for mapping in maps.lines().filter_map(Mapping::parse).filter(is_guest) {
         let (device, inode) = (mapping.device, mapping.inode);
-        let file = files.entry((device, inode)).or_insert(MemoryFile {
-            inode,
-            device,
-            len: 0,
-            is_shared: true,
-        });
+        let unmapped = MemoryFile { inode, device, len: 0, is_shared: true };
+        let (file, mapped) = files.entry((device, inode)).or_insert((unmapped, 0));
         file.len = file.len.max(mapping.offset.saturating_add(mapping.len));
         file.is_shared &= mapping.is_shared;
+        *mapped = mapped.saturating_add(mapping.len);
     }
-    let mut files: Vec<MemoryFile> = files.into_values().collect();
+    let bounded =
+        |(file, mapped): (MemoryFile, u64)| MemoryFile { len: file.len.min(mapped), ..file };
+    let mut files: Vec<MemoryFile> = files.into_values().map(bounded).collect();
     files.sort();
     files
 }
@@ -71,12 +75,10 @@ pub fn memory_files(maps: &str, paths: &[&str]) -> Vec<MemoryFile> {
 /// The files of guest memory of a process, see [`memory_files`].
 ///
 /// # Errors
-/// The process is gone, or belongs to another user.
+/// The process is gone, belongs to another user, or has mappings of too long a text (8 MiB).
 pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, TrackerError> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|error| {
-        let source = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        TrackerError::System { what: "read the hypervisor's mappings", source }
-    })?;
+    let maps = read_text(Path::new(&format!("/proc/{pid}/maps")), MAPS_BYTES_MAX);
+    let maps = maps.map_err(TrackerError::io("read the hypervisor's mappings"))?;
     Ok(memory_files(&maps, paths))
 }
 
@@ -85,8 +87,8 @@ pub fn memory_files_of(pid: u32, paths: &[&str]) -> Result<Vec<MemoryFile>, Trac
 /// would be taken for that of the whole.
 ///
 /// # Errors
-/// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::Partly`]; and those of
-/// [`memory_files_of`].
+/// [`TrackerError::Private`], [`TrackerError::NoMemory`] or [`TrackerError::PartlyShared`]; and
+/// those of [`memory_files_of`].
 pub fn check_shared(pid: u32, paths: &[&str], total: u64) -> Result<(), TrackerError> {
     let files = memory_files_of(pid, paths)?;
     let sum = |is_shared| {
@@ -100,7 +102,7 @@ pub(crate) fn check_sizes(shared: u64, private: u64, total: u64) -> Result<(), T
     match (shared, private) {
         (0, 0) => Err(TrackerError::NoMemory),
         (0, private) => Err(TrackerError::Private { private }),
-        _ if total > shared => Err(TrackerError::Partly { total, shared }),
+        _ if total > shared => Err(TrackerError::PartlyShared { total, shared }),
         _ => Ok(()),
     }
 }
@@ -121,7 +123,8 @@ pub(crate) struct RegionChanges {
 }
 
 impl RegionTable {
-    /// Makes `files` the tracked regions; returns what has changed.
+    /// Makes `files` the tracked regions; returns what has changed. A file that makes no valid
+    /// region is left out.
     pub(crate) fn update(&mut self, files: &[MemoryFile]) -> RegionChanges {
         let is_same = |region: &RegionSpec, file: &MemoryFile| {
             (region.device, region.inode, region.len) == (file.device, file.inode, file.len)
@@ -149,6 +152,9 @@ impl RegionTable {
                 first_page: self.next_page,
                 name: RegionName::new(&format!("memfd {}", file.inode)),
             };
+            if region.validate().is_err() {
+                continue;
+            }
             let pages = (file.len / PAGE_SIZE).next_multiple_of(u64::from(Granule::PAGES_MAX));
             self.next_page += pages;
             self.regions.push(region);
@@ -177,6 +183,8 @@ impl RegionTable {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const MAPS: &str = "\
@@ -207,6 +215,62 @@ mod tests {
         let of_folder = "1000-3000 rw-s 00000000 00:1a 8 /dev/shm/qemu_back_mem.ram.Xy12 (deleted)";
         assert_eq!(memory_files(of_folder, &["/dev/shm"]).len(), 1);
         assert_eq!(memory_files(of_folder, &["/dev/sh", "/dev/shm/qemu"]).len(), 0);
+    }
+
+    /// A line of a file at 1 TiB and `at` pages: `pages` of it, from page `offset` on.
+    fn line(at: u64, inode: u64, offset: u64, pages: u64) -> String {
+        let start = (1_u64 << 40) + at * PAGE_SIZE;
+        let (end, offset) = (start + pages * PAGE_SIZE, offset * PAGE_SIZE);
+        format!("{start:x}-{end:x} rw-s {offset:08x} 00:01 {inode} /memfd:memory-backend-memfd\n")
+    }
+
+    #[test]
+    fn a_page_mapped_far_out_is_one_page() {
+        let far = (1_u64 << 62) / PAGE_SIZE;
+        let files = memory_files(&line(0, 9, far, 1), &[]);
+        assert_eq!(files.iter().map(|file| file.len).collect::<Vec<_>>(), [PAGE_SIZE]);
+        let mut regions = RegionTable::default();
+        assert_eq!(regions.update(&files).added[0].pages(), 1);
+    }
+
+    #[test]
+    fn files_that_make_no_valid_region_are_left_out() {
+        let file = |inode, len| MemoryFile { inode, device: (0, 1), len, is_shared: true };
+        let mut regions = RegionTable::default();
+        let files = [file(1, 0), file(2, 1 << 63), file(3, 4097), file(4, PAGE_SIZE)];
+        let added = regions.update(&files).added;
+        assert_eq!(added.iter().map(|it| (it.inode, it.first_page)).collect::<Vec<_>>(), [(4, 0)]);
+    }
+
+    proptest! {
+        #[test]
+        fn files_are_no_longer_than_what_is_mapped_of_them(
+            parts in proptest::collection::vec((0_u64..3, 0_u64..1 << 50, 1_u64..100), 0..20),
+        ) {
+            let text: String = (0..)
+                .zip(&parts)
+                .map(|(at, &(inode, offset, pages))| line(at * 100, inode, offset, pages))
+                .collect();
+            for file in memory_files(&text, &[]) {
+                let of_it = parts.iter().filter(|(inode, ..)| *inode == file.inode);
+                let mapped: u64 = of_it.clone().map(|(_, _, pages)| pages * PAGE_SIZE).sum();
+                let end = of_it.map(|(_, offset, pages)| (offset + pages) * PAGE_SIZE).max();
+                prop_assert_eq!(Some(file.len), end.map(|end| end.min(mapped)));
+            }
+        }
+
+        #[test]
+        fn a_file_mapped_whole_has_its_length(
+            parts in proptest::collection::vec(1_u64..100, 1..20),
+        ) {
+            let mut offset = 0;
+            let mut text = String::new();
+            for &pages in &parts {
+                text += &line(offset, 7, offset, pages);
+                offset += pages;
+            }
+            prop_assert_eq!(memory_files(&text, &[])[0].len, offset * PAGE_SIZE);
+        }
     }
 
     #[test]

@@ -137,7 +137,7 @@ impl TrackingSession {
     /// hypervisor.
     ///
     /// # Errors
-    /// [`TrackerError::Partly`].
+    /// [`TrackerError::PartlyShared`].
     pub fn check(&self, total: u64) -> Result<(), TrackerError> {
         check_sizes(self.regions().iter().map(|region| region.len).sum(), self.private, total)
     }
@@ -184,7 +184,7 @@ impl TrackingSession {
     ///
     /// # Errors
     /// The tracker is gone or has ended tracking, with the reason.
-    pub fn pass(&mut self, time: Duration) -> Result<(), TrackerError> {
+    pub fn track_for(&mut self, time: Duration) -> Result<(), TrackerError> {
         let end = Instant::now() + time;
         loop {
             self.drain()?;
@@ -223,7 +223,7 @@ impl TrackingSession {
 
     /// Updates the regions from the hypervisor's mappings.
     fn update_regions(&mut self) -> Result<(), TrackerError> {
-        while let Some(id) = self.client.take_gone_region() {
+        while let Some(id) = self.client.take_unmapped_region() {
             self.regions.remove(id);
         }
         let paths: Vec<&str> = self.paths.iter().map(String::as_str).collect();

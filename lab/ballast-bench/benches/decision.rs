@@ -1,11 +1,11 @@
-//! What a decision costs: estimate, verdicts, policy, guard and check, for up to 10,000 guests.
+//! The time of a decision: estimate, verdicts, policy, guard and check, for up to 10,000 guests.
 //!
-//! Goal: 10,000 guests within 10 ms on one core. `steady` is a host at rest, where the decision is
-//! that nothing needs doing; `busy` has every guest's demand change at every tick, so that
-//! thousands of actions are planned and checked.
+//! Goal: 10,000 guests within 10 ms on one core. `steady` is a host at rest, where nothing needs to
+//! change. In `busy` every guest's demand changes at every tick, so that thousands of actions are
+//! planned and checked.
 //!
 //! The rival in the same run is the linear solve of Global §3.3 (its equation 4 by elimination,
-//! O(n³)), against the closed form used here, for as many guests as it can bear.
+//! O(n³)), against the closed form used here, for as many guests as it can handle.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -18,10 +18,10 @@ use ballast_model::{
 use ballast_policy::{Contender, PolicySettings, Problem, build};
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 
-/// Single decisions timed for the best and the median.
+/// The number of single decisions that are timed for the best and the median.
 const DECISIONS: usize = 100;
 
-/// A number that looks random and is always the same.
+/// A pseudo-random number that is always the same for `n`.
 fn mixed(n: u64) -> u64 {
     let mut x = n.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,7 +29,7 @@ fn mixed(n: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// A host with `n` guests of 1 to 8 GiB, half of it allocated, using what `turn` makes of them.
+/// A host with `n` guests of 1 to 8 GiB, half of it allocated; the guests' use depends on `turn`.
 fn snapshot(n: u64, turn: u64, now: Timestamp) -> Snapshot {
     let guest = |i: u64| {
         let boot = Bytes::mib(1024 + mixed(i) % 7168);
@@ -71,8 +71,8 @@ fn at(second: u64) -> Timestamp {
     Timestamp::from_millis(second * 1000)
 }
 
-/// The best and the middle of many single decisions: other loads on the machine can only make a
-/// decision slower, so the best is the nearest to what it costs.
+/// Prints the best and the median of many single decisions. Other load on the machine can only make
+/// a decision slower, so the best is the closest to the true cost.
 fn print_best(name: &str, guests: u64, controller: &Controller, next: &Snapshot) {
     let mut taken: Vec<Duration> = (0..DECISIONS)
         .map(|_| {

@@ -1,10 +1,10 @@
-//! How soon a starved guest gets what it needs, with claims believed as far as they are proven and
-//! with claims believed on the guest's word.
+//! How soon a starved guest gets what it needs, when claims are believed as far as they are proven,
+//! and when they are believed without proof.
 //!
-//! Two guests of 1 GiB hold half of 1 GiB each; one of them then needs 832 MiB and more, the other
-//! hardly any. Counted are the decisions from that moment to the first that finds it holding 832
-//! MiB. Both rules run on the same host in turn, seed by seed, in the simulator: estimates, policy,
-//! guard and checker are the daemon's own, memory and disks are modelled.
+//! Two guests of 1 GiB hold half of 1 GiB each; then one of them needs 832 MiB and more, and the
+//! other hardly any. Counted are the decisions from that time to the first one that finds the guest
+//! holding 832 MiB. Both rules run on the same host in turn, seed by seed, in the simulator:
+//! estimates, policy, guard and checker are the daemon's own, memory and disks are modelled.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,16 +16,17 @@ use ballast_sim::{Disk, GuestSpec, HostSpec, Pattern, Scenario, Simulation, Step
 
 const HALF: Bytes = Bytes::mib(512);
 const FULL: Bytes = Bytes::mib(832);
-/// What the workload comes to; its kernel and what it keeps free take it beyond [`FULL`].
+/// Size of the workload; with its kernel and what it keeps free, the guest needs more than
+/// [`FULL`].
 const SIZE: Bytes = Bytes::mib(760);
-/// When it begins.
+/// When the workload begins.
 const BEGINS: Duration = Duration::from_secs(5);
 const SEEDS: u64 = 5;
 
-/// The rule as it is, and off: a need of twice what is filled is believed on the guest's word.
+/// The rule, and without it: then a need of twice what is filled is believed without proof.
 const RULES: [(&str, Option<u64>); 2] = [("as it is", None), ("off", Some(100))];
 
-/// A policy that notes what one guest holds whenever it is asked.
+/// A policy that notes what one guest holds at each decision.
 #[derive(Clone, Debug)]
 struct Watched {
     policy: Box<dyn Policy>,

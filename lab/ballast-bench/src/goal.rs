@@ -1,7 +1,7 @@
-//! Figures held against goals.
+//! Figures compared with goals.
 //!
-//! Idea: a goal shows its figure beside its bound, so that nothing is said to be met without
-//! showing by how much.
+//! Idea: a goal shows its figure beside its bound, so that no goal counts as met without showing by
+//! how much.
 
 use ballast_report::Report;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub(crate) struct Goal {
 }
 
 impl Goal {
-    /// `found` is to be at least `least`.
+    /// `found` must be at least `least`.
     pub(crate) fn at_least(
         what: impl Into<String>,
         unit: &'static str,
@@ -38,7 +38,7 @@ impl Goal {
         Self { what: what.into(), unit, found, wanted, is_met }
     }
 
-    /// `found` is to be at most `most`.
+    /// `found` must be at most `most`.
     pub(crate) fn at_most(
         what: impl Into<String>,
         unit: &'static str,
@@ -61,7 +61,7 @@ impl Goal {
     }
 }
 
-/// Goals for people; empty without any.
+/// A table of goals as text; empty if there are none.
 pub(crate) fn table(goals: &[Goal], width: Option<u16>) -> String {
     if goals.is_empty() {
         return String::new();

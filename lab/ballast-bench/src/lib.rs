@@ -1,7 +1,7 @@
-//! `ballast bench`: how fast the parts are that could hold anything up.
+//! `ballast bench`: the speed of those parts that could hold anything up.
 //!
-//! Idea: figures anyone can have from an installed program, on their own machine and their own
-//! data. What needs the source tree to be measured is in `benches/`.
+//! Idea: figures that everyone can get with an installed program, on their own machine and with
+//! their own data. Benchmarks that need the source tree are in `benches/`.
 
 #![forbid(unsafe_code)]
 

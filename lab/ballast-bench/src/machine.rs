@@ -1,7 +1,7 @@
-//! The machine that figures are of, and staying on one of its cores.
+//! The machine that figures are from, and pinning to one of its cores.
 //!
-//! Idea: time is that of this thread on its core, so that what else runs there is not counted; its
-//! traffic to memory still shows.
+//! Idea: times are the processor time of this thread on its core, so other programs on the core do
+//! not count; their memory traffic still has an effect.
 
 use std::fs;
 
@@ -10,26 +10,26 @@ use rustix::thread::CpuSet;
 use rustix::time::ClockId;
 use serde::Serialize;
 
-/// What figures depend on.
+/// The properties of a machine that figures depend on.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     /// The processor, as the kernel calls it.
     pub(crate) processor: Option<String>,
-    /// The core that everything ran on.
+    /// The core on which everything ran.
     pub(crate) core: usize,
-    /// Its caches from the nearest, such as `L1d 32K`.
+    /// Its caches, the nearest first, such as `L1d 32K`.
     pub(crate) caches: Vec<String>,
-    /// Instructions beyond the baseline that the processor has, of those that could matter.
+    /// Instruction sets beyond the baseline that the processor has, of those that could matter.
     pub(crate) features: Vec<&'static str>,
-    /// The same, of those that the compiler was allowed to use everywhere.
+    /// Those of them that the compiler was allowed to use everywhere.
     pub(crate) compiled_for: Vec<&'static str>,
 }
 
 impl Machine {
-    /// Stays on the last core that this thread may run on, and looks at it.
+    /// Pins this thread to the last core that it may run on, and describes the machine.
     ///
     /// # Errors
-    /// The kernel refuses either.
+    /// The kernel refuses one of the two.
     pub(crate) fn pinned() -> anyhow::Result<Self> {
         let allowed = rustix::thread::sched_getaffinity(None)
             .context("cannot tell which cores this thread may run on")?;
@@ -47,7 +47,7 @@ impl Machine {
         })
     }
 
-    /// The first line of a report for people.
+    /// The first line of a report.
     pub(crate) fn line(&self) -> String {
         let processor = self.processor.as_deref().unwrap_or("unknown");
         format!("processor  {processor}, core {}", self.core)
@@ -67,7 +67,7 @@ fn caches(core: usize) -> Vec<String> {
         let text = fs::read_to_string(format!("{}/{name}", folder(index))).ok()?;
         Some(text.trim().to_owned())
     };
-    // Level by level; more than these no processor has.
+    // Level by level; no processor has more levels than these.
     let cache = |index| {
         let (level, kind) = (read(index, "level")?, read(index, "type")?);
         let kind = match kind.as_str() {
@@ -112,7 +112,7 @@ fn compiled_for() -> Vec<&'static str> {
     features!(allowed)
 }
 
-/// Seconds that this thread has had its core for.
+/// Processor time of this thread, in seconds.
 pub(crate) fn seconds() -> f64 {
     let time = rustix::time::clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9

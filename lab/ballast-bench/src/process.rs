@@ -1,4 +1,4 @@
-//! A process that is measured: what it has used, and that it ends with whoever measures it.
+//! A process that is measured: its resource use, and that it ends with the measuring process.
 //!
 //! Source: `/proc/PID/task/TID/schedstat`, `/proc/PID/status`. Limits: threads that have ended are
 //! not counted.
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Guarded(Child);
 
 impl Guarded {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
     /// It cannot be started.
@@ -25,7 +25,7 @@ impl Guarded {
         child.map(Guarded).with_context(named)
     }
 
-    /// Its number.
+    /// Its process id.
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
     }
@@ -35,7 +35,7 @@ impl Guarded {
         &mut self.0
     }
 
-    /// Ends it as a service manager does, and waits until it has.
+    /// Ends it as a service manager does, and waits until it has ended.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -47,16 +47,16 @@ impl Guarded {
 
 impl Drop for Guarded {
     fn drop(&mut self) {
-        // Already ended is fine.
+        // It may have ended already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// Time that all threads of process `pid` have run.
+/// Processor time of all threads of process `pid`.
 ///
 /// # Errors
-/// It is gone.
+/// The process is gone.
 pub(crate) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).context("the process is gone")?;
     let ran = |entry: std::io::Result<fs::DirEntry>| {
@@ -66,18 +66,18 @@ pub(crate) fn processor_time(pid: u32) -> anyhow::Result<Duration> {
     Ok(Duration::from_nanos(threads.filter_map(ran).sum()))
 }
 
-/// What process `pid` has resident.
+/// Resident memory of process `pid`.
 ///
 /// # Errors
-/// It is gone.
+/// The process is gone.
 pub(crate) fn resident(pid: u32) -> anyhow::Result<Bytes> {
     of_status(pid, "VmRSS:")
 }
 
-/// The most that it ever had.
+/// The greatest resident memory that process `pid` ever had.
 ///
 /// # Errors
-/// It is gone.
+/// The process is gone.
 pub(crate) fn resident_most(pid: u32) -> anyhow::Result<Bytes> {
     of_status(pid, "VmHWM:")
 }

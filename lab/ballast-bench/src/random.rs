@@ -1,9 +1,9 @@
-//! Random numbers for workloads: the same on every machine and for ever.
+//! Random numbers for workloads: the same on every machine, now and later.
 //!
 //! Source: SplitMix64 (Steele, Lea, Flood 2014); the alias method (Walker 1977, Vose 1991), which
 //! draws from any distribution in O(1).
 
-/// A sequence of numbers that look random.
+/// A sequence of pseudo-random numbers.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -13,7 +13,7 @@ impl Random {
         Self(seed)
     }
 
-    /// Any number.
+    /// The next number, of 64 bits.
     pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,10 +37,10 @@ impl Random {
     }
 }
 
-/// Zipf's law: rank *k* has a chance in proportion to *k*^−exponent.
+/// Zipf's law: the probability of rank *k* is proportional to *k*^−exponent.
 #[derive(Clone, Debug)]
 pub(crate) struct Zipf {
-    /// For each rank: the chance to stay with it, in 2^−32, and the rank to take otherwise.
+    /// For each rank: the probability of keeping it, in 2^−32, and the rank to take otherwise.
     ranks: Vec<(u32, u32)>,
 }
 
@@ -64,7 +64,7 @@ impl Zipf {
         Self { ranks }
     }
 
-    /// A rank from 0.
+    /// Draws a rank, from 0.
     pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         let rank = random.below(self.ranks.len() as u64) as usize;
         let (stay, other) = self.ranks[rank];

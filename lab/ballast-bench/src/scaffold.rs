@@ -1,8 +1,7 @@
-//! The frame of every benchmark: findings, the goals they are held against, JSON, and text for
-//! people.
+//! The frame of every benchmark: findings, their goals, JSON, and text.
 //!
 //! Idea: a benchmark measures and implements [`Findings`]; the frame adds version and goals, leaves
-//! goals out of quick runs, and prints.
+//! the goals out of quick runs, and prints.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -12,30 +11,30 @@ use serde::Serialize;
 
 use crate::goal::{self, Goal};
 
-/// The version that figures are of.
+/// The version of the program, to go with the figures.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Receives a line about the progress of a benchmark.
+/// Receives a line about a benchmark's progress.
 pub(crate) type Say<'a> = &'a dyn Fn(&str);
 
-/// Says it on standard error.
+/// Prints the line on standard error.
 pub(crate) fn say(line: &str) {
-    // A closed standard error changes no figure.
+    // Errors are ignored: a closed standard error changes no figure.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
 /// The figures of one run of a benchmark.
 pub(crate) trait Findings: Serialize {
-    /// A remark on quick runs; empty if they need none.
+    /// A remark for quick runs; empty if they need none.
     const QUICK_REMARK: &'static str = "";
 
     /// Whether the run was too short for its figures to mean anything.
     fn is_quick(&self) -> bool;
 
-    /// The goals, with the figures found.
+    /// The goals, with the measured figures.
     fn goals(&self) -> Vec<Goal>;
 
-    /// Writes the figures for people.
+    /// Writes the figures as text.
     fn show(&self, text: &mut Text);
 }
 
@@ -48,13 +47,13 @@ pub(crate) struct Held<F> {
 }
 
 impl<F: Findings> Held<F> {
-    /// Holds `findings` against their goals, unless the run was quick.
+    /// Compares `findings` with their goals, unless the run was quick.
     pub(crate) fn new(findings: F) -> Self {
         let goals = if findings.is_quick() { Vec::new() } else { findings.goals() };
         Self { findings, goals }
     }
 
-    /// The text for people, with tables wrapped to `width` columns if given.
+    /// The text, with tables wrapped to `width` columns if given.
     pub(crate) fn render(&self, width: Option<u16>) -> String {
         let mut text = Text::new(width);
         self.findings.show(&mut text);
@@ -65,14 +64,14 @@ impl<F: Findings> Held<F> {
     }
 }
 
-/// Text for people.
+/// Text that is being written.
 pub(crate) struct Text {
     out: String,
     width: Option<u16>,
 }
 
 impl Text {
-    /// Empty, with tables wrapped to `width` columns if given.
+    /// Empty text; tables will be wrapped to `width` columns if given.
     pub(crate) fn new(width: Option<u16>) -> Self {
         Self { out: String::new(), width }
     }
@@ -97,7 +96,7 @@ impl Text {
     }
 }
 
-/// Prints `found` as JSON with the version, or as `render` makes text of it.
+/// Prints `found` as JSON with the version, or as the text that `render` makes.
 ///
 /// # Errors
 /// Standard output cannot be written.

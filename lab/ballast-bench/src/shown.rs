@@ -1,8 +1,8 @@
-//! Figures for people, short.
+//! Figures as short text.
 
 use ballast_report::figures::NONE;
 
-/// Three digits, or five places if they would be zeros.
+/// Three significant digits, or five decimal places if those would be zeros.
 pub(crate) fn figure(n: f64) -> String {
     match n {
         _ if n >= 100.0 => format!("{n:.0}"),
@@ -12,7 +12,7 @@ pub(crate) fn figure(n: f64) -> String {
     }
 }
 
-/// A share in per cent, three digits of it.
+/// A share in per cent, with three significant digits.
 pub(crate) fn percent(share: f64) -> String {
     match share.abs() {
         _ if !share.is_finite() => NONE.to_owned(),
@@ -22,7 +22,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// A time in nanoseconds, in microseconds.
+/// A time given in nanoseconds, shown in microseconds.
 pub(crate) fn micros(ns: f64) -> String {
     format!("{:.1} us", ns / 1e3)
 }

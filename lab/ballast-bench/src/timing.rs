@@ -1,7 +1,7 @@
-//! The time that work takes, of the thread's core and by the clock.
+//! The time that work takes: processor time of the thread, and wall-clock time.
 //!
 //! Idea: processor time is what the work costs; wall-clock time also contains other programs that
-//! had the core in between. Both are shown, so that neither has to be believed.
+//! had the core in between. Both are shown, so that readers can judge.
 
 use std::time::Instant;
 
@@ -12,13 +12,13 @@ use super::machine;
 /// One run, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Taken {
-    /// That this thread had its core for.
+    /// Processor time of this thread.
     pub(crate) processor: f64,
-    /// By the clock.
+    /// Wall-clock time.
     pub(crate) wall: f64,
 }
 
-/// Does `work`; what came of it, and how long it took.
+/// Does `work`; returns its result and how long it took.
 pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
     let (clock, processor) = (Instant::now(), machine::seconds());
     let done = work();
@@ -26,14 +26,14 @@ pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
     (done, Taken { processor, wall: clock.elapsed().as_secs_f64() })
 }
 
-/// The middle one, of an even number the greater; 0 of none.
+/// The median, of an even number of values the greater middle one; 0 if there are none.
 pub(crate) fn median(values: impl Iterator<Item = f64>) -> f64 {
     let mut sorted: Vec<f64> = values.collect();
     sorted.sort_by(f64::total_cmp);
     sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// The mean; 0 of none.
+/// The mean; 0 if there are no values.
 pub(crate) fn mean(values: impl Iterator<Item = f64>) -> f64 {
     let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
     sum / f64::max(count, 1.0)
@@ -47,12 +47,12 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
-    /// The spread of figures whose greatest is the worst.
+    /// The spread of figures for which the greatest is the worst.
     pub(crate) fn of_costs(costs: impl Iterator<Item = f64> + Clone) -> Self {
         Self { median: median(costs.clone()), worst: costs.fold(0.0, f64::max) }
     }
 
-    /// The spread of figures whose least is the worst.
+    /// The spread of figures for which the least is the worst.
     pub(crate) fn of_speeds(speeds: impl Iterator<Item = f64> + Clone) -> Self {
         let worst = speeds.clone().fold(f64::INFINITY, f64::min);
         Self { median: median(speeds), worst: if worst.is_finite() { worst } else { 0.0 } }

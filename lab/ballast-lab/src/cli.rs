@@ -1,4 +1,4 @@
-//! The command line: every subcommand and where it goes.
+//! The command line: every subcommand and the code that handles it.
 
 use clap::{Parser, Subcommand};
 

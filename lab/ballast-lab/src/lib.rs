@@ -1,4 +1,4 @@
-//! The `ballast-lab` program: everything that evaluates Ballast and never runs on a host.
+//! The `ballast-lab` program: it evaluates Ballast and never runs on a production host.
 //!
 //! Begin reading at `cli.rs`.
 

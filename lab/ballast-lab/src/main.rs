@@ -1,5 +1,5 @@
-//! The `ballast-lab` program: reads the command line, runs one command, and turns its end into an
-//! exit status: 0 done, 1 failed, 2 wrong usage.
+//! The `ballast-lab` program: reads the command line, runs one command, and sets the exit status: 0
+//! success, 1 failure, 2 wrong usage.
 
 use std::process::ExitCode;
 

@@ -1,8 +1,8 @@
-//! Playing a scenario on real guests part by part, each kept as soon as it is over.
+//! Plays a scenario on real guests part by part; each part is kept as soon as it is over.
 //!
-//! Idea: `lab run` and `evaluate` keep the same parts under the same names, so that each takes up
-//! what the other has played. A part counts as long as the program and all that its scenario says
-//! of it are the same, whatever other contestants and figures of papers the scenario has.
+//! Idea: `lab run` and `evaluate` keep the same parts under the same names, so each can use what
+//! the other has played. A part stays valid as long as the program is the same and everything in
+//! the scenario that affects the part; other contestants and figures of papers may change.
 
 use std::time::Instant;
 
@@ -31,8 +31,8 @@ pub(crate) fn fingerprint(
 /// Plays every part of `scenario` that `state` does not have; `description` says what it is about.
 ///
 /// # Errors
-/// When anything needed is missing, a part fails, or it cannot be kept. What was played before is
-/// kept.
+/// Anything needed is missing, a part fails, or its result cannot be kept. Parts played before that
+/// are kept.
 pub(crate) async fn play(
     scenario: &Scenario,
     description: &str,

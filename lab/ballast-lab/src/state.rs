@@ -1,12 +1,12 @@
-//! What runs found, kept in a folder.
+//! The results of runs, kept in a folder.
 //!
-//! Idea: each finished run leaves one file, written whole or not at all, so that a call that was
-//! ended takes up where it was. A file counts as long as its fingerprint is the run's: a hash of
-//! the program and of what it reads, by their contents, so that a changed scenario or program runs
-//! anew whether it is committed or not. A file that no longer counts still tells how long the run
-//! takes.
-//! Limits: two calls at the same time on one folder do the same work twice. A guest's kernel and
-//! QEMU do not count; a lab's record names them.
+//! Idea: each finished run has one file, which is written whole or not at all, so that a call that
+//! was ended can be continued. A file is valid as long as its fingerprint is that of the run: a
+//! hash of the contents of the program and of what it reads. So a changed scenario or program runs
+//! again whether or not the change is committed. A file that is no longer valid still tells how
+//! long the run takes.
+//! Limits: two calls that use one folder at the same time do the same work twice. The guests'
+//! kernel and QEMU are not part of the fingerprint; a lab record names them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::File;
@@ -19,18 +19,18 @@ use ballast_report::files::Destination;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Version of the files; others do not count.
+/// Version of the files; files of other versions are ignored.
 const FORMAT: u32 = 1;
-/// Largest file that is read, in bytes: a lab's record of an hour has some 10 MB.
+/// The greatest size of a file that is read, in bytes: a lab record of an hour has some 10 MB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
-/// The folder.
+/// A folder of results.
 #[derive(Clone, Debug)]
 pub(crate) struct State {
     folder: PathBuf,
 }
 
-/// What one run left.
+/// The result of one run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Kept {
     format: u32,
@@ -39,29 +39,29 @@ pub(crate) struct Kept {
     pub(crate) took_s: f64,
     /// When it ended, RFC 3339 in UTC.
     pub(crate) ended_at: String,
-    /// The commit of the program, where that is known.
+    /// The commit of the program's source tree, where that is known.
     pub(crate) commit: Option<String>,
-    /// What it found.
+    /// Its result.
     pub(crate) result: Value,
 }
 
 impl State {
-    /// The state in `folder`, which is made where it is not there.
+    /// Opens `folder`, which is created if it is missing.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be created.
     pub(crate) fn open(folder: &Path) -> anyhow::Result<State> {
         let told = || format!("cannot make the folder {} for results", folder.display());
         std::fs::create_dir_all(folder).with_context(told)?;
         Ok(State { folder: folder.to_owned() })
     }
 
-    /// The same where nothing will be kept: the folder is not made.
+    /// Opens `folder` only for reading: it is not created.
     pub(crate) fn reading(folder: &Path) -> State {
         State { folder: folder.to_owned() }
     }
 
-    /// What the run `name` left; `None`: nothing that is whole and of this version.
+    /// The kept result of the run `name`; `None`: there is none that is whole and of this version.
     pub(crate) fn read(&self, name: &str) -> Option<Kept> {
         let path = self.path(name);
         let is_bounded = std::fs::metadata(&path).ok()?.len() <= FILE_BYTES_MAX;
@@ -70,7 +70,7 @@ impl State {
         (kept.format == FORMAT).then_some(kept)
     }
 
-    /// Keeps what the run `name` found.
+    /// Keeps the result of the run `name`.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -89,10 +89,10 @@ impl State {
         Ok(kept)
     }
 
-    /// Forgets what the run `name` left.
+    /// Deletes the kept result of the run `name`.
     ///
     /// # Errors
-    /// The file is there and cannot be removed.
+    /// The file exists and cannot be removed.
     pub(crate) fn forget(&self, name: &str) -> anyhow::Result<()> {
         let path = self.path(name);
         match std::fs::remove_file(&path) {
@@ -108,7 +108,7 @@ impl State {
     }
 }
 
-/// The name of a run that `told` tells in words, as part of a file's: letters, digits and dashes.
+/// A file name for the run described by `told`: letters, digits and dashes.
 pub(crate) fn plain_name(told: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let words: String = told.chars().map(plain).collect();
@@ -116,8 +116,8 @@ pub(crate) fn plain_name(told: &str) -> String {
     words.join("-")
 }
 
-/// A fingerprint of `run` and of all that its result depends on: the program, whose own is
-/// `program`, and the `texts` that it reads.
+/// A fingerprint of `run` and of everything that its result depends on: the program, whose own
+/// fingerprint is `program`, and the `texts` that it reads.
 pub(crate) fn fingerprint(run: &impl Hash, program: u64, texts: &[String]) -> String {
     let mut hasher = DefaultHasher::new();
     (run, program, texts).hash(&mut hasher);
@@ -127,7 +127,7 @@ pub(crate) fn fingerprint(run: &impl Hash, program: u64, texts: &[String]) -> St
 /// A fingerprint of this program's file.
 ///
 /// # Errors
-/// It cannot be read.
+/// The file cannot be read.
 pub(crate) fn program() -> anyhow::Result<u64> {
     const PART_BYTES: usize = 1 << 20;
     let path = std::env::current_exe().context("cannot find this program's own file")?;
@@ -145,7 +145,7 @@ pub(crate) fn program() -> anyhow::Result<u64> {
 }
 
 impl Kept {
-    /// Whether it is of these inputs.
+    /// Whether this is the result for inputs with this `fingerprint`.
     pub(crate) fn is_of(&self, fingerprint: &str) -> bool {
         self.fingerprint == fingerprint
     }

@@ -1,8 +1,9 @@
 //! The axes of plots: sizes of memory, miss ratios, counts, time.
 //!
 //! Idea: an axis maps values to places from 0 to 1, linearly or by logarithm; the drawing library
-//! sees places only. Marks stand at round figures: powers of two where sizes are bytes.
-//! Limits: a value beyond an end of the axis, zero on a logarithmic one too, is placed at that end.
+//! sees only places. Marks are at round figures; for sizes in bytes at powers of two.
+//! Limits: a value beyond an end of the axis, including zero on a logarithmic axis, is placed at
+//! that end.
 
 use ballast_model::Bytes;
 
@@ -17,19 +18,20 @@ pub enum Scale {
     Linear,
 }
 
-/// Units of time: up to how many seconds each is used, its sign, and its seconds.
+/// Units of time: the greatest number of seconds for which a unit is used, its symbol, and its
+/// length in seconds.
 const TIME_UNITS: [(f64, &str, f64); 4] = [
     (300.0, "s", 1.0),
     (18_000.0, "min", 60.0),
     (432_000.0, "h", 3600.0),
     (f64::INFINITY, "d", 86_400.0),
 ];
-/// Most marks on an axis.
+/// The greatest number of marks on an axis.
 const MARKS_MAX: usize = 9;
-/// Most marks on an even axis, and on one of time.
+/// The greatest number of marks on a linear axis, and on one of time.
 const MARKS_WANTED: f64 = 6.5;
 const MARKS_WANTED_OF_TIME: f64 = 9.5;
-/// The least miss ratio that a logarithmic axis shows.
+/// The smallest miss ratio that a logarithmic axis shows.
 const RATIO_MIN: f64 = 1e-6;
 
 /// An axis with its marks.
@@ -43,7 +45,7 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// The axis of time up to exactly so many seconds, marked in the unit that suits them.
+    /// An axis of time up to exactly `seconds`, with marks in a suitable unit.
     pub fn time(seconds: f64) -> Self {
         let to = seconds.max(1e-3);
         let suits = |unit: &&(f64, &str, f64)| to < unit.0;
@@ -55,12 +57,12 @@ impl Axis {
         axis
     }
 
-    /// The axis of sizes in bytes from zero, with a little room above `greatest`.
+    /// An axis of sizes in bytes from zero, with a little room above `greatest`.
     pub fn bytes(greatest: u64) -> Self {
         Self::memory(Scale::Linear, 1, greatest, Some(1))
     }
 
-    /// The axis of figures from zero, with a little room above `greatest`.
+    /// An axis of counts from zero, with a little room above `greatest`.
     pub fn counts(greatest: f64) -> Self {
         let to = greatest.max(RATIO_MIN) * 1.04;
         let mut axis = Self { scale: Scale::Linear, from: 0.0, to, marks: Vec::new() };
@@ -69,12 +71,13 @@ impl Axis {
         axis
     }
 
-    /// The axis of sizes from `pages_min` to `pages_max`; pages have `page_bytes`.
+    /// An axis of sizes from `pages_min` to `pages_max` pages of `page_bytes` bytes; `None`: the
+    /// labels are numbers of pages.
     pub fn memory(scale: Scale, pages_min: u64, pages_max: u64, page_bytes: Option<u64>) -> Self {
         let unit = page_bytes.unwrap_or(1) as f64;
         let least = pages_min.max(1) as f64;
         let most = (pages_max as f64).max(2.0 * least);
-        // A little room, so that a fall at the very end can be seen.
+        // A little room, so that a fall at the very end is visible.
         let (from, to) = match scale {
             Scale::Log => (least, most * (most / least).powf(0.03)),
             Scale::Linear => (0.0, most * 1.04),
@@ -96,7 +99,7 @@ impl Axis {
         axis
     }
 
-    /// The axis of miss ratios from `least`, the smallest above zero, to `greatest`.
+    /// An axis of miss ratios from `least`, the smallest one above zero, to `greatest`.
     pub fn ratio(scale: Scale, least: f64, greatest: f64) -> Self {
         let (from, to) = match scale {
             Scale::Log => {
@@ -151,7 +154,7 @@ impl Axis {
     }
 
     fn mark(&mut self, marks: impl Iterator<Item = (f64, String)>) {
-        // Ends of an axis are computed; a mark on one may come out just beyond.
+        // The ends of an axis are computed, so a mark at an end may come out slightly beyond it.
         let slack = |value: f64| value * 1e-9;
         let within =
             |value: f64| value >= self.from - slack(value) && value <= self.to + slack(value);
@@ -162,7 +165,7 @@ impl Axis {
     }
 }
 
-/// A miss ratio in per cent, with two significant digits, more where they would round to 100 %.
+/// A miss ratio in per cent, with two significant digits; with more if those would round to 100 %.
 pub fn percent(ratio: f64) -> String {
     const DIGITS_MAX: usize = 6;
     let percent = ratio * 100.0;
@@ -179,14 +182,14 @@ pub fn percent(ratio: f64) -> String {
     format!("{short} %")
 }
 
-/// A ratio in per cent as it was given, every digit of it.
+/// A ratio in per cent with all its digits.
 pub fn percent_exactly(ratio: f64) -> String {
     // The product may be off in the last of its 17 digits.
     let text = format!("{:.14e}", ratio * 100.0);
     format!("{} %", text.parse().unwrap_or(ratio * 100.0))
 }
 
-/// Powers of `base` within, or every second, third, … of them where there are many.
+/// The powers of `base` in the range; if there are many, every second, third, … of them.
 fn powers(base: f64, from: f64, to: f64) -> Vec<f64> {
     let first = (from.ln() / base.ln() - 1e-9).ceil() as i32;
     let last = (to.ln() / base.ln() + 1e-9).floor() as i32;
@@ -195,8 +198,8 @@ fn powers(base: f64, from: f64, to: f64) -> Vec<f64> {
     (first..=last).step_by(stride).map(|power| base.powi(power)).collect()
 }
 
-/// The step between the marks of an even axis to `to`: a power of two, or 1, 2 or 5 times one of
-/// ten.
+/// The step between marks of a linear axis up to `to`: a power of two, or 1, 2 or 5 times a power
+/// of ten.
 fn even_step(base: f64, to: f64, marks: f64) -> f64 {
     let magnitude = base.powf((to / marks.floor()).log(base).floor());
     let steps: &[f64] = if base == 2.0 { &[1.0, 2.0] } else { &[1.0, 2.0, 5.0, 10.0] };

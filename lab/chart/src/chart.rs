@@ -1,9 +1,9 @@
 //! One plot: two axes, and lines, areas, shades and dots between them.
 //!
-//! Idea: a chart is data until it is drawn; it is drawn into a page, or on a [sheet](crate::Sheet)
-//! that is a file of its own. Colours are fixed: a page's style sheet recognises and replaces them,
-//! and without one they are right on white ground.
-//! Limits: one scale for each axis; labels are the axes' own.
+//! Idea: a chart is data until it is drawn, either into a page or on a [sheet](crate::Sheet), which
+//! is a file of its own. Colours are fixed; a page's style sheet recognises and replaces them, and
+//! without a style sheet they suit a white background.
+//! Limits: one scale for each axis; the only labels are those of the axes.
 
 use anyhow::anyhow;
 use plotters::coord::Shift;
@@ -15,19 +15,19 @@ use crate::coordinates::Places;
 /// A colour in red, green and blue.
 pub type Colour = RGBColor;
 
-/// The colour of these parts of red, green and blue.
+/// A colour from its red, green and blue parts.
 pub const fn rgb(red: u8, green: u8, blue: u8) -> Colour {
     RGBColor(red, green, blue)
 }
 
-/// The colour of axes and their labels; style sheets know it.
+/// The colour of axes and their labels; style sheets have the same value.
 pub(crate) const INK: Colour = rgb(0x5b, 0x64, 0x70);
-/// The colour of grid lines; style sheets know it.
+/// The colour of grid lines; style sheets have the same value.
 const GRID: Colour = rgb(0xe3, 0xe6, 0xea);
 /// Height of the labels below a plot.
 const BOTTOM: u32 = 24;
 
-/// Colours of guests and policies; a page lightens them for dark ground.
+/// Colours of guests and policies; a page lightens them on a dark background.
 pub const PALETTE: [Colour; 8] = [
     rgb(0x1f, 0x4e, 0x8c),
     rgb(0xe0, 0x7b, 0x1a),
@@ -44,23 +44,23 @@ pub(crate) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 /// The drawing library's error.
 pub(crate) type Failure<'a> = DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>;
 
-/// The size of a plot, its margins and its letters, in units of the picture.
+/// The size of a plot, its margins and its font size, in units of the picture.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Width and height, labels of the axes included.
+    /// Width and height, including the labels of the axes.
     pub size: (u32, u32),
-    /// Width of the labels at the left.
+    /// Width of the labels on the left.
     pub left: u32,
-    /// Margin at the right; half of the last label below the plot may need it.
+    /// Margin on the right; half of the last label below the plot may need it.
     pub right: u32,
     /// Margin above.
     pub top: u32,
-    /// Size of letters; the library draws them a fifth smaller.
+    /// Font size; the drawing library draws letters a fifth smaller.
     pub letters: u32,
 }
 
 impl Frame {
-    /// Columns between the axes.
+    /// The number of columns between the axes.
     pub const fn columns(&self) -> u32 {
         self.size.0 - self.left - self.right
     }
@@ -71,7 +71,7 @@ impl Frame {
     }
 }
 
-/// A point in places: from 0 to 1 along each axis.
+/// A point on the plot: from 0 to 1 along each axis.
 type Place = (f64, f64);
 
 #[derive(Clone, Debug)]
@@ -98,13 +98,13 @@ impl Chart {
         Self { frame, across, up, has_columns: false, elements: Vec::new() }
     }
 
-    /// With grid lines at the marks of the other axis too.
+    /// The plot with grid lines at the marks of the other axis, too.
     #[must_use]
     pub fn with_columns(self) -> Self {
         Self { has_columns: true, ..self }
     }
 
-    /// The axes: across, and up.
+    /// The axes: horizontal, and vertical.
     pub fn axes(&self) -> (&Axis, &Axis) {
         (&self.across, &self.up)
     }
@@ -120,7 +120,7 @@ impl Chart {
         self.line_at(places, colour, width);
     }
 
-    /// A line through places from 0 to 1.
+    /// A line through `places`, from 0 to 1 along each axis.
     pub fn line_at(&mut self, places: Vec<(f64, f64)>, colour: Colour, width: u32) {
         self.elements.push(Element::Line { places, colour, width });
     }
@@ -137,7 +137,7 @@ impl Chart {
         self.elements.push(Element::Area { places, colour, opacity, border });
     }
 
-    /// A shade over the whole height, from one value across to another.
+    /// A shade over the whole height, between two values of the horizontal axis.
     pub fn shade(&mut self, (from, to): (f64, f64), colour: Colour, opacity: f64) {
         let (from, to) = (self.across.place(from), self.across.place(to));
         self.elements.push(Element::Shade { from, to, colour, opacity });
@@ -153,10 +153,10 @@ impl Chart {
         points.into_iter().map(|(x, y)| (self.across.place(x), self.up.place(y))).collect()
     }
 
-    /// The plot as SVG for a page, without namespace and size: the page sets both.
+    /// The plot as SVG for a page, without namespace and size, which the page adds.
     ///
     /// # Errors
-    /// The drawing library fails; it has no reason to.
+    /// The drawing library fails, which is not expected.
     pub fn svg(&self) -> anyhow::Result<String> {
         let (width, height) = self.frame.size;
         let svg = draw_svg(self.frame.size, |area| self.draw(area))?;
@@ -210,7 +210,7 @@ impl Chart {
     }
 }
 
-/// The SVG of what `draw` draws, `size` wide and high.
+/// The SVG of what `draw` draws, with the given width and height.
 pub(crate) fn draw_svg(
     size: (u32, u32),
     draw: impl for<'a> FnOnce(&Area<'a>) -> Result<(), Failure<'a>>,
@@ -224,7 +224,7 @@ pub(crate) fn draw_svg(
     Ok(svg)
 }
 
-/// A colour as SVG and style sheets write it.
+/// A colour in the notation of SVG and style sheets.
 pub fn colour_name(RGBColor(r, g, b): Colour) -> String {
     format!("#{r:02X}{g:02X}{b:02X}")
 }

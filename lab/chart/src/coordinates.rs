@@ -1,4 +1,4 @@
-//! How the drawing library learns of an axis: it sees places from 0 to 1 and the marks among them.
+//! Passes an axis to the drawing library, as places from 0 to 1 with the marks among them.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use plotters::prelude::Ranged;
 
 use crate::axis::Axis;
 
-/// Places from 0 to 1, with those of the marks.
+/// Places from 0 to 1, with the places of the marks.
 pub(crate) struct Places {
     marks: Vec<f64>,
 }

@@ -1,38 +1,38 @@
-//! Plots under each other as one SVG file, with a title and a legend.
+//! Plots one below the other in one SVG file, with a title and a legend.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::chart::{Area, Chart, Colour, Failure, Frame, INK, draw_svg};
 
-/// Height of the title, and size of its letters.
+/// Height of the title, and its font size.
 const TITLE: u32 = 34;
 const TITLE_LETTERS: u32 = 19;
-/// Height of a line of the legend, and entries beside each other in it.
+/// Height of a line of the legend, and the number of entries in a line.
 const LEGEND_LINE: u32 = 20;
 const LEGEND_COLUMNS: usize = 3;
-/// Width of an entry's sign.
+/// Width of an entry's symbol.
 const SIGN: i32 = 20;
 /// Height of the line above a plot.
 const HEADING: u32 = 26;
 /// Margin at the bottom.
 const BELOW: u32 = 8;
 
-/// The sign of an entry in the legend.
+/// The symbol of an entry in the legend.
 #[derive(Clone, Copy, Debug)]
 pub enum Sign {
     /// A line of this colour.
     Line(Colour),
-    /// Shaded ground, with its opacity.
+    /// Shaded background, with its opacity.
     Shade(Colour, f64),
-    /// No sign: the entry is a remark.
+    /// No symbol: the entry is a remark.
     Remark,
 }
 
 /// An entry of the legend.
 #[derive(Clone, Debug)]
 pub struct Key {
-    /// Its sign.
+    /// The symbol.
     pub sign: Sign,
     /// Its text.
     pub text: String,
@@ -58,7 +58,7 @@ pub struct Sheet {
     pub legend: Vec<Key>,
     /// The plots.
     pub panels: Vec<Panel>,
-    /// The text instead of plots, if there are none.
+    /// The text to show if there are no plots.
     pub otherwise: &'static str,
 }
 
@@ -66,7 +66,7 @@ impl Sheet {
     /// The sheet as SVG.
     ///
     /// # Errors
-    /// The drawing library fails; it has no reason to.
+    /// The drawing library fails, which is not expected.
     pub fn svg(&self) -> anyhow::Result<String> {
         let plots = match self.panels.as_slice() {
             [] => self.frame.size.1,

@@ -1,7 +1,7 @@
-//! The disk below one folder, as whoever tests sees it.
+//! The disk below one folder, as tests use it.
 //!
-//! Idea: a test sets the faults, counts the failures, and takes the power away. What becomes of
-//! each request is in `state.rs`.
+//! Idea: a test sets the faults, counts the failures, and cuts the power. `state.rs` decides what
+//! happens to each request.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use fastrand::Rng;
 use crate::state::{DiskFaults, SharedState, State, id_of, locked};
 use crate::vfs;
 
-/// All files below one folder that SQLite opens. Dropping it ends the faults.
+/// A disk with all files below one folder that SQLite opens. Dropping it ends the faults.
 #[derive(Debug)]
 pub struct FaultyDisk {
     root: PathBuf,
@@ -22,7 +22,7 @@ pub struct FaultyDisk {
 }
 
 impl FaultyDisk {
-    /// A disk without a fault below the folder `root`, whose failures are drawn from `seed`.
+    /// A disk without faults below the folder `root`; `seed` decides which requests will fail.
     ///
     /// # Errors
     /// There is no such folder.
@@ -40,17 +40,17 @@ impl FaultyDisk {
         Ok(FaultyDisk { root, state })
     }
 
-    /// What is wrong now, with the room that is left.
+    /// The faults now, with the room that is left.
     pub fn faults(&self) -> DiskFaults {
         locked(&self.state).faults
     }
 
-    /// What is wrong from now on.
+    /// Sets the faults from now on.
     pub fn set_faults(&self, faults: DiskFaults) {
         locked(&self.state).faults = faults;
     }
 
-    /// Looks at the files without meeting a fault.
+    /// Calls `look`, which may access the files without any fault.
     pub fn quietly<T>(&self, look: impl FnOnce() -> T) -> T {
         let was_quiet = std::mem::replace(&mut locked(&self.state).is_quiet, true);
         let found = look();
@@ -58,17 +58,17 @@ impl FaultyDisk {
         found
     }
 
-    /// Requests that failed.
+    /// The number of requests that failed.
     pub fn failures(&self) -> u64 {
         locked(&self.state).failures
     }
 
-    /// Syncs that did what they say.
+    /// The number of syncs that really brought data to the disk.
     pub fn syncs(&self) -> u64 {
         locked(&self.state).syncs
     }
 
-    /// The file `copy` was made of `file`: what is on the disk of one is on the disk of the other.
+    /// `copy` was copied from `file`: both have the same contents on the disk.
     pub fn copied(&self, file: &Path, copy: &Path) {
         let (Some(file), Some(copy)) = (id_of(file), id_of(copy)) else { return };
         let mut state = locked(&self.state);
@@ -77,15 +77,15 @@ impl FaultyDisk {
         }
     }
 
-    /// The file was changed by others, and is on the disk as it is now.
+    /// The file was changed by others, and its present contents are on the disk.
     pub fn changed(&self, file: &Path) {
         if let Some(id) = id_of(file) {
             locked(&self.state).deleted(id);
         }
     }
 
-    /// The host loses its power: of what no sync has brought to the disk some is lost, in each file
-    /// of `folder`. Nobody may have them open.
+    /// The host loses its power: in each file of `folder`, a part of the unsynced data is lost. No
+    /// process may have the files open.
     ///
     /// # Errors
     /// A file cannot be written.
@@ -93,7 +93,7 @@ impl FaultyDisk {
         let mut rng = Rng::with_seed(seed);
         let mut files =
             fs::read_dir(folder)?.map(|it| Ok(it?.path())).collect::<io::Result<Vec<_>>>()?;
-        // A folder lists its files in any order.
+        // The order in which a folder lists its files is not defined.
         files.sort();
         let mut state = locked(&self.state);
         for file in files {
@@ -124,14 +124,14 @@ mod tests {
         let disk = FaultyDisk::new(folder.path(), 0).unwrap();
         let mut state = locked(&disk.state);
         let id = (0, 0);
-        // The room on the disk; place, length and file size of a write; its fate.
+        // The room on the disk; the offset and length of a write and the file's size; the result.
         for (room, at, len, size, fate) in [
             (100, 0, 100, 0, WriteFate::Whole),
             (99, 0, 100, 0, WriteFate::Full(99)),
             (0, 0, 100, 100, WriteFate::Whole),
             (0, 50, 100, 100, WriteFate::Full(50)),
             (5, 50, 100, 100, WriteFate::Full(55)),
-            // A hole alone needs more than there is.
+            // The hole alone needs more than there is.
             (10, 1000, 100, 0, WriteFate::Full(0)),
         ] {
             state.faults.room = Some(room);

@@ -1,16 +1,16 @@
-//! What of one file is on the disk for certain, and what may be.
+//! What of one file is certainly on the disk, and what may be.
 //!
-//! Idea: a sync brings all writes before it to the disk. Until then each may be there as a whole,
-//! in some of its sectors, or not at all, in any order: that is all that a disk without power
-//! promises.
+//! Idea: a sync brings all earlier writes to the disk. Until then each write may be there as a
+//! whole, in some of its sectors, or not at all, in any order; a disk that loses power promises
+//! nothing more.
 //! Cost: the file, and what was written since its last sync, in memory.
 
 use fastrand::Rng;
 
-/// What a disk writes at once, bytes.
+/// How much a disk writes at once, bytes.
 const SECTOR: usize = 512;
 
-/// What changed in a file.
+/// A change to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
     Write { at: usize, bytes: Vec<u8> },
@@ -20,14 +20,14 @@ enum Change {
 /// One file on a disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Image {
-    /// As the last sync left it.
+    /// The contents as of the last sync.
     durable: Vec<u8>,
-    /// What changed since.
+    /// The changes since then.
     pending: Vec<Change>,
 }
 
 impl Image {
-    /// A file with nothing left to sync.
+    /// A file without unsynced changes.
     pub(crate) fn of(durable: Vec<u8>) -> Image {
         Image { durable, pending: Vec::new() }
     }
@@ -46,9 +46,10 @@ impl Image {
         }
     }
 
-    /// What is found after a loss of power; from then on that is what is on the disk.
+    /// Loses the power; returns the contents that are found afterwards and that are on the disk
+    /// from then on.
     pub(crate) fn lose_power(&mut self, rng: &mut Rng) -> &[u8] {
-        // Some disks had written nearly everything, some hardly anything.
+        // Some disks have written nearly everything by then, some hardly anything.
         let kept_percent = [0, 50, 90, 100][rng.usize(0..4)];
         for change in std::mem::take(&mut self.pending) {
             match change {
@@ -60,7 +61,7 @@ impl Image {
         &self.durable
     }
 
-    /// Some sectors of a write are there, and the others are not.
+    /// Writes some sectors of a write, and not the others.
     fn tear(&mut self, at: usize, bytes: &[u8], rng: &mut Rng) {
         let mut start = at;
         while start < at + bytes.len() {
@@ -83,7 +84,7 @@ impl Change {
     }
 }
 
-/// Writes beyond the end of a file leave zeros before them.
+/// A write beyond the end of the file leaves zeros before it.
 fn put(file: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     let end = at + bytes.len();
     if file.len() < end {

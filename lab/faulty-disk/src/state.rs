@@ -1,8 +1,8 @@
-//! What a disk does with each request: what is wrong with it now, and what of its files is on it.
+//! What happens to each request of a disk: its faults now, and what of its files is on it.
 //!
-//! Idea: the VFS asks before each read, write and sync. What a request meets is drawn from a seed,
-//! so that the same requests meet the same faults. Limits: requests of several threads at once come
-//! in any order.
+//! Idea: the VFS asks before each read, write and sync. A seed decides which requests fail, so the
+//! same requests always meet the same faults. Limits: the order of requests from several threads is
+//! not defined.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,25 +14,25 @@ use fastrand::Rng;
 
 use crate::image::Image;
 
-/// What is wrong with a disk now.
+/// The faults of a disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DiskFaults {
-    /// Of a thousand reads so many fail.
+    /// This many of a thousand reads fail.
     pub reads_per_mille: u32,
-    /// Of a thousand writes so many fail, after a part of them.
+    /// This many of a thousand writes fail, after writing a part.
     pub writes_per_mille: u32,
-    /// Of a thousand syncs so many fail.
+    /// This many of a thousand syncs fail.
     pub syncs_per_mille: u32,
-    /// By so many bytes files may grow still; `None`: there is room.
+    /// How many bytes files may still grow by; `None`: any number.
     pub room: Option<u64>,
-    /// Syncs bring nothing to the disk, and say that they did.
+    /// Syncs bring nothing to the disk but report success.
     pub syncs_lie: bool,
 }
 
-/// Device and inode: a file keeps them when it is renamed.
+/// Device and inode of a file; a rename does not change them.
 pub(crate) type FileId = (u64, u64);
 
-/// What becomes of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteFate {
     Whole,
@@ -45,7 +45,7 @@ pub(crate) enum WriteFate {
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) faults: DiskFaults,
-    /// Whether all is well for now, whatever the faults.
+    /// Whether requests succeed for now, whatever the faults.
     pub(crate) is_quiet: bool,
     pub(crate) rng: Rng,
     pub(crate) images: HashMap<FileId, Image>,
@@ -72,17 +72,17 @@ impl State {
         self.strikes(self.faults.reads_per_mille)
     }
 
-    /// Whether nothing can grow any more.
+    /// Whether no file can grow any more.
     pub(crate) fn has_no_room(&self) -> bool {
         !self.is_quiet && self.faults.room == Some(0)
     }
 
-    /// The index of the log could not grow.
+    /// Counts a failure: the log's index could not grow.
     pub(crate) fn index_failed(&mut self) {
         self.failures += 1;
     }
 
-    /// What becomes of a write of `len` bytes at `at` to a file of `size` bytes, which is noted.
+    /// The result of a write of `bytes` at `at` to a file of `size` bytes; the write is recorded.
     pub(crate) fn write(&mut self, id: FileId, at: usize, bytes: &[u8], size: usize) -> WriteFate {
         let len = bytes.len();
         let fate = if self.strikes(self.faults.writes_per_mille) {
@@ -109,7 +109,7 @@ impl State {
             return WriteFate::Whole;
         }
         self.failures += 1;
-        // A hole before the write counts as room that it needs.
+        // The hole before the write also needs room.
         WriteFate::Full(len.saturating_sub(grows - fits))
     }
 
@@ -119,7 +119,7 @@ impl State {
         }
     }
 
-    /// Whether a file cannot be cut; if it can, that is noted.
+    /// Whether truncating a file to `to` fails; if it does not, it is recorded.
     pub(crate) fn cut_fails(&mut self, id: FileId, to: usize) -> bool {
         if self.strikes(self.faults.writes_per_mille) {
             return true;
@@ -130,7 +130,7 @@ impl State {
         false
     }
 
-    /// Whether a sync fails; if it does not, all before it is on the disk.
+    /// Whether a sync fails; if it does not, everything before it is on the disk.
     pub(crate) fn sync_fails(&mut self, id: FileId) -> bool {
         if self.strikes(self.faults.syncs_per_mille) {
             return true;
@@ -145,12 +145,12 @@ impl State {
 
 pub(crate) type SharedState = Arc<Mutex<State>>;
 
-/// Its counters are whole at every point at which a thread can panic.
+/// Locks even a poisoned mutex: the state is consistent wherever a thread can panic.
 pub(crate) fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `None`: there is no such file.
+/// The id of a file; `None`: there is no such file.
 pub(crate) fn id_of(path: &Path) -> Option<FileId> {
     fs::metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }

@@ -1,5 +1,5 @@
-//! SQLite itself on a faulty disk: SQLite sees each fault, and a loss of power costs unsynced rows
-//! only.
+//! Tests of SQLite on a faulty disk: SQLite notices each fault, and a loss of power costs only
+//! unsynced rows.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use crate::{DiskFaults, FaultyDisk};
 
-/// A table in a file with a write-ahead log, as the journal has.
+/// A table in a file with a write-ahead log, as the journal uses it.
 fn table(path: &Path) -> Connection {
     let connection = Connection::open(path).expect("a folder takes a file");
     let settings = "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;

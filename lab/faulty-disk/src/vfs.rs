@@ -1,11 +1,11 @@
-//! The VFS: SQLite's own, with a disk's faults before it.
+//! The VFS: SQLite's own, with a disk's faults in front of it.
 //!
-//! Idea: a file of ours is a header and, behind it, the file of SQLite's own VFS; each request asks
-//! the disk first and then goes on to that. Files that lie on no faulty disk are opened by SQLite's
-//! own VFS at once, and never seen here again.
+//! Idea: a file of this VFS is a header followed by the file of SQLite's own VFS; each request
+//! first asks the disk and is then passed on. Files that are on no faulty disk are opened directly
+//! by SQLite's own VFS.
 //!
 //! Source: "The SQLite OS Interface or VFS" (sqlite.org/vfs.html), `sqlite3.h`. Limits: no memory
-//! maps (methods of version 2): SQLite maps a database only where it is asked to.
+//! maps (methods of version 2): SQLite maps a database only if it is asked to.
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -35,12 +35,12 @@ static REGISTERED: OnceLock<Registered> = OnceLock::new();
 /// A file of a faulty disk. The file of SQLite's own VFS follows at [`OWN_AT`].
 #[repr(C)]
 struct FaultyFile {
-    /// SQLite looks at this first.
+    /// SQLite reads this first, so it must be the first field.
     base: ffi::sqlite3_file,
     opened: *mut OpenedFile,
 }
 
-/// As any type may be aligned.
+/// Aligned for any type.
 const OWN_AT: usize = size_of::<FaultyFile>().next_multiple_of(16);
 
 struct OpenedFile {
@@ -48,7 +48,7 @@ struct OpenedFile {
     id: FileId,
 }
 
-/// Makes this the default VFS, once, and lets it know a disk.
+/// Makes this the default VFS, once, and adds a disk.
 pub(crate) fn add(root: &Path, disk: &SharedState) {
     REGISTERED.get_or_init(register);
     let mut disks = DISKS.write().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +87,7 @@ fn own_vfs() -> *mut ffi::sqlite3_vfs {
     REGISTERED.get().expect("nobody calls an unregistered VFS").own
 }
 
-/// The path that SQLite means; `None`: a file without a name.
+/// The path in `name`; `None`: a file without a name.
 ///
 /// # Safety
 /// `name` is null or a text that ends with a zero.
@@ -156,7 +156,7 @@ fn own_of(file: *mut ffi::sqlite3_file) -> *mut ffi::sqlite3_file {
     file.wrapping_byte_add(OWN_AT)
 }
 
-/// What was opened as `file`.
+/// The data of an open file.
 ///
 /// # Safety
 /// `file` was opened by [`open`] with [`METHODS`], and is not closed.
@@ -166,7 +166,7 @@ unsafe fn opened_of<'a>(file: *mut ffi::sqlite3_file) -> &'a OpenedFile {
     unsafe { &*(*file.cast::<FaultyFile>()).opened }
 }
 
-/// Goes on to SQLite's own method.
+/// Calls SQLite's own method for a file.
 macro_rules! own {
     ($file:ident . $method:ident ( $($argument:expr),* )) => {{
         let own = own_of($file);
@@ -239,7 +239,7 @@ unsafe extern "C" fn truncate(file: *mut ffi::sqlite3_file, to: ffi::sqlite3_int
 unsafe extern "C" fn sync(file: *mut ffi::sqlite3_file, _flags: c_int) -> c_int {
     // SAFETY: SQLite calls methods of open files.
     let opened = unsafe { opened_of(file) };
-    // What is on the disk is known here: no real disk needs to be waited for.
+    // The disk's contents are known here, so no real disk has to be waited for.
     if locked(&opened.disk).sync_fails(opened.id) {
         return ffi::SQLITE_IOERR_FSYNC;
     }
@@ -296,7 +296,7 @@ unsafe extern "C" fn shm_map(
     if grows == 0 || !locked(&opened.disk).has_no_room() {
         return own!(file.xShmMap(region, size, grows, mapped));
     }
-    // What is there already needs no room.
+    // A region that exists already needs no room.
     let found = own!(file.xShmMap(region, size, 0, mapped));
     // SAFETY: SQLite passes a place for the address, which its own VFS has filled in.
     let is_missing = found == ffi::SQLITE_OK && unsafe { (*mapped).is_null() };
@@ -324,7 +324,7 @@ unsafe extern "C" fn shm_unmap(file: *mut ffi::sqlite3_file, deletes: c_int) -> 
     own!(file.xShmUnmap(deletes))
 }
 
-/// SQLite counts in signed numbers, and passes none below zero.
+/// Converts a count from SQLite, which uses signed numbers but passes none below zero.
 fn unsigned(count: ffi::sqlite3_int64) -> usize {
     usize::try_from(count).expect("a size or a place in a file")
 }

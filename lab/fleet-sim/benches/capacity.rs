@@ -1,9 +1,10 @@
-//! How many guests a fleet takes at one service objective, by who balances it.
+//! How many guests a fleet holds at one service objective, under each way to balance it.
 //!
-//! The day of `LoadDay`, with 20 hosts of 64 GiB. Simulated: see the crate's header for what that
-//! leaves out. `BALLAST_FLEET_SEEDS` says how many days, 3 by default; `BALLAST_FLEET_WAYS` a part
-//! of the names of what is played beside fixed sizes, all by default; `BALLAST_FLEET_SWING` how far
-//! working sets go down from their peaks, in per cent of what they do, 100 by default.
+//! The day is `LoadDay`, with 20 hosts of 64 GiB. The figures are simulated: the crate's header
+//! says what that leaves out. Environment variables: `BALLAST_FLEET_SEEDS` is the number of days, 3
+//! by default. `BALLAST_FLEET_WAYS` is a part of the names of the ways to play in addition to fixed
+//! sizes, all by default. `BALLAST_FLEET_SWING` is how far working sets fall from their peaks, in
+//! per cent of the usual, 100 by default.
 
 use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
@@ -14,19 +15,19 @@ use ballast_fleet_sim::{
 };
 use ballast_model::PolicyName;
 
-/// Guests of a step of the search.
+/// The step of the search, in guests.
 const STEP: usize = 5;
-/// More than any way to balance could place.
+/// More guests than any way to balance can place.
 const MOST: usize = 1000;
 
-/// How to make a balancer for a day; `None`: nobody moves guests.
+/// Makes a balancer for a day; `None`: guests never move.
 type Make = fn(&LoadDay) -> Option<Box<dyn Balancer>>;
 
-/// A way to run the fleet.
+/// A way to operate the fleet.
 struct Approach {
     name: &'static str,
-    placing: Placement,
-    dividing: Division,
+    placement: Placement,
+    division: Division,
     make: Make,
 }
 
@@ -37,9 +38,13 @@ const BY_CURVES: Division = Division::ByPolicy { name: PolicyName::Meb, is_track
 
 fn ways() -> Vec<Approach> {
     let fixed =
-        |name, placing| Approach { name, placing, dividing: Division::Fixed, make: |_| None };
-    let divided =
-        |name, dividing, make: Make| Approach { name, placing: Placement::Spread, dividing, make };
+        |name, placement| Approach { name, placement, division: Division::Fixed, make: |_| None };
+    let divided = |name, division, make: Make| Approach {
+        name,
+        placement: Placement::Spread,
+        division,
+        make,
+    };
     vec![
         fixed("fixed, as sold", Placement::AsSold),
         fixed("fixed, at this day's peak", Placement::AtPeak),
@@ -80,11 +85,11 @@ fn number(name: &str) -> Option<u64> {
 fn day(way: &Approach, guests: usize, seed: u64) -> Option<Figures> {
     let swing_percent = number("BALLAST_FLEET_SWING").unwrap_or(100);
     let usual = LoadSpec::usual(guests, seed);
-    let mut day = LoadDay::new(LoadSpec { placing: way.placing, swing_percent, ..usual })?;
+    let mut day = LoadDay::new(LoadSpec { placement: way.placement, swing_percent, ..usual })?;
     let mut balancer = (way.make)(&day);
     Some(match &mut balancer {
-        Some(balancer) => play(&mut day, way.dividing, Some(balancer.as_mut())),
-        None => play(&mut day, way.dividing, None),
+        Some(balancer) => play(&mut day, way.division, Some(balancer.as_mut())),
+        None => play(&mut day, way.division, None),
     })
 }
 
@@ -101,7 +106,7 @@ fn main() {
         "", "guests", "least, most", "as sold", "at peak", "moved", "GiB"
     );
     let mut fixed: Vec<usize> = Vec::new();
-    let is_wanted = |way: &Approach| way.dividing == Division::Fixed || way.name.contains(&wanted);
+    let is_wanted = |way: &Approach| way.division == Division::Fixed || way.name.contains(&wanted);
     for way in ways().into_iter().filter(is_wanted) {
         let found: Vec<Found> = (1..=seeds)
             .map(|seed| most_guests(STEP, MOST, |guests| day(&way, guests, seed)))
@@ -110,7 +115,7 @@ fn main() {
         let (least, most) = found
             .iter()
             .fold((usize::MAX, 0), |(least, most), it| (least.min(it.guests), most.max(it.guests)));
-        if way.dividing == Division::Fixed {
+        if way.division == Division::Fixed {
             fixed.push(all);
         }
         let against = |which: usize| match fixed.get(which) {

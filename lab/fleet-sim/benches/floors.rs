@@ -1,7 +1,7 @@
 //! Bytes copied and floors met in simulated days, under the planner and its rivals.
 //!
-//! Each rival runs with several settings, from what its product ships with to what suits this
-//! simulation best. Simulated: see the crate's header for what that leaves out.
+//! Each rival runs with several settings, from its product's defaults to those that suit this
+//! simulation best. The figures are simulated: the crate's header says what that leaves out.
 
 use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
@@ -11,7 +11,7 @@ use ballast_model::PolicyName;
 
 const SEEDS: u64 = 10;
 
-/// How to make a balancer anew for each day.
+/// Makes a new balancer for each day.
 type Make = Box<dyn Fn() -> Box<dyn Balancer>>;
 
 fn contestants() -> Vec<Make> {
@@ -36,7 +36,7 @@ fn contestants() -> Vec<Make> {
 }
 
 fn main() {
-    let dividing = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
+    let division = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
     println!(
         "{SEEDS} simulated days of {:?}\n\n{:40} {:>9} {:>12} {:>7} {:>12} {:>12} {:>12}",
         FloorSpec::usual(0),
@@ -58,7 +58,7 @@ fn main() {
         let mut all = Figures::default();
         for seed in 1..=SEEDS {
             let mut day = FloorDay::new(FloorSpec::usual(seed));
-            all.add(&play(&mut day, dividing, Some(make().as_mut())));
+            all.add(&play(&mut day, division, Some(make().as_mut())));
         }
         let name = make().name();
         println!(

@@ -1,11 +1,11 @@
-//! A day of a large fleet with the policy of a daemon on each host: `BALLAST_FLEET_HOSTS` hosts of
-//! 64 GiB, 1,000 by default, with 30 guests each.
+//! A day of a large fleet with a daemon's policy on each host: 64 GiB and 30 guests per host.
 //!
-//! Load follows the time of day. Each host divides by `BALLAST_FLEET_POLICY`, by default `meb`,
-//! which keeps objectives as far as it can (`global` does not know them), and the planner of
-//! migrations sees what hosts would tell. `BALLAST_FLEET_ROUNDS` says how many rounds of ten
-//! minutes, 144 by default; `BALLAST_FLEET_GUESTS` how many guests a host;
-//! `BALLAST_FLEET_MOVES=only` leaves out the day in which nobody moves guests.
+//! Load follows the time of day. Each host divides its memory by its policy, and the planner of
+//! migrations sees what real hosts would report. Environment variables: `BALLAST_FLEET_HOSTS` is
+//! the number of hosts, 1,000 by default. `BALLAST_FLEET_POLICY` is the policy, `meb` by default,
+//! which keeps objectives as far as it can (`global` has no objectives). `BALLAST_FLEET_ROUNDS` is
+//! the number of rounds of ten minutes, 144 by default. `BALLAST_FLEET_GUESTS` is the number of
+//! guests per host. `BALLAST_FLEET_MOVES=only` leaves out the day without moves.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ fn number(name: &str) -> Option<usize> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The most memory that this process ever occupied.
+/// The greatest memory that this process ever occupied.
 fn peak() -> Option<Bytes> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;
@@ -28,10 +28,10 @@ fn main() {
     let guests = number("BALLAST_FLEET_GUESTS").unwrap_or(30);
     let rounds = number("BALLAST_FLEET_ROUNDS").unwrap_or(144) as u64;
     let name = std::env::var("BALLAST_FLEET_POLICY").ok().and_then(|it| it.parse().ok());
-    let dividing = Division::ByPolicy { name: name.unwrap_or(PolicyName::Meb), is_tracked: true };
+    let division = Division::ByPolicy { name: name.unwrap_or(PolicyName::Meb), is_tracked: true };
     let migrations_max = hosts * 2 / 5;
     let spec = LoadSpec { hosts, rounds, migrations_max, ..LoadSpec::usual(hosts * guests, 1) };
-    println!("{spec:?}, {dividing:?}");
+    println!("{spec:?}, {division:?}");
     let is_moved_only = std::env::var("BALLAST_FLEET_MOVES").is_ok_and(|it| it == "only");
     let days: &[bool] = if is_moved_only { &[true] } else { &[false, true] };
     for &moves in days {
@@ -42,8 +42,8 @@ fn main() {
         let mut planned = Planned::with_curves();
         let begun = Instant::now();
         let figures = match moves {
-            true => play(&mut day, dividing, Some(&mut planned)),
-            false => play(&mut day, dividing, None),
+            true => play(&mut day, division, Some(&mut planned)),
+            false => play(&mut day, division, None),
         };
         println!(
             "{}: {} ppm of all guests' time slow, {} ppm of the worst's; {} moved, {} given up, \

@@ -1,13 +1,14 @@
 //! How long planning takes, and how that grows: 30 guests a host, in four sizes of fleet.
 //!
-//! Three kinds of fleet: *calm*, where one host in fifty is short of floors; *busy*, where one in
-//! five is, and as many would save misses; *full*, where half are, and there is room for few.
-//! Times are of the processor, the least of some runs on one core. Before each run the caches are
-//! filled with something else: a leader plans once in ten seconds, and records that lie in caches
-//! since the run before would make small fleets look cheaper than they are. The slope is that of
-//! the logarithms from the smallest fleet to the largest: 1 is linear, n log n of guests comes to
-//! 1.08 in steps. What caches add to that is seen beside it: one pass over all records is linear in
-//! steps, a sort of all records is n log n.
+//! Three kinds of fleet: *calm*, where one host in fifty is short of floors; *busy*, where one host
+//! in five is short and as many could save misses; *full*, where half are short and there is little
+//! room elsewhere. Times are processor times, the least of several runs on one core. Before each
+//! run the caches are filled with other data: a leader plans once in ten seconds, and records that
+//! are still in the caches from the previous run would make small fleets look cheaper than they
+//! are. The slope is computed from the logarithms of the smallest and the largest fleet: 1 is
+//! linear; n log n in the number of guests gives 1.08. Two more columns show what the caches add:
+//! one pass over all records, which is linear in steps, and a sort of all records, which is n log
+//! n.
 
 use std::time::Duration;
 
@@ -20,11 +21,11 @@ use ballast_model::{Bytes, Timestamp};
 const HOSTS: [usize; 4] = [1000, 3000, 10_000, 30_000];
 const GUESTS: usize = 30;
 const RUNS: usize = 5;
-/// More than the last level of caches of any processor that this is likely to run on.
+/// More than the last-level cache of any likely processor.
 const CACHES: Bytes = Bytes::mib(256);
 
-/// Hosts in a hundred that are short of floors, and that would save misses; room elsewhere, in per
-/// cent of the budget.
+/// How many hosts in a hundred are short of floors, how many could save misses, and the room
+/// elsewhere in per cent of the budget.
 struct Kind {
     name: &'static str,
     short: u64,
@@ -73,8 +74,8 @@ fn fleet(hosts: usize, kind: &Kind) -> FleetSnapshot {
                 resident: floor.fraction(rng.u64(30..=100), 100),
                 copied_resident: Bytes::ZERO,
                 dirty_per_s: Bytes::mib(rng.u64(0..200)),
-                gives: true,
-                stays: None,
+                can_shrink: true,
+                pinned_by: None,
                 moving_to: None,
                 group: (rng.u8(0..10) == 0).then(|| label(&format!("group{}", rng.u16(..)))),
                 storage: vec![label("san")],
@@ -109,7 +110,7 @@ fn fleet(hosts: usize, kind: &Kind) -> FleetSnapshot {
     snapshot
 }
 
-/// Reads every guest's record once, as sums over hosts do.
+/// Reads every guest's record once, as computing the sums of hosts does.
 fn one_pass(snapshot: &FleetSnapshot) -> u64 {
     let mut sum = 0u64;
     for guest in snapshot.hosts().iter().flat_map(|host| &host.guests) {
@@ -120,7 +121,7 @@ fn one_pass(snapshot: &FleetSnapshot) -> u64 {
     sum
 }
 
-/// Sorts all guests' records by what they need, where they are.
+/// Sorts all guests' records by what they need, without moving the records.
 fn sorted(snapshot: &FleetSnapshot) -> Vec<&GuestRecord> {
     let mut all: Vec<&GuestRecord> =
         snapshot.hosts().iter().flat_map(|host| &host.guests).collect();
@@ -128,13 +129,13 @@ fn sorted(snapshot: &FleetSnapshot) -> Vec<&GuestRecord> {
     all
 }
 
-/// Time that this thread has had of a processor.
+/// Processor time of this thread so far.
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// The least time of some runs that begin with caches full of `other`.
+/// The least time of several runs; before each run the caches are filled with `other`.
 fn least(other: &mut [u64], mut run: impl FnMut()) -> Duration {
     let times = (0..RUNS).map(|_| {
         other.iter_mut().for_each(|word| *word = word.wrapping_add(1));
@@ -146,7 +147,7 @@ fn least(other: &mut [u64], mut run: impl FnMut()) -> Duration {
     times.min().unwrap_or_default()
 }
 
-/// The most memory that this process ever occupied.
+/// The greatest memory that this process ever occupied.
 fn peak() -> Option<Bytes> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"))?;

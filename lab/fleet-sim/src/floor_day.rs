@@ -1,33 +1,34 @@
 //! A day in which operators raise and lower floors.
 //!
-//! Idea: in each round some guests' floors are set anew within what the fleet can bear, and working
-//! sets wander about them. Only moving guests mends a host whose floors are more than it has.
-//! Limits: floors never add up to more than a share of all budgets, so that they could all be met.
+//! Idea: in each round some guests' floors are set anew, and working sets vary around the floors.
+//! If the floors on a host exceed its memory, only moving guests helps.
+//! Limits: floors never add up to more than a given share of all budgets, so that all of them could
+//! be met.
 
 use crate::play::Scene;
 use crate::{SimGuest, World};
 
-/// What such a day is like.
+/// The parameters of such a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FloorSpec {
-    /// How many hosts.
+    /// The number of hosts.
     pub hosts: usize,
-    /// How many guests on each in the beginning.
+    /// The number of guests on each host at the start.
     pub guests: usize,
-    /// What each host has for guests, in MiB.
+    /// Memory of each host for guests, in MiB.
     pub budget: u64,
-    /// Floors of all guests in per cent of all budgets, at most.
+    /// The greatest sum of all floors, in per cent of all budgets.
     pub fill_percent: u64,
-    /// Guests in a thousand whose floor is set anew in a round.
+    /// How many guests in a thousand get a new floor in a round.
     pub resized_per_mille: u64,
-    /// Most migrations in a round.
+    /// The greatest number of migrations in a round.
     pub migrations_max: usize,
-    /// All chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
 impl FloorSpec {
-    /// Twenty hosts of 64 GiB with fifteen guests each, floors up to 85 % of the budgets.
+    /// Twenty hosts of 64 GiB with fifteen guests each; floors up to 85 % of the budgets.
     pub fn usual(seed: u64) -> FloorSpec {
         FloorSpec {
             hosts: 20,
@@ -41,7 +42,7 @@ impl FloorSpec {
     }
 }
 
-/// A day by a specification.
+/// A day with given parameters.
 #[derive(Debug)]
 pub struct FloorDay {
     spec: FloorSpec,
@@ -49,7 +50,7 @@ pub struct FloorDay {
 }
 
 impl FloorDay {
-    /// Such a day.
+    /// A day with the parameters `spec`.
     pub fn new(spec: FloorSpec) -> FloorDay {
         FloorDay { spec, rng: fastrand::Rng::with_seed(spec.seed) }
     }
@@ -104,10 +105,10 @@ impl Scene for FloorDay {
     }
 }
 
-/// What each guest was booted with, in MiB: more than it ever uses.
+/// Boot memory of each guest, in MiB: more than it ever uses.
 const BOOT: u64 = 12 << 10;
 
-/// 0.75 to 8 GiB, more of them small.
+/// A floor of 0.75 to 8 GiB; small ones are more frequent.
 fn random_floor(rng: &mut fastrand::Rng) -> u64 {
     let size = 1024 << rng.u64(0..=3);
     size - size * rng.u64(0..=25) / 100
@@ -122,8 +123,8 @@ mod tests {
 
     fn day(seed: u64, balancer: &mut dyn Balancer) -> Figures {
         let spec = FloorSpec { resized_per_mille: 50, ..FloorSpec::usual(seed) };
-        let dividing = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
-        play(&mut FloorDay::new(spec), dividing, Some(balancer))
+        let division = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
+        play(&mut FloorDay::new(spec), division, Some(balancer))
     }
 
     #[test]
@@ -132,7 +133,7 @@ mod tests {
         assert_eq!(day(7, &mut rival), day(7, &mut rival));
     }
 
-    /// Both mend all floors in each round; rivals by threshold move far more.
+    /// The planner and first fit meet all floors in each round; rivals by threshold move far more.
     #[test]
     fn planner_meets_all_floors_with_fewer_bytes_than_rivals() {
         let (mut ours, mut first_fit, mut low_node) = (0, 0, 0);

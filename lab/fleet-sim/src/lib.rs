@@ -1,12 +1,14 @@
-//! Hosts and guests as numbers, under the planner of migrations and its rivals.
+//! Simulates a fleet of hosts and guests as numbers, under the planner of migrations and its
+//! rivals.
 //!
-//! Idea: a day of a fleet, played once for each way to balance: one in which operators raise and
-//! lower floors ([`FloorDay`]), one in which load follows the time of day ([`LoadDay`]). Every
-//! host divides its memory by the policy that a daemon runs, in the same way for all; what differs
-//! is who moves guests. Counted are the bytes copied, how long hosts were short of floors, and how
-//! long guests missed more than their objective; [`most_guests`] finds the most that meet it.
-//! Limits: no figure of it is measured. There is no hypervisor, no network and no etcd: a migration
-//! ends within its round and never fails. Rivals follow their published rules, not their code.
+//! Idea: a day of a fleet is played once for each way to balance: a day in which operators raise
+//! and lower floors ([`FloorDay`]), and a day in which load follows the time of day ([`LoadDay`]).
+//! Every host divides its memory by a daemon's policy in the same way; only who moves guests
+//! differs. Counted are the bytes copied, how long hosts were short of floors, and how long guests
+//! missed more than their objective; [`most_guests`] finds the greatest number of guests that meet
+//! it.
+//! Limits: no figure is measured. There is no hypervisor, no network and no etcd: a migration ends
+//! within its round and never fails. Rivals follow their published rules, not their code.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
@@ -31,16 +33,16 @@ pub use world::{SimGuest, SimHost, World};
 
 use std::fmt::Debug;
 
-/// One way to balance a fleet.
+/// A way to balance a fleet.
 pub trait Balancer: Debug {
-    /// Its name, with its settings.
+    /// The name, with its settings.
     fn name(&self) -> String;
 
-    /// Which guests to move to which hosts in this round, by place: at most `most` of them, each
-    /// once. They are carried out in order.
+    /// The migrations of this round as (guest, host) indices: at most `most` guests, each once.
+    /// They are carried out in this order.
     fn migrations(&mut self, world: &World, round: u64, most: usize) -> Vec<(usize, usize)>;
 
-    /// Whether a guest is shrunk to what it needs before it is copied.
+    /// Whether a guest is shrunk to its need before it is copied.
     fn shrinks_first(&self) -> bool {
         false
     }

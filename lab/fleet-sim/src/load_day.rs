@@ -1,17 +1,18 @@
 //! A day in which load follows the time of day.
 //!
 //! Idea: guests are of four kinds: office hours, evenings, nights, and the whole day. A guest's
-//! working set is its peak times its kind's hour, an hour earlier or later; it wanders by up to a
-//! tenth, and now and then a burst of half an hour adds a fifth of the peak. A guest of a seed is
-//! the same in fleets of any size: a larger fleet has all guests of a smaller one.
-//! Limits: the shapes are made up, no recorded trace. What each guest was booted with is a tenth to
-//! two thirds more than its kind's peak, as sizes are sold in steps.
+//! working set is its peak times its kind's value of the hour, shifted by up to an hour. It also
+//! varies by up to a tenth, and now and then a burst of half an hour adds a fifth of the peak. A
+//! guest of a seed is the same in fleets of any size: a larger fleet contains all guests of a
+//! smaller one.
+//! Limits: the shapes are invented, not recorded. A guest's boot memory is a tenth to two thirds
+//! more than its kind's peak, because sizes are sold in steps.
 
 use crate::miss_model::{held_for, is_slow, least_usable, usable};
 use crate::play::{ROUNDS_A_DAY, Scene};
 use crate::{SimGuest, World};
 
-/// Working sets by the hour, in per mille of the peak: office hours, evenings, nights, always.
+/// Working sets by hour, in per mille of the peak: office hours, evenings, nights, always.
 const HOURS: [[u64; 24]; 4] = [
     [
         550, 550, 550, 550, 550, 560, 620, 720, 860, 960, 1000, 1000, 970, 980, 1000, 1000, 980,
@@ -28,46 +29,48 @@ const HOURS: [[u64; 24]; 4] = [
     [900; 24],
 ];
 /// How many guests in twenty are of each kind.
-const OF_TWENTY: [u64; 4] = [8, 4, 3, 5];
-/// Sizes as sold, in MiB, one as often as the other.
-const SOLD: [u64; 8] = [1024, 1024, 2048, 2048, 2048, 4096, 4096, 8192];
-/// A guest's floor in per cent of what it was booted with.
+const KIND_SHARES: [u64; 4] = [8, 4, 3, 5];
+/// Sizes as sold, in MiB; each entry is equally likely.
+const SIZES_SOLD: [u64; 8] = [1024, 1024, 2048, 2048, 2048, 4096, 4096, 8192];
+/// A guest's floor in per cent of its boot memory.
 const FLOOR_PERCENT: u64 = 35;
-/// Rounds of a burst.
+/// The length of a burst in rounds.
 const BURST_ROUNDS: u64 = 3;
 
-/// Which hosts guests are on in the beginning, and what they hold.
+/// The hosts of guests and their allocations at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
-    /// Each on the host with the least sold; what a host has is divided by what was sold.
+    /// Each guest is on the host with the least memory sold; a host's memory is divided in
+    /// proportion to what was sold.
     Spread,
-    /// Each holds all that it was booted with; the largest first, to the first host with room.
+    /// Each guest holds all its boot memory; the largest guest comes first, to the first host with
+    /// room.
     AsSold,
-    /// Each holds as little as meets the objective on this very day, which nobody knows
-    /// beforehand; packed likewise.
+    /// Each guest holds the least that meets the objective on this very day, which in reality is
+    /// not known beforehand; packed in the same way.
     AtPeak,
 }
 
-/// What such a day is like.
+/// The parameters of such a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoadSpec {
-    /// How many hosts.
+    /// The number of hosts.
     pub hosts: usize,
-    /// What each host has for guests, in MiB.
+    /// Memory of each host for guests, in MiB.
     pub budget: u64,
-    /// How many guests in all.
+    /// The number of all guests.
     pub guests: usize,
-    /// How far working sets go down from their peaks: 100 is as in the table, 0 not at all.
+    /// How far working sets fall from their peaks: 100 is as in the table, 0 not at all.
     pub swing_percent: u64,
-    /// Rounds in a thousand of a guest that may be slow, where sizes are fixed at its peak.
+    /// How many rounds in a thousand a guest may be slow when its size is fixed at its peak.
     pub slow_per_mille: u64,
-    /// Where guests are in the beginning.
-    pub placing: Placement,
-    /// Most migrations in a round.
+    /// The placement of guests at the start.
+    pub placement: Placement,
+    /// The greatest number of migrations in a round.
     pub migrations_max: usize,
-    /// Rounds to play, from midnight on.
+    /// The number of rounds to play, from midnight on.
     pub rounds: u64,
-    /// All chance follows from it.
+    /// The seed of all random numbers.
     pub seed: u64,
 }
 
@@ -80,7 +83,7 @@ impl LoadSpec {
             guests,
             swing_percent: 100,
             slow_per_mille: 10,
-            placing: Placement::Spread,
+            placement: Placement::Spread,
             migrations_max: 8,
             rounds: ROUNDS_A_DAY,
             seed,
@@ -88,7 +91,7 @@ impl LoadSpec {
     }
 }
 
-/// A day by a specification.
+/// A day with given parameters.
 #[derive(Debug)]
 pub struct LoadDay {
     spec: LoadSpec,
@@ -102,9 +105,9 @@ struct GuestLoad {
     kind: usize,
     boot: u64,
     peak: u64,
-    /// Minutes by which its day is later than its kind's, and an hour.
+    /// By how many minutes plus an hour its day is later than its kind's.
     later: u64,
-    /// Per mille of what it would be otherwise.
+    /// Its variation: per mille of the working set without it.
     wander: u64,
     burst_until: u64,
     swing_percent: u64,
@@ -116,11 +119,11 @@ impl GuestLoad {
         let mut rng = fastrand::Rng::with_seed(spec.seed.wrapping_mul(1 << 32) + place as u64);
         let mut dice = rng.u64(0..20);
         let mut kind = 0;
-        while dice >= OF_TWENTY[kind] {
-            dice -= OF_TWENTY[kind];
+        while dice >= KIND_SHARES[kind] {
+            dice -= KIND_SHARES[kind];
             kind += 1;
         }
-        let boot = SOLD[rng.usize(0..SOLD.len())];
+        let boot = SIZES_SOLD[rng.usize(0..SIZES_SOLD.len())];
         GuestLoad {
             kind,
             boot,
@@ -134,7 +137,7 @@ impl GuestLoad {
         }
     }
 
-    /// Its working set in a round, in MiB; rounds come one after the other.
+    /// Its working set in the next round, in MiB; must be called for one round after the other.
     fn next(&mut self, round: u64) -> u64 {
         self.wander = (self.wander + self.rng.u64(0..=30)).saturating_sub(15).clamp(900, 1100);
         // Once in three days.
@@ -150,7 +153,7 @@ impl GuestLoad {
         (self.peak * shape / 1000 * self.wander / 1000 + burst).min(usable(self.boot))
     }
 
-    /// The least it may hold all day so that at most so many rounds in a thousand are slow.
+    /// The least allocation for the whole day with which at most `slow_per_mille` rounds are slow.
     fn held_at_peak(&self, spec: &LoadSpec) -> u64 {
         let mut day = self.clone();
         let mut demands: Vec<u64> = (0..spec.rounds).map(|round| day.next(round)).collect();
@@ -163,15 +166,15 @@ impl GuestLoad {
 }
 
 impl LoadDay {
-    /// Such a day; `None` if its guests cannot be placed so.
+    /// A day with the parameters `spec`; `None` if its guests cannot be placed.
     pub fn new(spec: LoadSpec) -> Option<LoadDay> {
         let loads = (0..spec.guests).map(|place| GuestLoad::new(&spec, place)).collect();
         let day = LoadDay { spec, loads };
         day.placed().is_some().then_some(day)
     }
 
-    /// Working sets of all guests by round on another day, in MiB: the hours and peaks are those of
-    /// this one, how they wander and where bursts are is not.
+    /// Working sets of all guests by round on another day, in MiB. Hours and peaks are the same as
+    /// on this day; variation and bursts are not.
     pub fn yesterday(&self) -> Vec<Vec<u64>> {
         let mut loads = self.loads.clone();
         for (place, load) in loads.iter_mut().enumerate() {
@@ -181,13 +184,13 @@ impl LoadDay {
         rounds.map(|round| loads.iter_mut().map(|load| load.next(round)).collect()).collect()
     }
 
-    /// The host of each guest and what it holds.
+    /// The host of each guest, and its allocation.
     fn placed(&self) -> Option<Vec<(usize, u64)>> {
         let spec = &self.spec;
         let sizes: Vec<u64> = self
             .loads
             .iter()
-            .map(|load| match spec.placing {
+            .map(|load| match spec.placement {
                 Placement::Spread | Placement::AsSold => load.boot,
                 Placement::AtPeak => load.held_at_peak(spec),
             })
@@ -198,12 +201,12 @@ impl LoadDay {
         let mut placed = vec![(0, 0); sizes.len()];
         for place in order {
             let floor = self.loads[place].boot * FLOOR_PERCENT / 100;
-            let has_room = |host: &usize| match spec.placing {
+            let has_room = |host: &usize| match spec.placement {
                 Placement::Spread => floors[*host] + floor <= spec.budget,
                 _ => taken[*host] + sizes[place] <= spec.budget,
             };
             let mut hosts = (0..spec.hosts).filter(has_room);
-            let host = match spec.placing {
+            let host = match spec.placement {
                 Placement::Spread => hosts.min_by_key(|&host| taken[host]),
                 _ => hosts.next(),
             }?;
@@ -211,7 +214,7 @@ impl LoadDay {
             floors[host] += floor;
             placed[place] = (host, sizes[place]);
         }
-        if spec.placing == Placement::Spread {
+        if spec.placement == Placement::Spread {
             for (host, held) in &mut placed {
                 *held = (*held).min(*held * spec.budget / taken[*host]);
             }
@@ -253,8 +256,8 @@ impl Scene for LoadDay {
 mod tests {
     use super::*;
 
-    fn day(guests: usize, placing: Placement) -> LoadDay {
-        LoadDay::new(LoadSpec { placing, ..LoadSpec::usual(guests, 3) }).unwrap()
+    fn day(guests: usize, placement: Placement) -> LoadDay {
+        LoadDay::new(LoadSpec { placement, ..LoadSpec::usual(guests, 3) }).unwrap()
     }
 
     fn demands(day: &mut LoadDay) -> Vec<Vec<u64>> {
@@ -286,7 +289,7 @@ mod tests {
         assert!(slow.iter().any(|rounds| *rounds > 0), "{slow:?}");
     }
 
-    /// The hours are the same, the chance is not.
+    /// The hours are the same, the random numbers are not.
     #[test]
     fn yesterday_is_like_today() {
         let mut day = day(100, Placement::Spread);

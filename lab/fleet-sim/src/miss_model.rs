@@ -1,8 +1,8 @@
-//! What a guest misses that has less than its working set.
+//! The misses of a guest that has less than its working set.
 //!
-//! Idea: pages are not equally popular, so the first that go are missed least: misses rise with the
-//! square of the part that is lacking. A guest has an objective: at most [`MISSES_MAX`] a second,
-//! which is where a fourteenth of its working set is lacking.
+//! Idea: pages are not equally popular, so the first missing pages cost the least: misses rise with
+//! the square of the missing part. A guest has an objective: at most [`MISSES_MAX`] misses a
+//! second, which is reached when a fourteenth of its working set is missing.
 //! Limits: one shape for all guests. Real curves are measured (`docs/curves.md`).
 
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, MissCurve};
 
-/// A guest's kernel keeps this part of what it holds.
+/// A guest's kernel keeps one part in this many of what the guest holds.
 const KEPT: u64 = 64;
-/// Misses a second of a guest that has none of its working set.
+/// Misses a second of a guest that holds none of its working set.
 const MISSES_OF_ALL: u64 = 20_000;
-/// Misses a second that every guest should stay under.
+/// The objective of every guest: at most this many misses a second.
 pub(crate) const MISSES_MAX: u64 = 100;
-/// Step of the curves that policies get, in MiB.
+/// The step of the curves that policies get, in MiB.
 const STEP: u64 = 64;
 
-/// What a guest can use of what it holds, in MiB.
+/// How much of its allocation a guest can use, in MiB.
 pub(crate) fn usable(allocation: u64) -> u64 {
     allocation - allocation / KEPT
 }
 
-/// What a guest has to hold so that it can use this, in MiB.
+/// The allocation that a guest needs to be able to use `usable`, in MiB.
 pub(crate) fn held_for(usable: u64) -> u64 {
     usable + usable.div_ceil(KEPT - 1)
 }
@@ -35,17 +35,17 @@ pub(crate) fn misses_per_s(demand: u64, usable: u64) -> u64 {
     MISSES_OF_ALL * per_mille * per_mille / 1_000_000
 }
 
-/// Whether a guest misses more than it should.
+/// Whether a guest misses its objective.
 pub(crate) fn is_slow(demand: u64, usable: u64) -> bool {
     misses_per_s(demand, usable) > MISSES_MAX
 }
 
-/// What it has to be able to use so that it is not slow, in MiB.
+/// The least usable memory with which it meets the objective, in MiB.
 pub(crate) fn least_usable(demand: u64) -> u64 {
     (demand * 93).div_ceil(100)
 }
 
-/// What an exact tracker tells of a guest with this working set, in MiB.
+/// The curve that an exact tracker reports of a guest with this working set in MiB.
 pub(crate) fn tracked_curve(demand: u64) -> Arc<MissCurve> {
     let steps = held_for(demand).div_ceil(STEP);
     let misses = (0..=steps).map(|at| misses_per_s(demand, usable(at * STEP))).collect();

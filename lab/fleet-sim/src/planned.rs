@@ -1,9 +1,9 @@
 //! The planner of `ballast-fleet` as a balancer of the simulation.
 //!
-//! One that foresees takes for a guest's need the most of what it needs now and of what it needed
-//! yesterday in the hour that comes now, so that hosts are relieved before their peak.
-//! Limits: every plan is checked, as it has to be outside of a simulation; one that is refused
-//! stops the run. No program foresees yet.
+//! A planner with foresight takes as a guest's need the larger of what it needs now and what it
+//! needed yesterday in the coming hour, so that hosts are relieved before their peak.
+//! Limits: every plan is checked, as outside of a simulation; a refused plan stops the run. No
+//! shipped program has foresight yet.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ use crate::play::{ROUND_MINUTES, ROUNDS_A_DAY};
 use crate::policy_host::name;
 use crate::{Balancer, World};
 
-/// Bytes a second of every migration.
+/// Bandwidth of every migration, bytes a second.
 const BANDWIDTH: Bytes = Bytes::mib(1000);
 
-/// Rounds of an hour.
+/// How many rounds ahead the foresight looks: an hour.
 const FORESEEN_ROUNDS: u64 = 6;
 
-/// Plans with `ballast-fleet`, and remembers who was moved when.
+/// Plans with `ballast-fleet`, and remembers when each guest was moved.
 #[derive(Debug, Default)]
 pub struct Planned {
-    /// Whether hosts know their guests' misses by size, and so whether these have objectives.
+    /// Whether hosts know their guests' miss curves, and so whether guests have objectives.
     knows_curves: bool,
-    /// Working sets of all guests by round of the day before, in MiB; empty: nothing is foreseen.
+    /// Working sets of all guests by round of the day before, in MiB; empty: no foresight.
     yesterday: Vec<Vec<u64>>,
-    /// When each guest was moved, by place.
+    /// When each guest was moved, by the guest's index.
     moved: Vec<Vec<Timestamp>>,
 }
 
@@ -68,27 +68,27 @@ impl Balancer for Planned {
     }
 }
 
-/// A curve as a daemon tells it of a guest that holds this, in MiB.
-fn told(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
+/// The curve that a daemon reports of a guest with this allocation, in MiB.
+fn compact_curve(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
     let objective = curve.size_for(MISSES_MAX).map(|size| (size, MISSES_MAX));
     CompactCurve::with_objective(curve.around(Bytes::mib(allocation)).to_vec(), objective).ok()
 }
 
 impl Planned {
-    /// One that knows guests' misses by size, as an exact tracker would tell, and what they are to
-    /// stay under.
+    /// A planner that knows guests' miss curves, as an exact tracker would report them, and their
+    /// objectives.
     pub fn with_curves() -> Planned {
         Planned { knows_curves: true, ..Planned::default() }
     }
 
-    /// The same, which knows the working sets of all guests yesterday, round by round, in MiB, and
-    /// expects them again.
+    /// A planner that also knows the working sets of all guests yesterday, round by round, in MiB,
+    /// and expects them again.
     pub fn foreseeing(yesterday: Vec<Vec<u64>>) -> Planned {
         Planned { yesterday, ..Planned::with_curves() }
     }
 
     /// The most that a guest needed yesterday in the hour after this time of day, in MiB; 0:
-    /// nothing is known.
+    /// unknown.
     fn foreseen(&self, guest: usize, round: u64) -> u64 {
         let rounds = (round + 1..=round + FORESEEN_ROUNDS).map(|it| (it % ROUNDS_A_DAY) as usize);
         let known = rounds.filter_map(|it| self.yesterday.get(it)?.get(guest));
@@ -97,7 +97,7 @@ impl Planned {
 
     fn record(&self, world: &World, host: usize, round: u64, now: Timestamp) -> HostRecord {
         let label = |text: &str| -> Label { text.parse().expect("a label") };
-        let said = &world.hosts[host];
+        let reported = &world.hosts[host];
         let guests: Vec<GuestRecord> = world
             .on(host)
             .map(|(place, guest)| {
@@ -113,17 +113,18 @@ impl Planned {
                     allocation: Bytes::mib(guest.allocation),
                     demand: Bytes::mib(estimated.min(guest.boot)),
                     curve: match foreseen > guest.demand {
-                        true => told(&tracked_curve(foreseen), guest.allocation),
+                        true => compact_curve(&tracked_curve(foreseen), guest.allocation),
                         false => {
-                            world.curves[place].as_ref().and_then(|it| told(it, guest.allocation))
+                            let curve = world.curves[place].as_ref();
+                            curve.and_then(|it| compact_curve(it, guest.allocation))
                         }
                     },
                     misses_per_s_max: self.knows_curves.then_some(MISSES_MAX),
                     resident: Bytes::mib(guest.allocation),
                     copied_resident: Bytes::ZERO,
                     dirty_per_s: BANDWIDTH.fraction(guest.dirty_per_mille, 1000),
-                    gives: true,
-                    stays: None,
+                    can_shrink: true,
+                    pinned_by: None,
                     moving_to: None,
                     group: None,
                     storage: Vec::new(),
@@ -137,10 +138,10 @@ impl Planned {
         HostRecord {
             id: format!("h{host}").parse().expect("a name"),
             seen_at: now,
-            budget: Bytes::mib(said.distributable),
+            budget: Bytes::mib(reported.distributable),
             reserve: Bytes::ZERO,
-            committed: Bytes::mib(said.committed).max(allocated),
-            free: Bytes::mib(said.free),
+            committed: Bytes::mib(reported.committed).max(allocated),
+            free: Bytes::mib(reported.free),
             bandwidth_per_s: BANDWIDTH,
             compatibility: Compatibility {
                 hypervisor: label("simulated"),
@@ -198,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_foreseen_moves_a_guest_before_its_peak() {
+    fn a_foreseen_peak_moves_a_guest_before_it() {
         let mut yesterday = vec![vec![3000; 3]; ROUNDS_A_DAY as usize];
         yesterday[60][1] = 6000;
         let mut planned = Planned::foreseeing(yesterday);

@@ -1,14 +1,14 @@
-//! Hosts under the policy that a daemon runs: `crates/control` with its estimators, policies and
-//! guard.
+//! Hosts under a daemon's policy: `crates/control` with its estimators, policies and guard.
 //!
-//! Idea: each host has a controller of its own. In each second its guests' balloons move, the
-//! controller gets a snapshot of samples, and its actions are the balloons' next targets. A guest
-//! that comes from another host was reserved for first, as `ballast reserve` does it.
-//! Guests are numbers: a guest uses its working set as far as it holds that, fills the rest with
-//! its page cache, and reads back pages that it has no room for. A 64th of what it holds its kernel
-//! keeps for itself, and does not count as available.
+//! Idea: each host has its own controller. In each second the guests' balloons move, the controller
+//! gets a snapshot of samples, and its actions become the balloons' next targets. Memory for a
+//! guest that comes from another host is reserved first, as `ballast reserve` does it.
+//! Guests are numbers: a guest uses as much of its working set as it holds, fills the rest of its
+//! memory with page cache, and reads back pages for which it has no room. Its kernel keeps a 64th
+//! of its allocation, which does not count as available.
 //! Cost: some 25 µs for a host of 30 guests and a second under `global`, 100 µs under `meb`.
-//! Limits: statistics are a moment old, nothing fails, no guest lies, and what is read back costs
+//! Limits: statistics are current, nothing fails, no guest lies, and reading back costs no time.
+//! Sizes are whole MiB. The simulator of a single host (`lab/sim`) models all this in more detail.
 //! no time. Sizes are whole MiB. The simulator of one host (`lab/sim`) knows all that better.
 
 use std::collections::BTreeMap;
@@ -25,36 +25,36 @@ use ballast_model::{
 use crate::miss_model::{MISSES_MAX, misses_per_s, tracked_curve, usable};
 use crate::world::{SimGuest, World};
 
-/// What a balloon takes of memory that its guest does not use, MiB a second.
-const TAKES_IDLE: u64 = 1024;
-/// What it takes of memory that its guest uses: the slowest that was seen
-/// (`GuardSettings::STUCK_AFTER_DEFAULT`), MiB a second.
-const TAKES_USED: u64 = 80;
-/// What a balloon gives, MiB a second.
-const GIVES: u64 = 2048;
-/// What a guest fills with its working set, MiB a second.
-const FILLS: u64 = 512;
-/// Time for which memory is reserved.
+/// How fast a balloon takes unused memory, MiB a second.
+const INFLATE_IDLE_RATE: u64 = 1024;
+/// How fast a balloon takes used memory, MiB a second: the slowest rate that was seen
+/// (`GuardSettings::STUCK_AFTER_DEFAULT`).
+const INFLATE_USED_RATE: u64 = 80;
+/// How fast a balloon gives memory back, MiB a second.
+const DEFLATE_RATE: u64 = 2048;
+/// How fast a guest fills memory with its working set, MiB a second.
+const FILL_RATE: u64 = 512;
+/// How long a reservation lasts.
 const RESERVED_FOR: Duration = Duration::from_secs(60);
 
 /// How hosts divide their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
-    /// Not at all: each guest holds what it held in the beginning.
+    /// Not at all: each guest keeps its first allocation.
     Fixed,
     /// By a policy, as a daemon runs it.
     ByPolicy {
         /// Its name.
         name: PolicyName,
-        /// Whether it gets miss curves and objectives, as an exact tracker would tell.
+        /// Whether it gets miss curves and objectives, as an exact tracker would report them.
         is_tracked: bool,
     },
 }
 
-/// All hosts' policies, and the balloons of all guests.
+/// The controllers of all hosts, and the balloons of all guests.
 #[derive(Debug)]
 pub(crate) struct FleetState {
-    /// By host; none where nothing is divided.
+    /// By host; empty if hosts do not divide their memory.
     controllers: Vec<Controller>,
     plans: Vec<Option<Arc<Plan>>>,
     /// By guest.
@@ -71,12 +71,12 @@ struct Balloon {
     starts: u64,
     /// Pages written to and read back from swap.
     swapped: u64,
-    /// Its curve at a working set.
+    /// Its curve, and the working set that the curve is for.
     curve: Option<(u64, Arc<MissCurve>)>,
 }
 
 impl FleetState {
-    pub(crate) fn new(world: &World, dividing: Division) -> FleetState {
+    pub(crate) fn new(world: &World, division: Division) -> FleetState {
         let balloon = |(place, guest): (usize, &SimGuest)| Balloon {
             id: name(place),
             target: guest.allocation,
@@ -86,7 +86,7 @@ impl FleetState {
             curve: None,
         };
         let controller = |name| Controller::new(Settings::new(name), Timestamp::ZERO);
-        let (controllers, is_tracked) = match dividing {
+        let (controllers, is_tracked) = match division {
             Division::Fixed => (Vec::new(), false),
             Division::ByPolicy { name, is_tracked } => {
                 (world.hosts.iter().map(|_| controller(name)).collect(), is_tracked)
@@ -102,7 +102,7 @@ impl FleetState {
         hosts
     }
 
-    /// Tells a host the floors of its guests.
+    /// Passes the floors of a host's guests to its controller.
     pub(crate) fn set_limits(&mut self, world: &World, host: usize) {
         let limits = |guest: &SimGuest| GuestLimits {
             floor: Some(Bytes::mib(guest.floor)),
@@ -140,14 +140,14 @@ impl FleetState {
         }));
     }
 
-    /// The guest arrives with the `mib` that were reserved for it, or stays where it is if they are
-    /// not all free. Whether it has arrived.
+    /// The guest arrives with the `mib` that were reserved for it, or stays where it is if not all
+    /// of that is free. Returns whether it has arrived.
     pub(crate) fn arrive(&mut self, world: &mut World, guest: usize, to: usize, mib: u64) -> bool {
         let id = &self.balloons[guest].id;
         let reserved = self.plans.get(to).and_then(Option::as_ref).map(|plan| &plan.reservations);
         let is_ready = match reserved {
             Some(all) => all.iter().any(|it| it.guest == *id && it.is_ready()),
-            // Nobody divides: whoever has less than its budget has room.
+            // Without a controller there is room as long as guests hold less than the budget.
             None => {
                 let held: u64 = world.on(to).map(|(_, it)| it.allocation).sum();
                 held + mib <= world.hosts[to].budget
@@ -204,10 +204,10 @@ impl FleetState {
                 kind: OutcomeKind::Accepted,
             }));
         }
-        let said = &mut world.hosts[host];
-        said.distributable = mib(plan.budget.distributable);
-        said.committed = plan.budget.committed.get().div_ceil(1 << 20);
-        said.free = budget.saturating_sub(held);
+        let reported = &mut world.hosts[host];
+        reported.distributable = mib(plan.budget.distributable);
+        reported.committed = plan.budget.committed.get().div_ceil(1 << 20);
+        reported.free = budget.saturating_sub(held);
         let places: Vec<usize> = world.on(host).map(|(place, _)| place).collect();
         for (place, part) in places.into_iter().zip(&plan.guests) {
             let guest = &mut world.guests[place];
@@ -220,21 +220,21 @@ impl FleetState {
 }
 
 impl Balloon {
-    /// Its balloon moves, and it uses what it needs.
+    /// Moves the balloon, and lets the guest use what it needs.
     fn second(&mut self, guest: &mut SimGuest) {
         let held = guest.allocation;
         if self.target >= held {
-            guest.allocation = self.target.min(held + GIVES).min(guest.boot);
+            guest.allocation = self.target.min(held + DEFLATE_RATE).min(guest.boot);
         } else {
-            let idle = usable(held).saturating_sub(self.in_use).min(TAKES_IDLE);
-            guest.allocation = self.target.max(held - idle.max(TAKES_USED).min(held));
+            let idle = usable(held).saturating_sub(self.in_use).min(INFLATE_IDLE_RATE);
+            guest.allocation = self.target.max(held - idle.max(INFLATE_USED_RATE).min(held));
         }
         let most = guest.demand.min(usable(guest.allocation));
-        self.in_use = most.min(self.in_use + FILLS);
+        self.in_use = most.min(self.in_use + FILL_RATE);
         self.swapped += misses_per_s(guest.demand, usable(guest.allocation));
     }
 
-    /// What an exact tracker says of it.
+    /// The report of an exact tracker.
     fn tracked(&mut self, guest: &SimGuest) -> TrackerReport {
         if self.curve.as_ref().is_none_or(|(demand, _)| *demand != guest.demand) {
             self.curve = Some((guest.demand, tracked_curve(guest.demand)));
@@ -282,7 +282,7 @@ fn mib(size: Bytes) -> u64 {
     size.get() >> 20
 }
 
-/// The name of a guest by its place: names and places have one order.
+/// The name of a guest by its index; names sort like indices.
 pub(crate) fn name(place: usize) -> GuestId {
     format!("g{place:07}").parse().expect("a name")
 }
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_moves_where_nobody_divides() {
+    fn fixed_allocations_do_not_change() {
         let (mut world, mut now) = (world(), 0);
         let mut hosts = FleetState::new(&world, Division::Fixed);
         world.guests[2].demand = 7000;

@@ -1,24 +1,24 @@
-//! The most guests with which a fleet meets its service objective.
+//! The greatest number of guests with which a fleet meets its service objective.
 //!
-//! Idea: of guests' time, at most a part may have more misses than the guests' limit, and of no
-//! guest's day more than another part. The largest fleet that is so is found by bisection
-//! over whole steps, each a day played anew.
-//! Limits: more guests are taken to be never better. Near the edge a day of another seed decides
-//! otherwise: figures are for several seeds.
+//! Idea: at most a given part of all guests' time may be slow (more misses than the guests'
+//! objective), and at most another part of any single guest's day. The largest such fleet is found
+//! by bisection in whole steps; each try plays a day anew.
+//! Limits: more guests are assumed to be never better. Near the limit the result depends on the
+//! seed, so published figures use several seeds.
 
 use crate::Figures;
 
-/// Part of all guests' time that may be slow, in parts of a million.
+/// The part of all guests' time that may be slow, in parts of a million.
 pub const SLOW_PPM_MAX: u64 = 10_000;
-/// Part of one guest's day that may be slow, in parts of a million.
+/// The part of a single guest's day that may be slow, in parts of a million.
 pub const WORST_PPM_MAX: u64 = 50_000;
 
-/// What the search found.
+/// The result of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Most guests; 0 if not even one step of them meets the objective.
+    /// The greatest number of guests; 0 if not even one step of them meets the objective.
     pub guests: usize,
-    /// The day with as many.
+    /// The figures of the day with that many guests.
     pub figures: Figures,
 }
 
@@ -29,8 +29,8 @@ impl Figures {
     }
 }
 
-/// The most guests, in whole steps up to `most`, whose day meets the objective. `day` is `None`
-/// where so many cannot be placed at all.
+/// The greatest number of guests, in whole steps up to `most`, whose day meets the objective. `day`
+/// is `None` if that many guests cannot be placed.
 pub fn most_guests(step: usize, most: usize, day: impl Fn(usize) -> Option<Figures>) -> Found {
     let (mut meets, mut fails) = (0, most / step + 1);
     let mut found = Found::default();

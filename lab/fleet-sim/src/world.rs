@@ -1,9 +1,9 @@
 //! The state of a simulated fleet: hosts with budgets, guests with floors and working sets.
 //!
-//! Idea: plain numbers, which whoever balances sees and may copy. What a host's own policy thinks
-//! and does is in `policy_host`; what it says of itself and its guests stands here.
-//! Cost: a host knows its guests, so that sums over one are O(its guests).
-//! Limits: sizes are MiB; all hosts can run all guests.
+//! Idea: plain numbers that every balancer can read and copy. A host's own policy is in
+//! `policy_host`; what the host reports of itself and its guests is here.
+//! Cost: each host has a list of its guests, so sums over a host are O(its guests).
+//! Limits: sizes are MiB; every host can run every guest.
 
 use std::sync::Arc;
 
@@ -12,34 +12,34 @@ use ballast_model::MissCurve;
 /// A simulated host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimHost {
-    /// What its guests may be allocated together, in MiB.
+    /// Memory that all its guests together may be allocated, in MiB.
     pub budget: u64,
-    /// What its policy says that it divides, in MiB.
+    /// Memory that its policy reports as divisible among guests, in MiB.
     pub distributable: u64,
-    /// What its policy says that guests hold or were promised, in MiB.
+    /// Memory that its policy reports as held by or promised to guests, in MiB.
     pub committed: u64,
-    /// What its kernel has free beside its reserve, in MiB.
+    /// Memory that its kernel has free in addition to its reserve, in MiB.
     pub free: u64,
-    /// Its guests by place, in order.
+    /// Its guests by index, in order.
     guests: Vec<usize>,
 }
 
 /// A simulated guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SimGuest {
-    /// The host it is on, by place.
+    /// Index of the host it is on.
     pub host: usize,
-    /// What it was booted with, and can hold at most, in MiB.
+    /// Its boot memory, which is also the most it can hold, in MiB.
     pub boot: u64,
-    /// What its operator guarantees, in MiB.
+    /// Its floor, in MiB.
     pub floor: u64,
     /// Its working set, in MiB.
     pub demand: u64,
-    /// What it holds and occupies, in MiB.
+    /// Memory that it holds and occupies, in MiB.
     pub allocation: u64,
-    /// What its host's policy says that it needs, in MiB.
+    /// Its need as estimated by its host's policy, in MiB.
     pub estimated: u64,
-    /// Pages it writes, in per mille of the bandwidth of a migration.
+    /// How fast it writes pages, in per mille of a migration's bandwidth.
     pub dirty_per_mille: u64,
 }
 
@@ -50,12 +50,12 @@ pub struct World {
     pub hosts: Vec<SimHost>,
     /// The guests.
     pub guests: Vec<SimGuest>,
-    /// What each guest's host's policy says of its misses, if it knows them.
+    /// Each guest's miss curve as its host's policy reports it, if known.
     pub curves: Vec<Option<Arc<MissCurve>>>,
 }
 
 impl World {
-    /// Hosts with these budgets, in MiB, and guests that are on them.
+    /// A fleet of hosts with these budgets in MiB, and guests that are on them.
     pub fn new(budgets: &[u64], guests: Vec<SimGuest>) -> World {
         let host = |&budget: &u64| SimHost { budget, distributable: budget, ..SimHost::default() };
         let curves = vec![None; guests.len()];
@@ -75,35 +75,35 @@ impl World {
         list.insert(at, guest);
     }
 
-    /// Floors of a host's guests together, in MiB.
+    /// The sum of the floors of a host's guests, in MiB.
     pub fn floors(&self, host: usize) -> u64 {
         self.on(host).map(|(_, guest)| guest.floor).sum()
     }
 
-    /// Working sets of a host's guests together, in MiB.
+    /// The sum of the working sets of a host's guests, in MiB.
     pub fn demands(&self, host: usize) -> u64 {
         self.on(host).map(|(_, guest)| guest.demand).sum()
     }
 
-    /// By how much floors are more than the budget, in MiB.
+    /// By how much the floors exceed the budget, in MiB.
     pub fn short(&self, host: usize) -> u64 {
         self.floors(host).saturating_sub(self.hosts[host].budget)
     }
 
-    /// A host's guests and their places, in order.
+    /// A host's guests and their indices, in order.
     pub fn on(&self, host: usize) -> impl Iterator<Item = (usize, &SimGuest)> {
         self.hosts[host].guests.iter().map(|&place| (place, &self.guests[place]))
     }
 }
 
 impl SimGuest {
-    /// What it should have by its host's policy, in MiB: never less than its floor.
+    /// The allocation that it should have by its host's policy, in MiB: never less than its floor.
     pub fn full(&self) -> u64 {
         self.floor.max(self.estimated)
     }
 
-    /// What a migration copies, in MiB: what it holds or, shrunk first, what it needs of that; and
-    /// what it writes meanwhile.
+    /// What a migration copies, in MiB: its allocation or, if it is shrunk first, its need; and the
+    /// pages that it writes meanwhile.
     pub fn copied(&self, is_shrunk: bool) -> u64 {
         let once = if is_shrunk { self.allocation.min(self.full()) } else { self.allocation };
         once + once * self.dirty_per_mille / 1000

@@ -2,7 +2,8 @@
 //!
 //! Idea: pure functions from the text of a file under `/proc` to the fields of a report. A field
 //! that is missing or malformed is `None`.
-//! Limits: unknown lines are skipped; amounts are in kB as the kernel prints them (1,024 bytes).
+//! Limits: unknown lines are skipped; amounts are in kB as the kernel prints them (1 kB is 1,024
+//! bytes).
 
 use ballast_model::Bytes;
 

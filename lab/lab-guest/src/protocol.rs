@@ -21,16 +21,16 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const PORT_NAME: &str = "ballast.lab";
 /// Serial number of the virtio disk the guest swaps to.
 pub const SWAP_DISK_SERIAL: &str = "swap";
-/// Name of the disk that a domain of Xen swaps to.
+/// Name of the disk that a Xen domain swaps to.
 pub const SWAP_DISK_XEN: &str = "xvda";
-/// Name of the disk that holds the files of `file-random` in a domain of Xen.
+/// Name of the disk that holds the files of `file-random` in a Xen domain.
 pub const DATA_DISK_XEN: &str = "xvdb";
-/// Argument of the kernel that names a console to serve the host on, instead of the port: a domain
-/// of Xen has no ports.
+/// Argument of the kernel that names a console on which to serve the host, instead of the port: a
+/// Xen domain has no ports.
 pub const PORT_ARGUMENT: &str = "ballast.port=";
 /// Serial number of the virtio disk that holds the files of `file-random`.
 pub const DATA_DISK_SERIAL: &str = "data";
-/// What the guest writes to its console once it serves its port; its uptime in seconds follows.
+/// What the guest prints on its console once it serves its port; its uptime in seconds follows.
 pub const READY_LINE_PREFIX: &str = "BALLAST-GUEST-READY";
 /// Path of the agent in the initramfs; the guest runs it if it exists.
 pub const AGENT_PATH: &str = "/bin/ballast-agent";

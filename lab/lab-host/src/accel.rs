@@ -31,7 +31,7 @@ pub enum Accel {
     Kvm,
     /// By emulation.
     Tcg,
-    /// Paravirtualized, by Xen, which has the processor.
+    /// Paravirtualized, by Xen, which controls the processor.
     Xen,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn choose(
     boots: &dyn Fn(Accel, Duration) -> Result<(), LabError>,
 ) -> Result<Accel, LabError> {
     match (choice, kvm_device()) {
-        // Its set-up has seen that KVM is there; a trial would only cost a boot.
+        // The machine's set-up has checked that KVM works; a trial would only cost a boot.
         (AccelChoice::Auto, Ok(())) if nested::is_inside() => {
             say(&format!("accelerator {}", nested::KVM_TEXT));
             Ok(Accel::Kvm)

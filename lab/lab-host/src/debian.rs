@@ -16,7 +16,7 @@ use crate::{Cache, KernelChoice, LabError, tool};
 
 /// The package that always depends on the newest cloud kernel.
 const CLOUD_METAPACKAGE: &str = "linux-image-cloud-amd64";
-/// The one that depends on the newest kernel for real machines, which can be Xen's first domain.
+/// The metapackage of the newest kernel for physical machines, which can also run as Xen's dom0.
 const MACHINE_METAPACKAGE: &str = "linux-image-amd64";
 /// Prefix of the names of kernel packages, before their versions.
 const IMAGE_PREFIX: &str = "linux-image-";
@@ -35,8 +35,8 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Returns the cached kernel, fetching it first if needed (about 30 MB; that for real machines
-    /// 70 MB). `say` gets a line before each slow step.
+    /// Returns the cached kernel, fetching it first if needed (about 30 MB; 70 MB for the kernel
+    /// for physical machines). `say` gets a line before each slow step.
     ///
     /// # Errors
     /// When apt, dpkg or kmod is missing, or the package cannot be fetched.
@@ -89,8 +89,8 @@ impl Kernel {
     }
 }
 
-/// The folder of the newest kernel of the host's sources that is in the cache's `group`, else of
-/// that which `metapackage` depends on.
+/// The folder of the newest kernel of the host's sources in the cache's `group`; if there is none,
+/// of the kernel that `metapackage` depends on.
 fn of_host(
     cache: &Cache,
     group: &str,

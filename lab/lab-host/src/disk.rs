@@ -170,15 +170,15 @@ impl DiskSpec {
 #[derive(Debug)]
 pub(crate) struct DiskFile {
     pub(crate) file: File,
-    /// Its name, which goes when this is dropped; most have none.
+    /// Its name, which is removed when this is dropped; most disks have none.
     pub(crate) name: Option<TempPath>,
     /// Whether the file system supports bypassing the host's page cache, so that a guest's swap is
     /// not also cached in the host's memory.
     pub(crate) direct: bool,
 }
 
-/// Creates a disk's file in the cache's file system, empty or as a copy of `image`; with a name for
-/// now, if it `is_named`.
+/// Creates a disk's file in the cache's file system, empty or as a copy of `image`; if it
+/// `is_named`, the file has a name for now.
 pub(crate) fn create(
     cache: &Cache,
     spec: &DiskSpec,
@@ -243,7 +243,7 @@ mod tests {
         let spec = DiskSpec { size: Bytes::mib(1), speed: Speed::Host };
         let disk = create(&cache, &spec, Some(&image), false).unwrap();
         assert_eq!(disk.file.metadata().unwrap().len(), 1 << 20);
-        // Direct I/O could only read whole blocks.
+        // With direct I/O only whole blocks could be read.
         fcntl_setfl(&disk.file, OFlags::RDWR).unwrap();
         let mut bytes = [0; 8193];
         disk.file.read_exact_at(&mut bytes, 0).unwrap();

@@ -111,7 +111,7 @@ mod tests {
         }
     }
 
-    /// Enables swap if permitted; in either case it is gone when the run's folder ends.
+    /// Enables swap if permitted; in either case no swap is left when the run's folder ends.
     #[test]
     fn swap_ends_with_its_run() {
         let place = tempfile::tempdir().unwrap();

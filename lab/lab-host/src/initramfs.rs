@@ -34,7 +34,7 @@ const EMPTY_FOLDERS: [&str; 7] = ["dev", "etc", "mnt", "proc", "root", "sys", "t
 const ARCHIVE_FILE: &str = "initramfs.cpio";
 
 /// Returns the archive for `kernel` with the programs `with`, the agent if requested, and the
-/// modules `more` beside those of every guest, from the cache or created now.
+/// modules `more` in addition to those of every guest, from the cache or created now.
 ///
 /// # Errors
 /// When `lab-guest` or the agent is not built, or a program cannot be packed.

@@ -15,7 +15,7 @@ use crate::LabError;
 
 /// Name of the kernel of the host's own sources.
 const DEFAULT: &str = "default";
-/// Name of the kernel for Xen's first domain.
+/// Name of the kernel for Xen's dom0.
 const DOM0: &str = "dom0";
 /// Longest name of a suite; Debian's have at most 30 characters.
 const SUITE_BYTES_MAX: usize = 40;
@@ -27,8 +27,8 @@ pub enum KernelChoice {
     /// The newest kernel of the host's own package sources.
     #[default]
     Default,
-    /// The newest kernel for real machines of the host's own package sources: a cloud kernel cannot
-    /// be Xen's first domain.
+    /// The newest kernel for physical machines of the host's own package sources: a cloud kernel
+    /// cannot be Xen's dom0.
     Dom0,
     /// The newest kernel of a suite, such as `bookworm-backports`.
     Suite(Suite),

@@ -1,14 +1,14 @@
 //! Guests that libvirt starts and manages.
 //!
-//! Idea: a run has a libvirtd of its own, for one user (`qemu:///session`), with everything it
-//! writes in the run's folder. Libvirt has each guest's monitor, balloon and memory; what only the
-//! lab needs, its channel, console and disks, goes to QEMU as it is. As root, libvirtd runs in a
-//! user namespace in which it is somebody else, since root's is the host's one libvirt. In an outer
-//! machine, which has none, it is that one (`qemu:///system`), with libvirt's own user and sandbox
-//! for each QEMU.
+//! Idea: a run has its own libvirtd for one user (`qemu:///session`), and everything that it writes
+//! is in the run's folder. Libvirt manages each guest's monitor, balloon and memory. What only the
+//! lab needs (its channel, console and disks) is passed to QEMU unchanged. If the lab runs as root,
+//! libvirtd runs in a user namespace as another user, because root's libvirt is the host's single
+//! system libvirt. An outer machine has no system libvirt of its own, so there the run's libvirtd
+//! is the system's (`qemu:///system`), with libvirt's own user and sandbox for each QEMU.
 //! Source: libvirt's domain format, and its `drvqemu` page for `qemu:commandline`.
-//! Limits: no memory modules, no record of accesses; the lab's own monitor stays, to
-//! see what a balloon holds without asking libvirt.
+//! Limits: no memory modules, no record of accesses. The lab keeps its own monitor to see what a
+//! balloon holds without asking libvirt.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -28,19 +28,19 @@ use crate::{GuestSpec, HotplugKind, LabError, tool, tracker};
 
 const LIBVIRTD: (&str, &str) = ("libvirtd", "libvirt-daemon");
 const VIRSH: (&str, &str) = ("virsh", "libvirt-clients");
-/// A program's place in the file system, and the package that has it.
+/// Libvirt's driver for QEMU, and the package that has it.
 const QEMU_DRIVER: (&str, &str) = (
     "/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so",
     "libvirt-daemon-driver-qemu",
 );
-/// How the system's libvirtd is configured.
+/// The configuration of the system's libvirtd.
 const SYSTEM_CONFIGURATION: &str = "/etc/libvirt/qemu.conf";
-/// It keeps no devices apart for each QEMU, for which it needs udev, and has no second daemon for
-/// their output.
+/// libvirtd makes no private device folder for each QEMU, because that needs udev, and starts no
+/// second daemon for QEMU's output.
 const SYSTEM_SETTINGS: &str = "namespaces = []\nstdio_handler = \"file\"\n";
-/// Who root is to itself there.
+/// The user that root becomes in the user namespace.
 const AS_USER: [&str; 3] = ["--user", "--map-user=1000", "--map-group=1000"];
-/// Longest time until libvirtd listens.
+/// The longest wait until libvirtd listens.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(50);
 
@@ -51,13 +51,13 @@ pub enum Manager {
     /// The lab itself: plain QEMUs.
     #[default]
     Qemu,
-    /// A libvirt of the run's own.
+    /// The run's own libvirt.
     Libvirt,
-    /// Xen, in the first domain of an outer machine.
+    /// Xen, in dom0 of an outer machine.
     Xen,
 }
 
-/// The libvirtd of a run. Dropping it ends it, but no guest.
+/// The libvirtd of a run. Dropping it ends libvirtd, but no guest.
 #[derive(Debug)]
 pub(crate) struct Libvirtd {
     child: Child,
@@ -65,7 +65,7 @@ pub(crate) struct Libvirtd {
 }
 
 impl Libvirtd {
-    /// Starts it, and waits until it listens.
+    /// Starts libvirtd and waits until it listens.
     pub(crate) fn start(run: &RunFolder, spawner: &Spawner) -> Result<Libvirtd, LabError> {
         let program = tool::require(LIBVIRTD.0, LIBVIRTD.1)?;
         tool::require(VIRSH.0, VIRSH.1)?;
@@ -75,7 +75,7 @@ impl Libvirtd {
         }
         let folder = run.libvirt_folder();
         fs::create_dir_all(&folder).map_err(LabError::io("create", &folder))?;
-        // One that was killed leaves its socket.
+        // A libvirtd that was killed has left its socket.
         let socket = run.libvirt_socket();
         let _ = fs::remove_file(&socket);
         let log = folder.join("log");
@@ -111,7 +111,7 @@ impl Libvirtd {
         Ok(())
     }
 
-    /// Starts a guest, and returns its QEMU; the lab's files are in `folders`.
+    /// Starts a guest and returns the process of its QEMU; the lab's files are in `folders`.
     pub(crate) fn create(
         &self,
         line: &CommandLine<'_>,
@@ -139,7 +139,7 @@ impl Libvirtd {
 }
 
 impl Libvirtd {
-    /// What libvirt's own client prints for a command.
+    /// The output of a command of `virsh`.
     pub(crate) fn virsh(&self, arguments: &[&str]) -> Result<String, LabError> {
         let virsh = tool::require(VIRSH.0, VIRSH.1)?;
         let mut command = as_user(&virsh, &self.folder);
@@ -156,7 +156,7 @@ impl Drop for Libvirtd {
     }
 }
 
-/// Lets libvirt's own user at the lab's files: each QEMU runs as that.
+/// Makes the lab's files accessible to libvirt's own user, as which each QEMU runs.
 fn open_to_all(folders: [&Path; 2]) -> Result<(), LabError> {
     let change = |mode: &[&str], paths: &mut dyn Iterator<Item = &Path>| {
         let mut command = Command::new("chmod");
@@ -167,7 +167,7 @@ fn open_to_all(folders: [&Path; 2]) -> Result<(), LabError> {
     change(&["a+x"], &mut folders.iter().flat_map(|folder| folder.ancestors().skip(1)))
 }
 
-/// A command with all its files in `folder`, that is not root to itself.
+/// A command with all its files in `folder`, which does not run as root in its own view.
 fn as_user(program: &Path, folder: &Path) -> Command {
     if is_system() {
         return Command::new(program);
@@ -188,7 +188,7 @@ fn as_user(program: &Path, folder: &Path) -> Command {
     command
 }
 
-/// The domain of a guest.
+/// The domain's definition of a guest.
 fn domain_xml(line: &CommandLine<'_>) -> Result<String, LabError> {
     let (spec, mib) = (line.spec, line.spec.memory.get() >> 20);
     let (kind, mode, feature) = match line.accel {
@@ -235,7 +235,7 @@ fn domain_xml(line: &CommandLine<'_>) -> Result<String, LabError> {
     ))
 }
 
-/// What memory that can be plugged in needs: room for it, a node, and a device.
+/// What pluggable memory needs in the definition: its maximum, a NUMA node, and a device.
 #[derive(Default)]
 struct HotplugParts {
     most: String,
@@ -256,7 +256,7 @@ fn hotplug_parts(spec: &GuestSpec) -> HotplugParts {
     }
 }
 
-/// Text as it is written in XML.
+/// `text` escaped for XML.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for char in text.chars() {
@@ -272,7 +272,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// What a guest can have under libvirt.
+/// Checks that libvirt supports the guest's devices.
 pub(crate) fn validate(guest: &GuestSpec) -> Result<(), LabError> {
     let no = |what: &str| {
         let id = &guest.id;

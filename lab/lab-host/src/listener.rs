@@ -1,12 +1,13 @@
-//! A guest's QEMU once more, in another run, empty and waiting for the guest to move into it.
+//! Starts a second QEMU for a guest in another run, empty and waiting for the guest to move into
+//! it.
 //!
-//! Idea: two runs on one machine stand for two hosts. The second QEMU has the command line and
-//! the environment of the one that the guest is in now, as `/proc` has them: whatever lies in the
-//! first run's folder lies in the second one's, and whatever was inherited open, as disks are, is
-//! opened again. So the disks are shared storage: QEMU's own locks on them go over with the
-//! guest. The process belongs to the run that it waits in, and ends with it.
+//! Idea: two runs on one machine stand for two hosts. The second QEMU gets the command line and
+//! environment of the guest's present QEMU, as `/proc` shows them. Paths in the first run's folder
+//! are replaced by paths in the second run's folder, and files that were inherited open, such as
+//! disks, are opened again. So the disks are shared storage, and QEMU's own locks on them move with
+//! the guest. The process belongs to the run in which it waits, and ends with that run.
 //! Source: QEMU 7.2's manual, `-incoming defer`; proc(5).
-//! Limits: guests that the lab itself started; both runs are this user's and on this machine.
+//! Limits: only guests that the lab itself started; both runs are this user's and on this machine.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -26,20 +27,20 @@ use crate::process::ProcessId;
 use crate::run_folder::{GuestRecord, RunFolder};
 use crate::{GuestState, LabError};
 
-/// What a listener has behind the command line of the guest's first QEMU.
+/// The arguments that are added to the command line of the guest's present QEMU.
 const WAITS: [&str; 3] = ["-incoming", "defer", "-S"];
-/// How an argument names an inherited file.
+/// The prefix of an argument that names an inherited file.
 const INHERITED: &str = "/proc/self/fd/";
 /// Timeout for its monitor to greet: several times what it takes on a busy machine.
 const GREETING_PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks for that.
+/// Time between two polls for that.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Starts an empty QEMU in the run `run` for a guest that runs in another one below `base`.
-/// Returns once its monitor answers: no guest runs in it, and it listens nowhere yet.
+/// Starts an empty QEMU in the run `run` for a guest that runs in another run below `base`. Returns
+/// once its monitor answers; it does not accept the guest yet.
 ///
 /// # Errors
-/// When no such guest runs elsewhere, it is in that run already, or QEMU does not start.
+/// No such guest runs in another run, it is already in `run`, or QEMU does not start.
 pub fn listen(base: &Path, run: &str, guest: &GuestId) -> Result<GuestRecord, LabError> {
     let to = RunFolder::open(base, run)?;
     if let Some(here) = live(&to, guest) {
@@ -61,7 +62,7 @@ pub fn listen(base: &Path, run: &str, guest: &GuestId) -> Result<GuestRecord, La
     start(from, record, &to)
 }
 
-/// The guest in that run, if its QEMU lives.
+/// The guest in the run of `folder`, if its QEMU is alive.
 fn live(folder: &RunFolder, guest: &GuestId) -> Option<GuestRecord> {
     let mut guests = folder.guests().into_iter();
     guests.find(|record| record.id == *guest && record.state() != GuestState::Exited)
@@ -103,7 +104,7 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
     let listener = record_child(&child, record, to, &paths.qmp, &paths.console)
         .and_then(|listener| wait_for_greeting(&mut child, &paths.lab_qmp).map(|()| listener));
     listener.map_err(|why| {
-        // It may have ended by itself.
+        // QEMU may have ended by itself.
         let _ = child.kill();
         let _ = child.wait();
         LabError::GuestGone {
@@ -114,7 +115,7 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
     })
 }
 
-/// From now on it ends with the run.
+/// Records the QEMU, so that it ends with the run.
 fn record_child(
     child: &Child,
     guest: &GuestRecord,
@@ -135,7 +136,7 @@ fn record_child(
     Ok(listener)
 }
 
-/// Waits until the monitor says its first line.
+/// Waits until the monitor sends its greeting.
 fn wait_for_greeting(child: &mut Child, monitor: &Path) -> Result<(), LabError> {
     let end = Instant::now() + GREETING_PATIENCE;
     loop {
@@ -157,15 +158,15 @@ fn wait_for_greeting(child: &mut Child, monitor: &Path) -> Result<(), LabError> 
     }
 }
 
-/// The words of a file in which each ends with a zero.
+/// The words in `bytes`, which are terminated by zeros.
 fn words_of(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     bytes.split(|byte| *byte == 0).filter(|word| !word.is_empty())
 }
 
-/// `word` with what lies in the folder `from` in the folder `to`.
+/// `word` with paths in the folder `from` replaced by paths in the folder `to`.
 fn replaced(word: &[u8], from: &Path, to: &Path) -> Vec<u8> {
     let folder = |path: &Path| {
-        // As the command line has it: QEMU wants commas doubled.
+        // On the command line, as QEMU requires, commas are doubled.
         let text = path.to_string_lossy().replace(',', ",,");
         format!("{text}/").into_bytes()
     };
@@ -187,8 +188,8 @@ fn replaced(word: &[u8], from: &Path, to: &Path) -> Vec<u8> {
     out
 }
 
-/// `word`, in which an inherited file of `process` is replaced by one that is opened here and put
-/// among `files`.
+/// `word` with an inherited file of `process` replaced by one that is opened here and added to
+/// `files`.
 fn reopened(word: &[u8], process: &Path, files: &mut Vec<File>) -> Result<OsString, LabError> {
     let text = String::from_utf8_lossy(word);
     let Some((before, behind)) = text.split_once(INHERITED) else {

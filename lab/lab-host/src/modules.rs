@@ -16,7 +16,7 @@ use crate::debian::Kernel;
 const WANTED: [&str; 6] =
     ["virtio_pci", "virtio_console", "virtio_blk", "virtio_balloon", "virtio_mem", "ext4"];
 
-/// What a guest with a vsock device loads beside those.
+/// The additional modules of a guest with a vsock device.
 pub(crate) const VSOCK_MODULES: [&str; 1] = ["vmw_vsock_virtio_transport"];
 
 /// The modules of a guest, and `more`, as paths below the kernel's module folder, in load order.

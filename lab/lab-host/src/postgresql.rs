@@ -23,7 +23,7 @@ use crate::{Cache, LabError, programs, tool};
 
 /// Size of the image, and smallest data disk that can contain it.
 pub(crate) const IMAGE_SIZE: Bytes = Bytes::mib(640);
-/// Version of the image; to be changed with this file, so that no older image is used.
+/// Version of the image; raise it when this file changes, so that no older image is used.
 const RECIPE: u32 = 1;
 /// The image inside its cache entry.
 const IMAGE_FILE: &str = "data.ext2";

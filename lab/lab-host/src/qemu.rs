@@ -25,17 +25,17 @@ use crate::{DiskSpec, Hotplug, LabError, Truth};
 /// Host memory for QEMU's translated guest code, in MiB: enough for the kernel and a workload; the
 /// default is a quarter of the guest's memory or more.
 const TRANSLATION_CACHE_MIB: u32 = 32;
-/// The emulator and the processor of a machine that is a KVM host itself. One thread: with several
-/// the kernel panics now and then. Guests in it make more code to translate. As for `cmpxchg16b`,
-/// see [`Accel::processor`].
+/// The emulator and processor of a guest that is a KVM host itself. One thread: with several the
+/// kernel panics now and then. The translation cache is larger, because the guests in it add code
+/// to translate. For `cmpxchg16b` see [`Accel::processor`].
 const HOST_ACCEL: &str = "tcg,thread=single,tb-size=512";
 const HOST_PROCESSOR: &str = "max,vendor=AuthenticAMD,-cx16";
-/// What Xen's first domain must not see of it: Linux crashes there with these. As for `xsave`, and
-/// AVX with it: processes of dom0 came to have a corrupted heap once guests ran beside them, as if
-/// registers had been mixed up.
+/// Processor features that are hidden from Xen's dom0, because Linux crashes there with them.
+/// Without hiding `xsave` (and AVX with it), processes of dom0 got corrupted heaps once guests ran
+/// beside them, as if registers had been mixed up.
 const NOT_FOR_XEN: &str = "-smap,-smep,-pku,-pks,-la57,-umip,-xsave";
-/// Xen's arguments beside its first domain's memory: its console, and how much it says there.
-/// Registers are switched with each domain (`eager-fpu`) and not when one first uses them.
+/// Xen's arguments in addition to dom0's memory: its console, and how much it logs there.
+/// `eager-fpu`: registers are switched with each domain and not at their first use.
 const XEN_ARGUMENTS: &str =
     "console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=warning spec-ctrl=eager-fpu";
 /// Smallest memory with which a guest boots: the kernel, the initramfs, and room to unpack it.
@@ -43,11 +43,11 @@ const MEMORY_MIN: Bytes = Bytes::mib(128);
 /// `no_timer_check`: guests that boot together on few cores would fail that check and panic.
 /// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
 pub(crate) const KERNEL_ARGUMENTS: &str = "quiet panic=-1 no_timer_check";
-/// Its console: a serial line, and under Xen that of the hypervisor.
+/// The kernel's console: a serial line, or under Xen the hypervisor's console.
 const CONSOLES: [&str; 2] = ["console=ttyS0", "console=hvc0"];
-/// The first place on the PCI bus that libvirt leaves free: it fills the bus from below.
+/// The first slot on the PCI bus that libvirt leaves free; it fills the bus from the lowest slot.
 const PCI_SLOT_FIRST: u8 = 0x10;
-/// Plugged memory is onlined so that it can be unplugged again, or is not onlined.
+/// Plugged memory is onlined in a way that allows unplugging, or is not onlined.
 const ONLINE: [&str; 2] = ["memhp_default_state=online_movable", "memhp_default_state=offline"];
 
 /// The specification of a guest.
@@ -76,8 +76,8 @@ pub struct GuestSpec {
     /// How its memory accesses are recorded.
     #[serde(default)]
     pub truth: Option<Truth>,
-    /// Whether its memory is private to QEMU, as by default without the lab, instead of a file that
-    /// a tracker can watch.
+    /// Whether its memory is private to QEMU, which is QEMU's default; else it is a file that a
+    /// tracker can watch.
     #[serde(default)]
     pub private_memory: bool,
     /// Whether QEMU preloads the page tracker.
@@ -89,13 +89,14 @@ pub struct GuestSpec {
     /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
-    /// Number of its vsock device, from 3 up, which the host's kernel serves; `None`: it has none.
+    /// Number (CID) of its vsock device, which the host's kernel serves, 3 or more; `None`: it has
+    /// none.
     #[serde(default)]
     pub vsock_cid: Option<u32>,
     /// Image of the disk that makes it a host itself; see [`crate::Nested`].
     #[serde(default)]
     pub host_disk: Option<PathBuf>,
-    /// The hypervisor that boots before it, which makes it Xen's first domain.
+    /// The hypervisor that boots before it and makes it Xen's dom0.
     #[serde(default)]
     pub xen: Option<XenSpec>,
     /// Further arguments for QEMU.
@@ -194,16 +195,16 @@ pub(crate) struct GuestPaths {
     pub(crate) tracker: PathBuf,
     /// The socket of the agent's port.
     pub(crate) agent: PathBuf,
-    /// The ports of a command's outputs in a machine that is a host itself.
+    /// The ports of a command's outputs, in a guest that is a host itself.
     pub(crate) outputs: [PathBuf; 2],
-    /// The console of a shell in such a machine.
+    /// The console of a shell in such a guest.
     pub(crate) terminal: PathBuf,
 }
 
 /// The file of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QemuDisk {
-    /// Where QEMU finds it.
+    /// The path by which QEMU opens it.
     pub(crate) file: PathBuf,
     /// Whether to bypass the host's page cache.
     pub(crate) direct: bool,
@@ -271,7 +272,7 @@ impl CommandLine<'_> {
 }
 
 impl CommandLine<'_> {
-    /// The kernel's arguments.
+    /// The kernel's command line.
     pub(crate) fn kernel_arguments(&self) -> String {
         let is_offline = self.spec.hotplug.is_some_and(|hotplug| !hotplug.online);
         let console = CONSOLES[usize::from(self.spec.xen.is_some())];
@@ -286,7 +287,7 @@ impl CommandLine<'_> {
         }
     }
 
-    /// What only the lab needs of a QEMU that another program starts.
+    /// The lab's own arguments for a QEMU that another program starts.
     pub(crate) fn lab_arguments(&self) -> Vec<OsString> {
         let mut args = Arguments { pci_slot: Some(PCI_SLOT_FIRST), ..Arguments::default() };
         args.lab(self.spec, self.paths);
@@ -331,7 +332,7 @@ impl Accel {
 #[derive(Default)]
 struct Arguments {
     list: Vec<OsString>,
-    /// The next device's place on the PCI bus; `None`: QEMU chooses.
+    /// The next device's slot on the PCI bus; `None`: QEMU chooses.
     pci_slot: Option<u8>,
 }
 
@@ -351,8 +352,8 @@ impl Arguments {
         self.pair(option, format!("{before}{path}{after}"));
     }
 
-    /// What boots. Xen is a multiboot kernel, and gets the first domain's kernel and initramfs as
-    /// its modules.
+    /// The arguments that boot the guest. Xen is a multiboot kernel, with dom0's kernel and
+    /// initramfs as its modules.
     fn kernel(&mut self, line: &CommandLine<'_>) {
         let arguments = line.kernel_arguments();
         let Some(xen) = &line.spec.xen else {
@@ -368,7 +369,7 @@ impl Arguments {
         self.pair("-append", format!("{XEN_ARGUMENTS} dom0_mem={memory}M,max:{memory}M"));
     }
 
-    /// The console, the lab's monitor and channel, and the agent's.
+    /// The console, the lab's monitor and channel, and the agent's channel.
     fn lab(&mut self, spec: &GuestSpec, paths: &GuestPaths) {
         let listening = ",server=on,wait=off";
         self.path("-serial", "file:", &paths.console, "");
@@ -390,9 +391,9 @@ impl Arguments {
         self.disk(DATA_DISK_SERIAL, line.data.as_ref(), line.spec.data);
     }
 
-    /// The disk and the ports of a machine that is a KVM host itself.
+    /// The disk and the ports of a guest that is a KVM host itself.
     fn host(&mut self, image: &Path, paths: &GuestPaths) {
-        // What is written goes to an unnamed file, and is lost in the end.
+        // Writes go to an unnamed overlay and are lost at the end.
         let options = format!(",if=none,id={DISK_SERIAL},format=raw,snapshot=on");
         self.path("-drive", "file=", image, &options);
         self.pair("-device", format!("virtio-blk-pci,drive={DISK_SERIAL},serial={DISK_SERIAL}"));

@@ -238,18 +238,19 @@ impl Run {
         })
     }
 
-    /// What libvirt's own client prints for a command.
+    /// The output of a command of `virsh`.
     ///
     /// # Errors
-    /// When it fails, or the lab itself started the guests.
+    /// It fails, or the run's guests are not libvirt's.
     pub fn virsh(&self, arguments: &[&str]) -> Result<String, LabError> {
         self.libvirtd.as_ref().ok_or_else(no_libvirt)?.virsh(arguments)
     }
 
-    /// Kills the run's libvirtd, does `meanwhile`, and starts it again; its guests run on.
+    /// Kills the run's libvirtd, calls `meanwhile`, and starts libvirtd again; the guests keep
+    /// running.
     ///
     /// # Errors
-    /// When it does not start, or the lab itself started the guests.
+    /// libvirtd does not start, or the run's guests are not libvirt's.
     pub fn restart_libvirtd(&mut self, meanwhile: impl FnOnce(&Run)) -> Result<(), LabError> {
         drop(self.libvirtd.take().ok_or_else(no_libvirt)?);
         meanwhile(self);
@@ -352,7 +353,7 @@ fn boot(
         let seconds = began.elapsed().as_secs_f64();
         say(&format!("guest {} ready after {seconds:.1} s", guest.id()));
     }
-    // Of a domain there is no process here that could be limited.
+    // A Xen domain has no process here that could be limited.
     if options.limit_cpu && options.manager != Manager::Xen {
         limit_cpu(&run, say)?;
     }

@@ -32,9 +32,10 @@ const SOCKET_PATH_LEN_MAX: usize = 107;
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Text in a console log that means that the guest's kernel has panicked.
 const PANIC_TEXT: &str = "Kernel panic";
-/// What a guest's kernel writes to its console when it dies, a panic being one of several ways.
+/// Messages on the console that show that the guest's kernel has died; a panic is one of several
+/// ways.
 const DEATHS: [&str; 3] = ["Oops: ", PANIC_TEXT, "general protection fault"];
-/// Bytes of a console log that are searched, at either end.
+/// Number of bytes that are searched at each end of a console log.
 const CONSOLE_SEARCHED: u64 = 64 << 10;
 /// Prefix of folders that are not complete yet.
 const UNFINISHED_PREFIX: &str = ".unfinished-";
@@ -44,7 +45,7 @@ const ENDED_PREFIX: &str = ".ended-";
 const OWNER_FILE: &str = "owner.json";
 /// Name of the file with the process of the run's libvirtd, if any.
 const LIBVIRTD_FILE: &str = "libvirtd.json";
-/// Name of the file that says that the run's guests are domains of Xen.
+/// Name of the file that marks the run's guests as Xen domains.
 const XEN_FILE: &str = "xen";
 /// Name of the file with the path of the run's host swap, if any.
 const HOST_SWAP_FILE: &str = "swap";
@@ -68,7 +69,8 @@ pub struct GuestRecord {
     pub qmp_socket: PathBuf,
     /// Console log.
     pub console: PathBuf,
-    /// Whether its QEMU was started empty, for the guest to move into: its console log begins then.
+    /// Whether its QEMU was started empty, for the guest to move into; then its console log begins
+    /// with the move.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_booted_elsewhere: bool,
 }
@@ -116,9 +118,9 @@ impl GuestRecord {
 }
 
 impl GuestRecord {
-    /// The line of its console with which its kernel has died, if it has. An emulated guest may
-    /// through no fault of its own: QEMU 7.2 can lose a write that the guest makes while its memory
-    /// is copied to another QEMU.
+    /// The line of its console that shows that its kernel has died; `None`: it has not. Under
+    /// emulation a kernel may die through no fault of its own: QEMU 7.2 can lose a write that the
+    /// guest makes while its memory is copied to another QEMU.
     pub fn kernel_death(&self) -> Option<String> {
         let (beginning, end) = console_ends(&self.console);
         let mut lines = beginning.lines().chain(end.lines());
@@ -177,9 +179,9 @@ fn make_private(folder: &Path) -> Result<(), LabError> {
 }
 
 impl RunFolder {
-    /// Creates the folder of the run `name` below `base`, owned by this process. Removes the
-    /// remains of a run of that name whose owner is dead first. Nobody but [`RunFolder::end`] ends
-    /// what is recorded in it.
+    /// Creates the folder of the run `name` below `base`, owned by this process. First removes the
+    /// remains of a run of that name whose owner is dead. Only [`RunFolder::end`] ends what is
+    /// recorded in the folder.
     ///
     /// # Errors
     /// [`LabError::RunExists`] when a run of that name is alive.
@@ -265,12 +267,12 @@ impl RunFolder {
         self.path.join("qmp")
     }
 
-    /// What libvirtd keeps, where libvirt starts the guests.
+    /// The folder of libvirtd, if libvirt starts the guests.
     pub(crate) fn libvirt_folder(&self) -> PathBuf {
         self.path.join("v")
     }
 
-    /// Where that libvirtd listens.
+    /// The socket of that libvirtd.
     pub fn libvirt_socket(&self) -> PathBuf {
         socket_in(&self.libvirt_folder())
     }
@@ -346,7 +348,7 @@ impl RunFolder {
         write_json(&self.path.join(LIBVIRTD_FILE), &process)
     }
 
-    /// Records that the guests are domains of Xen.
+    /// Records that the guests are Xen domains.
     pub(crate) fn record_xen(&self) -> Result<(), LabError> {
         let path = self.path.join(XEN_FILE);
         fs::write(&path, "").map_err(LabError::io("write", path))
@@ -380,7 +382,8 @@ impl RunFolder {
             }
             _ => self.clone(),
         };
-        // Before its guests, whose end it would record in files that are to go.
+        // Ended before the guests, so that it does not record their ends in files that are being
+        // removed.
         if let Some(libvirtd) = read_json::<ProcessId>(&ended.path.join(LIBVIRTD_FILE)) {
             libvirtd.kill(KILL_PATIENCE);
         }
@@ -408,7 +411,7 @@ impl RunFolder {
 }
 
 /// Writes a file completely or not at all.
-/// What is in a file; `None`: none, or something else.
+/// The contents of a file; `None`: there is none, or it cannot be parsed.
 fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }

@@ -56,8 +56,9 @@ pub struct Scenario {
     /// name [`BEST`]; no by default.
     #[serde(default)]
     pub best: bool,
-    /// Whether and how balloons are also set by hand, as an operator does who knows what comes: a
-    /// bound on what any daemon can reach. Runs after the policies, under the name [`BY_HAND`].
+    /// Whether and how balloons are also set by hand, as an operator would who knows what comes.
+    /// This is a bound on what any daemon can reach. Runs after the policies, under the name
+    /// [`BY_HAND`].
     #[serde(default)]
     pub by_hand: Option<ByHand>,
     /// Whether each guest's need is measured first, by bisection: the least memory in which it
@@ -94,7 +95,7 @@ pub struct Scenario {
 pub struct Host {
     /// Memory for all guests together.
     pub budget: Bytes,
-    /// Memory that stays free on the host beside the budget; the daemon's default if unset.
+    /// Memory that stays free on the host in addition to the budget; the daemon's default if unset.
     #[serde(default)]
     pub reserve: Option<Bytes>,
     /// Swap added to the host during each run, in a file of its own; none by default.
@@ -169,20 +170,20 @@ impl Scenario {
         scenario
     }
 
-    /// Whether guests have all their memory under `static`, too, so that [`BEST`] is the same run:
-    /// as of a guest that shares its host with no other.
+    /// Whether guests have all their memory under `static`, too, so that [`BEST`] is the same run;
+    /// for example with a single guest on a host.
     pub fn is_best_static(&self) -> bool {
         let has_all = |guest: &ScenarioGuest| {
             let (most, ceiling) = (guest.memory_max(), guest.ceiling);
             guest.start() == most && ceiling.is_none_or(|ceiling| ceiling >= most)
         };
         let is_static = |policy: &String| policy == PolicyName::Static.as_str();
-        // The budget is at least what the guests start with.
+        // The budget is at least the sum of the start sizes.
         self.best && self.policies.iter().any(is_static) && self.guests.iter().all(has_all)
     }
 
-    /// The scenario of one of its hosts: that budget, and the guests that start there. Its run has
-    /// a name of its own.
+    /// The scenario of one of its hosts: with that host's budget and the guests that start there.
+    /// Its run has its own name.
     ///
     /// # Errors
     /// The name is too long for a run.
@@ -276,7 +277,7 @@ impl Scenario {
         self.validate_sums()
     }
 
-    /// Under Xen there is no QEMU whose monitor the lab could use, and no choice of accelerator.
+    /// Under Xen there is no QEMU monitor for the lab and no choice of accelerator.
     fn validate_manager(&self) -> Result<(), Mistake> {
         let is_xen = self.settings.manager == Manager::Xen;
         let stops = self.guests.iter().any(|guest| guest.balloon_stops.is_some());

@@ -1,9 +1,9 @@
-//! `[fleet]` of a scenario file: several hosts, each with a budget and guests of its own.
+//! `[fleet]` of a scenario file: several hosts, each with its own budget and guests.
 //!
-//! Idea: every host is a run of its own on this machine, with a daemon and a member of the fleet.
-//! The scenario is played twice in turns: each daemon alone, and with guests that move. Limits:
-//! see [`crate::scenario`]; the hosts share the machine's processors and its memory, so budgets
-//! say what a host has.
+//! Idea: every host is a run on this machine, with a daemon and a member of the fleet. The scenario
+//! is played in turns in two ways: each daemon alone, and with guests that move. Limits: see
+//! [`crate::scenario`]; the hosts share the machine's processors and memory, so only the budgets
+//! limit a host.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -14,13 +14,13 @@ use serde::Deserialize;
 
 use crate::scenario_guest::{Mistake, ScenarioGuest, check};
 
-/// The name of the variant in which the fleet names moves and moves nothing.
+/// The name of the variant in which the fleet only recommends moves.
 pub const ADVISE: &str = "advise";
 /// The name of the variant in which the fleet moves guests.
 pub const MOVE: &str = "move";
-/// Fewest and most hosts.
+/// The least and the greatest number of hosts.
 const HOSTS: std::ops::RangeInclusive<usize> = 2..=8;
-/// Whole seconds that a lease may have, as `fleet.toml` allows.
+/// The range of a lease in whole seconds, as `fleet.toml` allows.
 const LEASE_S: std::ops::RangeInclusive<u64> = 2..=60;
 
 /// The hosts of a scenario and what is expected of their fleet.
@@ -29,14 +29,14 @@ const LEASE_S: std::ops::RangeInclusive<u64> = 2..=60;
 pub struct ScenarioFleet {
     /// The hosts. Their budgets are parts of `host.budget`, and every guest is on one of them.
     pub hosts: Vec<FleetHost>,
-    /// The host that has too little for its guests: one of them is expected to leave it.
+    /// The host that has too little memory for its guests; one of them is expected to leave it.
     pub overloaded: GuestId,
-    /// The host that leads first, whose member of the fleet is killed once a move has begun; nobody
-    /// is killed by default.
+    /// The host that leads first and whose member of the fleet is killed once a move has begun; by
+    /// default none is killed.
     #[serde(default)]
     pub killed: Option<GuestId>,
-    /// How long the last part of a run is, in which the work of all guests is compared: the move
-    /// has to be over by then.
+    /// Length of the last part of a run, in which the work of all guests is compared; the move must
+    /// be over by then.
     #[serde(with = "duration")]
     pub window: Duration,
     /// How many times the work of [`ADVISE`] is expected of [`MOVE`] in that part.
@@ -44,13 +44,13 @@ pub struct ScenarioFleet {
     /// Time between two records of a host, and between two plans; 1 s by default.
     #[serde(default = "one_second", with = "duration")]
     pub tick: Duration,
-    /// How long a host counts as there after its last sign of life; 3 s by default.
+    /// How long a host counts as present after its last sign of life; 3 s by default.
     #[serde(default = "three_seconds", with = "duration")]
     pub lease: Duration,
-    /// How long a host has to need relief before a guest is ordered to move; 10 s by default.
+    /// How long a host must need relief before a guest is ordered to move; 10 s by default.
     #[serde(default = "ten_seconds", with = "duration")]
     pub patience: Duration,
-    /// Bytes a second that a move copies at most; 1 GiB by default.
+    /// The greatest bandwidth of a move, bytes a second; 1 GiB by default.
     #[serde(default = "one_gib")]
     pub bandwidth: Bytes,
 }

@@ -1,7 +1,7 @@
 //! `[[guests]]` of a scenario file: guests and their workloads.
 //!
-//! Idea: what other tables refer to is here, so that they can check their references. Limits: see
-//! [`crate::scenario`].
+//! Idea: these types are separate because other tables refer to guests and check their references
+//! here. Limits: see [`crate::scenario`].
 
 use std::collections::BTreeSet;
 use std::num::NonZeroU64;
@@ -42,13 +42,13 @@ pub struct ScenarioGuest {
     /// returns the balloon's memory to the guest; never by default.
     #[serde(default, with = "duration::option")]
     pub balloon_stops: Option<Duration>,
-    /// Pages that it touches in a second at full speed, so that the time until then is measured;
-    /// not measured by default.
+    /// Pages that it touches a second at full speed; if given, the time until it reaches that is
+    /// measured.
     #[serde(default)]
     pub full_speed: Option<NonZeroU64>,
-    /// Its fixed work: touches whose time is measured. Its workloads are stopped once it has done
-    /// it; a run ends once every guest that has one has, the duration being the most it may take.
-    /// Not measured by default.
+    /// Its fixed work, in touches; if given, the time for it is measured. Its workloads are stopped
+    /// once the work is done. A run ends once every guest with a fixed work has done it, and at the
+    /// latest after the scenario's duration.
     #[serde(default)]
     pub work: Option<NonZeroU64>,
     /// Its shares; 1,000 by default.
@@ -58,7 +58,7 @@ pub struct ScenarioGuest {
     /// default.
     #[serde(default)]
     pub priority: u8,
-    /// Its objective: misses a second that it may have; none by default.
+    /// Its objective: the greatest number of misses a second; none by default.
     #[serde(default)]
     pub miss_rate_max: Option<u64>,
     /// Its swap disk, if any.
@@ -84,8 +84,9 @@ pub struct ScenarioWorkload {
     /// Its name, unique in its guest; by default its kind or, for a program, the program's name.
     #[serde(default)]
     pub id: Option<String>,
-    /// Whether it fills its memory before anything is measured, while guests have all of theirs;
-    /// then they are taken to their starts. It counts from the start of the measurement.
+    /// Whether it fills its memory before the measurement, while guests have all of their memory;
+    /// the guests are set to their start sizes afterwards. Its work counts from the start of the
+    /// measurement.
     #[serde(default)]
     pub prepared: bool,
     /// What it does; refuses unknown keys.
@@ -242,7 +243,7 @@ impl ScenarioGuest {
     }
 }
 
-/// A mistake that is only found by comparing values.
+/// A mistake that shows only when values are compared.
 pub(crate) struct Mistake {
     pub(crate) key: Vec<String>,
     pub(crate) message: String,

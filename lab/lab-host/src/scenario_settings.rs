@@ -43,8 +43,8 @@ pub struct Settings {
     pub track: bool,
     /// Whether the guests run `ballast-agent` and the daemon listens to it; no by default.
     pub agent: bool,
-    /// Who starts the guests: `qemu`, which is the lab itself, by default; or `libvirt`, through
-    /// which the daemon then reaches them.
+    /// Who starts the guests: `qemu` (the lab itself, the default), `libvirt` or `xen`. The daemon
+    /// then manages the guests through it.
     pub manager: Manager,
     /// When the daemon pauses tracking; `adaptive` by default.
     pub intermittent: Intermittent,
@@ -85,15 +85,15 @@ pub struct Transfer {
     pub demand: DemandSignal,
 }
 
-/// Balloons set by hand, all at one moment; guests that get less are set first, and the others once
-/// those have given.
+/// Balloons set by hand, all at one time. Guests that shrink go first; the others follow once those
+/// have given.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ByHand {
     /// When, from the start of the measurement.
     #[serde(with = "duration")]
     pub at: Duration,
-    /// What each guest is set to; one that is not named keeps what it has.
+    /// The size of each guest; a guest that is not named keeps its size.
     pub guests: BTreeMap<GuestId, Bytes>,
 }
 

@@ -19,30 +19,30 @@ pub const BY_HAND: &str = "by-hand";
 pub struct Variant {
     /// Its name in all results.
     pub name: String,
-    /// The daemon's `[policy]`, with the policy's `name`; it overrides the scenario's, key by key.
-    /// A rival's rule has a name that no daemon knows: [`Variant::rival`].
+    /// The daemon's `[policy]`, with the policy's `name`; it overrides the scenario's table, key by
+    /// key. The name of a rival's rule is unknown to the daemon: see [`Variant::rival`].
     pub policy: Map<String, Value>,
-    /// The daemon's `[tracking]`, likewise.
+    /// The daemon's `[tracking]`, in the same way.
     #[serde(default)]
     pub tracking: Map<String, Value>,
-    /// Who decides what guests hold.
+    /// What decides how much memory guests hold.
     #[serde(skip)]
     pub kind: VariantKind,
 }
 
-/// Who decides what the guests of a variant hold.
+/// What decides how much memory the guests of a variant hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VariantKind {
     /// The daemon, by the policy.
     #[default]
     Policy,
-    /// Nobody: they have all their memory.
+    /// Nothing: guests have all their memory.
     Best,
     /// The scenario's `[by_hand]` settings; the daemon is paused.
     ByHand,
-    /// The daemon of each of several hosts, whose fleet moves nothing.
+    /// The daemons of several hosts; the fleet moves no guests.
     Advise,
-    /// The same, and the fleet moves guests between the hosts.
+    /// The daemons of several hosts; the fleet moves guests between them.
     Move,
 }
 
@@ -53,13 +53,13 @@ impl Variant {
         Variant { name: policy.to_owned(), policy: table, ..Variant::default() }
     }
 
-    /// The rival whose rule decides; `None`: a policy of the daemon's does.
+    /// The rival whose rule decides; `None`: a policy of the daemon decides.
     pub fn rival(&self) -> Option<&str> {
         self.policy.get("name")?.as_str()?.strip_prefix(RIVAL_PREFIX)
     }
 }
 
-/// Whether a scenario can name its policy so. Which rivals there are is not known here.
+/// Checks a policy's name in a scenario. Whether a rival exists is not known here.
 pub(crate) fn check_policy(name: &str) -> Result<(), ParsePolicyNameError> {
     if name.starts_with(RIVAL_PREFIX) { Ok(()) } else { name.parse::<PolicyName>().map(drop) }
 }

@@ -1,13 +1,14 @@
 //! What can be seen of a guest that makes no progress.
 //!
-//! Idea: a guest stands still because its processor is not run, because a request to a disk is lost
-//! on its way, or because a program in it waits for something else. Each shows elsewhere: in the
-//! states of the hypervisor's threads, in the hypervisor's monitor, in the processor's registers
-//! and in the guest's own kernel, which is asked to print its blocked tasks on the console. Two
-//! looks a second apart show what still moves.
+//! Idea: a guest stands still because its processor does not run, because a request to a disk was
+//! lost, or because a program in it waits for something else. These causes show in different
+//! places: the states of the hypervisor's threads, the hypervisor's monitor, the processor's
+//! registers, and the guest's own kernel, which is asked to print its blocked tasks on the console.
+//! Two observations a second apart show what still moves.
 //!
-//! Cost: a second, and up to [`INSIDE_PATIENCE`] and the channel's grace if the guest does not
-//! answer. Limits: a domain of Xen has no monitor; what cannot be had is said, never an error.
+//! Cost: a second, and if the guest does not answer up to [`INSIDE_PATIENCE`] and the channel's
+//! grace more. Limits: a Xen domain has no monitor. What cannot be read is reported as such and is
+//! no error.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// Time between the two looks.
+/// Time between the two observations.
 const APART: Duration = Duration::from_secs(1);
 /// Longest wait for one answer of the monitor.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(5);
@@ -26,22 +27,22 @@ const MONITOR_PATIENCE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES_MAX: u64 = 1 << 20;
 /// Longest excerpt of an answer, in bytes.
 const SHOWN_BYTES_MAX: usize = 2000;
-/// Answers and events read while one answer is waited for.
+/// The greatest number of answers and events read while waiting for one answer.
 const LINES_MAX: usize = 64;
 /// Most threads of a hypervisor that are shown.
 const THREADS_MAX: usize = 64;
-/// Time that the guest's own account may take.
+/// How long the guest may take to describe itself.
 const INSIDE_PATIENCE: Duration = Duration::from_secs(10);
-/// Processes that neither sleep nor idle, requests in flight to each disk, and blocked tasks with
-/// their stacks on the console.
+/// Prints processes that neither sleep nor idle, the number of requests in flight to each disk,
+/// and, on the console, blocked tasks with their stacks.
 const INSIDE: &str = "cat /proc/[0-9]*/stat | cut -c1-60 | grep -v ') [SI] '; \
                       grep . /sys/block/*/inflight; cat /proc/pressure/memory /proc/pressure/io; \
                       echo w >/proc/sysrq-trigger; sleep 1";
-/// A tick of the kernel's accounts (`USER_HZ`), in milliseconds.
+/// Unit of the kernel's processor times (`USER_HZ`), in milliseconds.
 const TICK_MS: u64 = 10;
 
-/// Everything but the console, as text of several lines. `process`: the hypervisor's; `monitor`:
-/// its QMP socket, if it has one; `inside` runs a line of a shell in the guest.
+/// All symptoms except the console, as text of several lines. `process` is the hypervisor's process
+/// id, `monitor` its QMP socket if it has one, and `inside` runs a shell line in the guest.
 pub(crate) fn of(
     process: i32,
     monitor: Option<&Path>,
@@ -72,7 +73,7 @@ pub(crate) fn of(
 
 struct Look {
     threads: Vec<Thread>,
-    /// Of the monitor: command and answer.
+    /// Commands to the monitor and their answers.
     answers: Vec<(String, String)>,
 }
 
@@ -109,7 +110,7 @@ fn threads(folder: &Path) -> Vec<Thread> {
     threads
 }
 
-/// A thread from its line in `/proc`; its name may contain blanks and brackets.
+/// A thread from its `stat` line in `/proc`; its name may contain spaces and brackets.
 fn thread(id: u32, stat: &str, waits_in: String) -> Option<Thread> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
@@ -123,7 +124,7 @@ fn thread(id: u32, stat: &str, waits_in: String) -> Option<Thread> {
     })
 }
 
-/// What the monitor says of the machine, its disks and its processor.
+/// The monitor's description of the machine, its disks and its processor.
 fn monitor(socket: &Path) -> Vec<(String, String)> {
     let registers = json!({ "command-line": "info registers" });
     let commands = [
@@ -158,7 +159,7 @@ fn talk(socket: &Path, commands: &[(&str, Value)]) -> std::io::Result<Vec<(Strin
     Ok(answers)
 }
 
-/// The next answer; events are passed over.
+/// The next answer; events are skipped.
 fn answer(reader: &mut impl BufRead) -> std::io::Result<String> {
     for _ in 0..LINES_MAX {
         let mut line = String::new();

@@ -26,9 +26,8 @@ pub(crate) fn environment(socket: &Path) -> Result<[(&'static str, OsString); 2]
     Ok([("LD_PRELOAD", library.into()), (SOCKET_VARIABLE, socket.into())])
 }
 
-/// Whether guests that this user starts can be tracked: the kernel gives a process a userfaultfd
-/// that handles the kernel's own faults too only with privileges, or where the host allows it to
-/// everybody.
+/// Whether guests that this user starts can be tracked. The kernel allows a userfaultfd that also
+/// handles the kernel's own faults only with privileges, or if the host allows it to every user.
 pub fn is_tracking_permitted() -> bool {
     let setting = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     let is_for_everybody = setting.is_ok_and(|setting| setting.trim() == "1");

@@ -1,13 +1,13 @@
-//! Guests that are domains of Xen.
+//! Guests that are Xen domains.
 //!
-//! Idea: in the first domain of an outer machine the lab starts guests with `xl`, paravirtualized,
-//! with the same kernel and initramfs as under QEMU. A guest's console is the lab's channel:
-//! `xenconsole` passes it on to a socket, and ends with the domain. Its log is what `xenconsoled`
+//! Idea: in dom0 of an outer machine the lab starts guests with `xl`, paravirtualized, with the
+//! same kernel and initramfs as under QEMU. A guest's console is the lab's channel: `xenconsole`
+//! connects it to a socket and ends with the domain. The console log is the one that `xenconsoled`
 //! keeps.
 //! Source: `xl(1)`, `xl.cfg(5)`; Xen 4.17's `tools/console/client/main.c`.
-//! Limits: no hotplug, no tracking and no record of accesses; disks as fast as the host's. What a
-//! guest's kernel prints in the middle of a message spoils that message: its command line
-//! lets it print nothing but its end.
+//! Limits: no hotplug, no tracking and no record of accesses; disks have the speed of the host's
+//! disk. Output of a guest's kernel within a message would spoil the message, so its command line
+//! allows it to print only how it ends.
 
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -28,21 +28,21 @@ const XL: &str = "xl";
 const XENCONSOLE: &str = "xenconsole";
 const PACKAGE: &str = "xen-utils-4.17";
 const REMEDY: &str = "`xl list` and `xl dmesg` say more";
-/// The module of the driver of a guest's disks.
+/// The module with the driver for the guests' disks.
 pub(crate) const MODULES: [&str; 1] = ["xen_blkfront"];
-/// Where `xenconsoled` keeps what guests print.
+/// The folder in which `xenconsoled` keeps guests' console logs.
 const CONSOLES: &str = "/var/log/xen/console";
-/// The guest's console, and how much its kernel says there: nothing but that it ends.
+/// The guest's console, and the log level at which its kernel prints only how it ends.
 const KERNEL_ARGUMENTS: &str = "console=hvc0 loglevel=1";
 const CONSOLE: &str = "hvc0";
 
-/// A domain that runs. Its disks are loop devices.
+/// A running domain. Its disks are loop devices.
 #[derive(Debug)]
 pub(crate) struct Domain {
     id: GuestId,
-    /// Passes the domain's console on, and ends with it.
+    /// The process that connects the domain's console to a socket; it ends with the domain.
     console: Child,
-    /// The other end of that, until somebody takes it.
+    /// The lab's end of that socket, until it is taken.
     stream: Option<UnixStream>,
     loops: Vec<PathBuf>,
 }
@@ -51,7 +51,7 @@ impl Domain {
     /// Starts the domain of a guest with `disks`, swap first, each with its name in the guest.
     ///
     /// # Errors
-    /// When Xen refuses, such as for want of memory.
+    /// Xen refuses, for example for lack of memory.
     pub(crate) fn create(
         line: &CommandLine<'_>,
         disks: &[(&str, &DiskFile)],
@@ -87,24 +87,25 @@ impl Domain {
         Ok(Domain { id: id.clone(), console, stream: Some(ours), loops })
     }
 
-    /// What passes its console on.
+    /// The process id of the console's process.
     pub(crate) fn process(&self) -> u32 {
         self.console.id()
     }
 
-    /// The channel to it, for the first who asks.
+    /// The channel to the domain; only the first call gets it.
     pub(crate) fn take_channel(&mut self) -> Option<UnixStream> {
         self.stream.take()
     }
 
-    /// Its drivers have their disks open by now: these go when the domain ends.
+    /// Detaches the disks, which the domain's drivers have open by now: they go away when the
+    /// domain ends.
     pub(crate) fn release_disks(&mut self) {
         for device in self.loops.drain(..) {
             let _ = tool::run(Command::new("losetup").arg("-d").arg(&device), REMEDY);
         }
     }
 
-    /// Ends it, like a power failure.
+    /// Ends the domain like a power failure.
     pub(crate) fn destroy(&mut self) {
         destroy(&self.id);
         self.release_disks();
@@ -118,18 +119,18 @@ pub(crate) fn destroy(id: &GuestId) {
     let _ = xl(&["destroy", id.as_str()]);
 }
 
-/// What `xl` prints.
+/// The output of `xl`.
 ///
 /// # Errors
-/// When it is missing or fails, with what it says.
+/// `xl` is missing or fails; the error has its output.
 pub fn xl(arguments: &[&str]) -> Result<String, LabError> {
     tool::run(Command::new(tool::require(XL, PACKAGE)?).args(arguments), REMEDY)
 }
 
-/// What the hypervisor says a guest has, in whole MiB, by `xl list`.
+/// The memory of a guest as the hypervisor shows it, in whole MiB, by `xl list`.
 ///
 /// # Errors
-/// When there is no such domain.
+/// There is no such domain.
 pub fn domain_memory(id: &GuestId) -> Result<Bytes, LabError> {
     let listing = xl(&["list", id.as_str()])?;
     memory_of(id.as_str(), &listing).ok_or_else(|| {
@@ -137,7 +138,7 @@ pub fn domain_memory(id: &GuestId) -> Result<Bytes, LabError> {
     })
 }
 
-/// The column `Mem` of the domain `name`.
+/// The column `Mem` of the domain `name` in the listing.
 fn memory_of(name: &str, listing: &str) -> Option<Bytes> {
     let fields = listing.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let mib =
@@ -145,7 +146,7 @@ fn memory_of(name: &str, listing: &str) -> Option<Bytes> {
     Some(Bytes::mib(mib))
 }
 
-/// Makes a device of a disk's file.
+/// Creates a loop device for a disk's file.
 fn attach(disk: &DiskFile) -> Result<PathBuf, LabError> {
     let losetup = || Command::new("losetup");
     let free = tool::run(losetup().arg("-f"), REMEDY)?;
@@ -177,7 +178,7 @@ fn configuration(line: &CommandLine<'_>, disks: &[(&str, PathBuf)]) -> String {
     )
 }
 
-/// The name of each of a guest's disks in it, and which disk that is.
+/// The device names of a guest's disks in the guest, each with its disk.
 pub(crate) fn disk_names<'a>(
     swap: Option<&'a DiskFile>,
     data: Option<&'a DiskFile>,
@@ -186,7 +187,7 @@ pub(crate) fn disk_names<'a>(
     named.into_iter().filter_map(|(name, disk)| Some((name, disk?))).collect()
 }
 
-/// What a guest can have under Xen.
+/// Checks that Xen supports the guest's devices.
 pub(crate) fn validate(guest: &GuestSpec) -> Result<(), LabError> {
     let no = |what: &str| {
         let id = &guest.id;

@@ -14,12 +14,12 @@
 //! instruction fetches (the emulator translates them once) and accesses by devices are not
 //! recorded.
 
-// Only the plugin calls it.
+// Only the plugin uses this module.
 mod options;
 mod output;
 #[cfg_attr(test, allow(dead_code))]
 mod recent_pages;
-// A test cannot link the symbols of QEMU.
+// A test cannot be linked against the symbols of QEMU.
 #[cfg(not(test))]
 mod plugin;
 mod recorder;

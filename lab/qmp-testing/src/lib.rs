@@ -1,13 +1,13 @@
-//! QEMU as a state machine, and a peer that speaks QMP over a Unix socket, for tests and
+//! A fake QEMU as a state machine, and a peer that speaks QMP over a Unix socket, for tests and
 //! benchmarks.
 //!
-//! Idea: to its client a [`Machine`] is QEMU 7.2 with a balloon, and memory devices if wanted, and
-//! a guest that follows them: greeting, negotiation, the replies and errors of the real thing, one
-//! client at a time. [`Misbehaviour`] makes it do what broken, hostile or hanging hypervisors do.
-//! It does no I/O; a [`Peer`] drives one over a socket.
+//! Idea: to its client a [`Machine`] behaves like QEMU 7.2 with a balloon, memory devices if
+//! wanted, and a guest that follows them: greeting, negotiation, the replies and errors of the real
+//! QEMU, one client at a time. [`Misbehaviour`] makes it behave like a broken, hostile or hanging
+//! hypervisor. It does no I/O; a [`Peer`] drives one over a socket.
 //!
-//! Limits: only the commands Ballast sends; the guest is a figure that moves at a given rate, or as
-//! somebody else says.
+//! Limits: only the commands that Ballast sends; the guest is a number that changes at a given
+//! rate, or as the test says.
 
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
-//! QEMU with a guest as a state machine: bytes in, bytes out, and time is a parameter.
+//! A fake QEMU with a guest as a state machine: bytes in, bytes out, and time is a parameter.
 //!
-//! Idea: the guest is a figure that moves at a given rate, until somebody else moves it and says
-//! with [`Machine::claim`] what the machine reports of it. [`Machine::connect`] tells a client from
-//! the next one.
+//! Idea: the guest's size is a number that changes at a given rate. If the caller moves the guest
+//! itself, it says with [`Machine::claim`] what the machine has to report. [`Machine::connect`]
+//! separates one client from the next.
 //! Source: replies recorded from QEMU 7.2, see `tests/transcripts/`.
-//! Limits: one client at a time; times go forward.
+//! Limits: one client at a time; time only goes forward.
 
 use std::time::Duration;
 
@@ -20,44 +20,44 @@ use super::plugged::Plugged;
 
 const BALLOON_PATH: &str = "/machine/peripheral-anon/device[0]";
 
-/// Memory a guest kernel keeps to itself: the difference between its memory and its `MemTotal`.
+/// Memory that a guest's kernel reserves: the difference between its memory and its `MemTotal`.
 const KERNEL: Bytes = Bytes::mib(40);
 
 /// Page cache of the guest.
 const CACHES: Bytes = Bytes::mib(60);
 
-/// What a machine says of a guest that somebody else moves.
+/// What a machine reports of a guest that its caller moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Claims {
-    /// What its balloon leaves of boot memory and modules.
+    /// The memory that the balloon leaves of boot memory and modules.
     pub actual: Bytes,
-    /// What its virtio-mem device has plugged in, as far as it has one.
+    /// The memory plugged in by the virtio-mem device, if there is one.
     pub plugged: Bytes,
-    /// Its last statistics, and the second of the wall clock at which they came.
+    /// Its last statistics, and the second of the wall clock when they were made.
     pub stats: (GuestStats, u64),
-    /// What it is doing, in QEMU's own word.
+    /// Its state, in QEMU's own word.
     pub status: &'static str,
 }
 
-/// What a machine does with what it received.
+/// A machine's answer to bytes that it received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What it sends.
+    /// The bytes that it sends.
     pub bytes: Vec<u8>,
-    /// How long it waits before that.
+    /// How long it waits before sending them.
     pub after: Duration,
-    /// Whether it closes the connection then.
+    /// Whether it closes the connection afterwards.
     pub closes: bool,
 }
 
-/// QEMU with a guest.
+/// A fake QEMU with a guest.
 #[derive(Debug)]
 pub struct Machine {
     config: PeerConfig,
-    /// What came and is no whole command yet.
+    /// Received bytes that are not a whole command yet.
     received: Vec<u8>,
     negotiated: bool,
-    /// What the balloon holds, and is to hold.
+    /// Memory that the balloon holds, and its goal.
     held: Bytes,
     to_hold: Bytes,
     moved_at: Duration,
@@ -69,9 +69,9 @@ pub struct Machine {
     plugged: Option<Plugged>,
     moving: Moving,
     claims: Option<Claims>,
-    /// What the last balloon command left, if nobody has asked for that yet.
+    /// The size set by the last balloon command, until it is taken.
     order: Option<Bytes>,
-    /// How many commands are still to be refused.
+    /// The number of commands still to be refused.
     refusals: u32,
 }
 
@@ -98,8 +98,8 @@ impl Machine {
         }
     }
 
-    /// From now on somebody else moves the guest, and this is what is said of it. A guest that
-    /// stops, panics, begins anew after that or runs again is announced.
+    /// From now on the caller moves the guest, and the machine reports `claims`. The machine sends
+    /// events when the guest stops, runs again, panics, or is reset after a panic.
     pub fn claim(&mut self, claims: Claims) {
         const PANICKED: &str = "guest-panicked";
         let before = std::mem::replace(&mut self.status, claims.status);
@@ -118,54 +118,54 @@ impl Machine {
         }
     }
 
-    /// What a balloon command since the last call of this was to leave of boot memory and modules.
+    /// The size of boot memory and modules that a balloon command asked for since the last call.
     pub fn take_order(&mut self) -> Option<Bytes> {
         self.order.take()
     }
 
-    /// What was last requested of its virtio-mem device.
+    /// The size last requested of the virtio-mem device.
     pub fn requested(&self) -> Bytes {
         self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::requested)
     }
 
-    /// Answers the next `count` commands with an error, and does not carry them out.
+    /// Answers the next `count` commands with an error, without executing them.
     pub fn refuse(&mut self, count: u32) {
         self.refusals = count;
     }
 
-    /// From now on another hypervisor answers as far as memory devices go; `None`: it has none.
+    /// From now on the memory devices are those of another hypervisor process; `None`: it has none.
     pub fn replace_hotplug(&mut self, hotplug: Option<PeerHotplug>, now: Duration) {
         self.plugged = hotplug.map(|hotplug| Plugged::new(hotplug, now));
     }
 
-    /// How many pieces of memory there are for modules, plugged in or not.
+    /// The number of memory backends for modules, plugged in or not.
     pub fn module_memory_count(&self) -> usize {
         self.plugged.as_ref().map_or(0, Plugged::memory_count)
     }
 
-    /// All memory held at `now`, plugged in or not.
+    /// All memory that the guest holds at `now`, including plugged memory.
     pub fn holds(&mut self, now: Duration) -> Bytes {
         let virtio_mem = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.virtio_mem(now));
         self.allocation(now) + virtio_mem
     }
 
-    /// What the balloon reckons with.
+    /// The memory from which the balloon takes.
     fn counted(&self) -> Bytes {
         let modules = self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::modules);
         self.config.boot_memory + modules
     }
 
-    /// Misbehaves like this until the next call.
+    /// Misbehaves in this way until the next call.
     pub fn misbehave(&mut self, misbehaviour: Misbehaviour) {
         self.config.misbehaviour = misbehaviour;
     }
 
-    /// What is done wrong now: most of it only once negotiation is over.
+    /// The misbehaviour in force now: most kinds begin only after negotiation.
     fn misbehaviour(&self) -> Misbehaviour {
         if self.negotiated { self.config.misbehaviour } else { Misbehaviour::None }
     }
 
-    /// A client has come: its greeting; `None`: there is none.
+    /// A client has connected; returns the greeting, or `None` if none is sent.
     pub fn connect(&mut self) -> Option<&'static str> {
         self.negotiated = false;
         self.events.clear();
@@ -177,18 +177,18 @@ impl Machine {
         ))
     }
 
-    /// Boot memory that the last balloon command leaves the guest.
+    /// The part of boot memory that the last balloon command leaves the guest.
     pub fn target(&self) -> Bytes {
         self.config.boot_memory.saturating_sub(self.to_hold)
     }
 
-    /// All of a guest has come in: it stands still, as with `-S`.
+    /// The whole guest has arrived by migration: it is stopped, as with `-S`.
     pub fn arrive(&mut self) {
         self.moving.arrive();
         self.status = "paused";
     }
 
-    /// The migration out of this machine fails: the guest runs on.
+    /// The migration out of this machine fails: the guest continues to run.
     pub fn fail_migration(&mut self) {
         let effect = self.moving.fail();
         self.migrates(&effect);
@@ -209,14 +209,14 @@ impl Machine {
         }
     }
 
-    /// Memory of the boot and modules held at `now`: it has moved towards the target since it was
-    /// last looked at.
+    /// Memory of boot memory and modules that the guest holds at `now`; it has moved towards the
+    /// target since the last call.
     pub fn allocation(&mut self, now: Duration) -> Bytes {
         if let Some(claims) = self.claims {
             return claims.actual;
         }
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
-        // Less than a millisecond moves nothing; it is counted with the next look.
+        // Less than a millisecond moves nothing; it is counted in the next call.
         if passed_ms > 0 {
             self.moved_at += Duration::from_millis(passed_ms);
             let way = self.config.rate_per_sec.fraction(passed_ms, 1000).page_floor();
@@ -229,19 +229,19 @@ impl Machine {
         self.counted().saturating_sub(self.held)
     }
 
-    /// Whether the balloon moves: [`Machine::queue_balloon_change`] is due every second then.
+    /// Whether the balloon is moving; then [`Machine::queue_balloon_change`] is due every second.
     pub fn is_moving(&mut self, now: Duration) -> bool {
         self.allocation(now);
         self.held != self.to_hold
     }
 
-    /// Sends an event of this name, such as `GUEST_PANICKED`, with the next answer.
+    /// Sends the event `name`, such as `GUEST_PANICKED`, with the next answer.
     pub fn queue_event(&mut self, name: &str) {
         let event = json!({"timestamp": {"seconds": 0, "microseconds": 0}, "event": name});
         self.events.push(format!("{event}\r\n"));
     }
 
-    /// Announces what the balloon leaves the guest.
+    /// Sends the event with the balloon's current size.
     pub fn queue_balloon_change(&mut self, now: Duration) {
         let actual = self.allocation(now).get();
         self.queue_event_with("BALLOON_CHANGE", &json!({"actual": actual}));
@@ -253,8 +253,8 @@ impl Machine {
         self.events.push(format!("{event}\r\n"));
     }
 
-    /// Takes in bytes at `now`, when the wall clock says `wall` seconds: what it does then, by
-    /// however it misbehaves. Without bytes it sends the events that wait.
+    /// Receives bytes at `now`, when the wall clock shows `wall` seconds; returns the answer, as
+    /// the misbehaviour in force makes it. Without bytes it sends waiting events.
     pub fn receive(&mut self, bytes: &[u8], now: Duration, wall: u64) -> Answer {
         let answer = self.answer(bytes, now, wall);
         if answer.is_empty() {
@@ -283,7 +283,7 @@ impl Machine {
         Answer { bytes, after, closes: false }
     }
 
-    /// Answers whole commands; events go first.
+    /// Answers whole commands; events come first.
     fn answer(&mut self, bytes: &[u8], now: Duration, wall: u64) -> Vec<u8> {
         self.received.extend_from_slice(bytes);
         let received = std::mem::take(&mut self.received);
@@ -500,7 +500,7 @@ impl Machine {
 mod tests {
     use super::*;
 
-    /// All that a machine sends to a client whose bytes come in these pieces.
+    /// All bytes that a machine sends to a client whose bytes arrive in these pieces.
     fn sent<'a>(machine: &mut Machine, pieces: impl IntoIterator<Item = &'a [u8]>) -> String {
         machine.connect();
         let mut sent = Vec::new();

@@ -1,9 +1,9 @@
-//! The migration of a machine's guest, out of it or into it.
+//! The migration of a machine's guest, out of the machine or into it.
 //!
-//! Idea: a figure that grows with time, as fast as the machine was told. With the last byte the
-//! guest stops and the migration is complete.
+//! Idea: a number of copied bytes that grows with time, at the configured bandwidth. With the last
+//! byte the guest stops and the migration is complete.
 //! Source: replies of QEMU 7.2.
-//! Limits: nothing goes anywhere: who tests says when the other side fails.
+//! Limits: nothing is really sent; the test says when the other side fails.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 
 use super::failure::Failure;
 
-/// QEMU's own: 128 MiB a second.
+/// QEMU's default: 128 MiB a second.
 const BANDWIDTH: Bytes = Bytes::mib(128);
-/// Where it listens when it may pick a port.
+/// The port that it reports if it may choose one.
 const PORT_PICKED: &str = "49152";
 
-/// How far a migration is, and what it may do.
+/// The progress of a migration, and its settings.
 #[derive(Debug)]
 pub(crate) struct Moving {
     pub(crate) status: &'static str,
@@ -28,14 +28,14 @@ pub(crate) struct Moving {
     has_events: bool,
 }
 
-/// What a migration does to its machine.
+/// The effect of a migration on its machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// Nothing that shows.
+    /// Nothing visible.
     Nothing,
     /// A stage begins.
     Stage(&'static str),
-    /// The guest stops, as all of it is gone.
+    /// The guest stops, because all of it has been sent.
     Left,
 }
 
@@ -51,12 +51,12 @@ impl Moving {
         }
     }
 
-    /// Whether stages are told by events.
+    /// Whether stages are announced by events.
     pub(crate) fn has_events(&self) -> bool {
         self.has_events
     }
 
-    /// Copies what it can until `now`, of `total`.
+    /// Copies as much of `total` as is possible until `now`.
     pub(crate) fn advance(&mut self, total: Bytes, now: Duration) -> Effect {
         if self.status != "active" {
             return Effect::Nothing;
@@ -83,7 +83,7 @@ impl Moving {
         }
     }
 
-    /// A command of a migration; `None`: it is another one.
+    /// Executes a command of a migration; `None`: it is another kind of command.
     pub(crate) fn execute(
         &mut self,
         name: &str,
@@ -146,12 +146,12 @@ impl Moving {
         }
     }
 
-    /// All of a guest has come in.
+    /// The whole guest has arrived.
     pub(crate) fn arrive(&mut self) {
         self.status = "completed";
     }
 
-    /// What `query-migrate` returns.
+    /// The reply to `query-migrate`.
     pub(crate) fn query(&self, total: Bytes) -> Value {
         let mut reply = json!({});
         if self.status != "none" {

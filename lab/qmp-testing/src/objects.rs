@@ -1,4 +1,4 @@
-//! What a machine says of its device tree, and of statistics that somebody else claims.
+//! A machine's device tree, and the statistics that a test claims.
 //!
 //! Source: replies of QEMU 7.2.
 
@@ -9,7 +9,7 @@ use super::failure::Failure;
 use super::peer_config::PeerConfig;
 use super::plugged::Plugged;
 
-/// What `qom-list` returns of a path.
+/// The reply to `qom-list` for a path.
 pub(crate) fn list(
     path: &str,
     config: &PeerConfig,
@@ -33,7 +33,7 @@ pub(crate) fn list(
     }
 }
 
-/// Statistics as the balloon device has them; what the guest does not send is there as well.
+/// Statistics in the balloon device's form, which also has those that the guest does not send.
 pub(crate) fn claimed(stats: &GuestStats, at: u64) -> Value {
     let bytes = |value: Option<Bytes>| value.map_or(u64::MAX, Bytes::get);
     json!({"last-update": at, "stats": {

@@ -1,7 +1,7 @@
-//! A machine at a Unix socket.
+//! A fake QEMU at a Unix socket.
 //!
 //! Idea: a task moves bytes between the socket and a [`Machine`], which decides everything, and
-//! tells it the time.
+//! passes it the time.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use crate::machine::{Answer, Machine};
 use crate::peer_config::{Misbehaviour, PeerConfig, PeerHotplug};
 
-/// How often a moving balloon is announced, at most; QEMU's own limit.
+/// The least time between two announcements of a moving balloon; QEMU's own limit.
 const BALLOON_CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A running peer. Dropping it closes its socket and removes it.
@@ -32,9 +32,10 @@ pub struct Peer {
 struct Shared {
     machine: Mutex<Machine>,
     event: Notify,
-    /// What the machine's times count from.
+    /// The start of the machine's time.
     origin: Instant,
-    /// The guest's memory, as far as a process can map that much: a daemon looks at what is mapped.
+    /// An allocation of the guest's memory size, as far as the process can make it: the daemon
+    /// reads how much memory is mapped.
     _mapped: Vec<u8>,
 }
 
@@ -52,7 +53,7 @@ impl Peer {
     /// Listens on `path` and serves clients one after the other, on the current tokio runtime.
     ///
     /// # Errors
-    /// When it cannot listen there.
+    /// It cannot listen there.
     pub fn spawn(path: &Path, config: PeerConfig) -> std::io::Result<Peer> {
         let listener = UnixListener::bind(path)?;
         let machine = Mutex::new(Machine::new(config, Duration::ZERO));
@@ -62,7 +63,7 @@ impl Peer {
         Ok(Peer { path: path.to_owned(), shared, task })
     }
 
-    /// Misbehaves like this until the next call.
+    /// Misbehaves in this way until the next call.
     pub fn misbehave(&self, misbehaviour: Misbehaviour) {
         self.shared.machine().misbehave(misbehaviour);
     }
@@ -72,33 +73,33 @@ impl Peer {
         self.shared.machine().holds(self.shared.now())
     }
 
-    /// How many pieces of memory there are for modules, plugged in or not.
+    /// The number of memory backends for modules, plugged in or not.
     pub fn module_memory_count(&self) -> usize {
         self.shared.machine().module_memory_count()
     }
 
-    /// From now on another hypervisor answers as far as memory devices go; `None`: it has none.
+    /// From now on the memory devices are those of another hypervisor process; `None`: it has none.
     pub fn replace_hotplug(&self, hotplug: Option<PeerHotplug>) {
         self.shared.machine().replace_hotplug(hotplug, self.shared.now());
     }
 
-    /// Boot memory that the last balloon command leaves the guest.
+    /// The part of boot memory that the last balloon command leaves the guest.
     pub fn target(&self) -> Bytes {
         self.shared.machine().target()
     }
 
-    /// All of a guest has come in: it stands still, as with `-S`.
+    /// The whole guest has arrived by migration: it is stopped, as with `-S`.
     pub fn arrive(&self) {
         self.shared.machine().arrive();
     }
 
-    /// The migration out of this peer fails: the guest runs on.
+    /// The migration out of this peer fails: the guest continues to run.
     pub fn fail_migration(&self) {
         self.shared.machine().fail_migration();
         self.shared.event.notify_one();
     }
 
-    /// Sends an event of this name, such as `GUEST_PANICKED`, to the client.
+    /// Sends the event `name`, such as `GUEST_PANICKED`, to the client.
     pub fn send_event(&self, name: &str) {
         self.shared.machine().queue_event(name);
         self.shared.event.notify_one();
@@ -108,19 +109,19 @@ impl Peer {
 impl Drop for Peer {
     fn drop(&mut self) {
         self.task.abort();
-        // It may have been removed by whoever made the folder.
+        // The test may already have removed it.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
 async fn serve_all(listener: UnixListener, shared: Arc<Shared>) {
     while let Ok((stream, _)) = listener.accept().await {
-        // How a client leaves is its own affair.
+        // Errors are ignored: a client may leave in any way.
         let _ = serve(stream, &shared).await;
     }
 }
 
-/// Serves one client until it leaves, or until misbehaviour ends it.
+/// Serves one client until it leaves, or until the misbehaviour ends the connection.
 async fn serve(mut stream: UnixStream, shared: &Shared) -> std::io::Result<()> {
     let greeting = shared.machine().connect();
     match greeting {
@@ -153,12 +154,12 @@ async fn serve(mut stream: UnixStream, shared: &Shared) -> std::io::Result<()> {
     }
 }
 
-/// Address space as large as the guest's memory.
+/// Address space of the size of the guest's memory.
 fn mapped(config: &PeerConfig) -> Vec<u8> {
     let pluggable = config.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.max);
     let memory = config.boot_memory.saturating_add(pluggable).get();
     let mut mapped = Vec::new();
-    // Where that is refused, the guest claims memory that it cannot have.
+    // If that is refused, the guest claims memory that it cannot have.
     let _ = mapped.try_reserve_exact(usize::try_from(memory).unwrap_or(usize::MAX));
     mapped
 }

@@ -1,28 +1,28 @@
-//! How a peer is set up, and what it does wrong.
+//! The configuration of a peer, and its misbehaviour.
 
 use std::time::Duration;
 
 use ballast_model::{Bytes, HotplugKind};
 use ballast_qmp::guest::MODULE;
 
-/// How a peer is set up.
+/// The configuration of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerConfig {
-    /// Memory the guest is booted with.
+    /// The guest's boot memory.
     pub boot_memory: Bytes,
     /// Whether it has a balloon device.
     pub has_balloon: bool,
     /// How fast the guest follows its target, in either direction.
     pub rate_per_sec: Bytes,
-    /// Memory in use in the guest: what its statistics say is not available.
+    /// Memory in use in the guest: not available by its statistics.
     pub used: Bytes,
-    /// The number of its vsock device, which it may have.
+    /// The number (CID) of its vsock device, if it has one.
     pub vsock_cid: Option<u32>,
-    /// Memory that can be plugged into it.
+    /// Memory that can be plugged into the guest.
     pub hotplug: Option<PeerHotplug>,
-    /// Whether it waits for a guest to come in, as with `-S -incoming defer`.
+    /// Whether it waits for a guest to arrive, as with `-S -incoming defer`.
     pub is_incoming: bool,
-    /// What it does wrong.
+    /// Its misbehaviour.
     pub misbehaviour: Misbehaviour,
 }
 
@@ -44,22 +44,22 @@ impl Default for PeerConfig {
 /// Memory that can be plugged into a peer's guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerHotplug {
-    /// By what.
+    /// The mechanism.
     pub kind: HotplugKind,
-    /// The most of it.
+    /// The greatest amount.
     pub max: Bytes,
-    /// In blocks, or modules, of this.
+    /// The size of a block, or of a module.
     pub block: Bytes,
-    /// How fast the guest follows what is asked of its virtio-mem device.
+    /// How fast the guest follows requests of its virtio-mem device, bytes a second.
     pub rate_per_sec: Bytes,
-    /// What it does not let go of once it has it.
+    /// Memory that it never gives back once it has it.
     pub keeps: Bytes,
-    /// Whether its kernel uses what is plugged in: its `MemTotal` grows.
+    /// Whether its kernel onlines plugged memory, so that its `MemTotal` grows.
     pub onlines: bool,
 }
 
 impl PeerHotplug {
-    /// A guest that does quickly all that it is asked to.
+    /// A guest that quickly does everything it is asked to.
     pub fn new(kind: HotplugKind, max: Bytes) -> Self {
         let block = match kind {
             HotplugKind::VirtioMem => Bytes::mib(2),
@@ -70,7 +70,7 @@ impl PeerHotplug {
     }
 }
 
-/// What a peer does wrong. All but the first two begin after negotiation.
+/// The misbehaviour of a peer. All but the first two begin after negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Misbehaviour {
     /// Nothing.
@@ -82,18 +82,18 @@ pub enum Misbehaviour {
     Silent,
     /// Answers every command after this long.
     Slow(Duration),
-    /// Answers what is no JSON.
+    /// Answers with text that is not JSON.
     Garbage,
-    /// Answers bytes that are no text.
+    /// Answers with bytes that are not UTF-8.
     NotUtf8,
-    /// Answers a message nested without end.
+    /// Answers with an endlessly nested message.
     Deep,
-    /// Answers a message that never ends.
+    /// Answers with a message that never ends.
     Oversize,
     /// Answers with ids that were never sent.
     WrongIds,
-    /// Answers half a message and closes.
+    /// Answers with half a message and closes the connection.
     ClosesMidMessage,
-    /// The guest has stopped sending statistics.
+    /// The guest no longer sends statistics.
     FrozenStatistics,
 }

@@ -1,7 +1,7 @@
 //! The peer's memory devices: one virtio-mem device, or slots for modules.
 //!
-//! Idea: the guest follows what is asked of its virtio-mem device at a given rate and lets go of
-//! modules at once, down to what it keeps.
+//! Idea: the guest follows requests of its virtio-mem device at a given rate, and gives back
+//! modules at once, down to the amount that it keeps.
 //! Source: replies recorded from QEMU 7.2, see `tests/transcripts/`, and its errors.
 
 use std::time::Duration;
@@ -21,11 +21,11 @@ pub(super) struct Plugged {
     requested: Bytes,
     size: Bytes,
     moved_at: Duration,
-    /// What the virtio-mem device is said to have plugged in, where somebody else moves it.
+    /// The plugged size to report, if the caller moves the guest.
     claimed: Option<Bytes>,
-    /// Ids and sizes of memory for modules.
+    /// Ids and sizes of memory backends for modules.
     memory: Vec<(String, u64)>,
-    /// Ids of modules, and of their memory.
+    /// Ids of modules, and of their memory backends.
     modules: Vec<(String, String)>,
 }
 
@@ -46,7 +46,7 @@ impl Plugged {
         self.config.kind == kind
     }
 
-    /// Says from now on that the virtio-mem device has this plugged in.
+    /// From now on reports that the virtio-mem device has `size` plugged in.
     pub(super) fn claim(&mut self, size: Bytes) {
         self.claimed = Some(size);
     }
@@ -55,14 +55,14 @@ impl Plugged {
         self.requested
     }
 
-    /// What the virtio-mem device has plugged in at `now`, in whole blocks.
+    /// Memory plugged in by the virtio-mem device at `now`, in whole blocks.
     pub(super) fn virtio_mem(&mut self, now: Duration) -> Bytes {
         if let Some(claimed) = self.claimed {
             return claimed;
         }
         let passed_ms = u64::try_from((now - self.moved_at).as_millis()).unwrap_or(u64::MAX);
         let blocks = self.config.rate_per_sec.fraction(passed_ms, 1000).get() / self.block();
-        // Less than a block moves nothing; the time is counted with the next look.
+        // Less than a block moves nothing; the time is counted in the next call.
         if blocks > 0 {
             self.moved_at += Duration::from_millis(passed_ms);
             let way = Bytes::new(blocks * self.block());
@@ -80,7 +80,7 @@ impl Plugged {
         self.config.block.get()
     }
 
-    /// What the modules come to.
+    /// The total size of the modules.
     pub(super) fn modules(&self) -> Bytes {
         let size = |(_, memory): &(String, String)| {
             self.memory.iter().find(|(id, _)| id == memory).map(|(_, size)| Bytes::new(*size))
@@ -88,12 +88,12 @@ impl Plugged {
         self.modules.iter().filter_map(size).sum()
     }
 
-    /// What the guest makes use of.
+    /// Plugged memory that the guest uses.
     pub(super) fn used(&mut self, now: Duration) -> Bytes {
         if self.config.onlines { self.virtio_mem(now) + self.modules() } else { Bytes::ZERO }
     }
 
-    /// How many pieces of memory there are for modules, plugged in or not.
+    /// The number of memory backends for modules, plugged in or not.
     pub(super) fn memory_count(&self) -> usize {
         self.memory.len()
     }
@@ -117,7 +117,7 @@ impl Plugged {
         self.modules.iter().enumerate().map(module).collect()
     }
 
-    /// What the machine has room for, beside `boot`.
+    /// How much memory the machine can have in addition to `boot`.
     pub(super) fn room(&self, boot: Bytes) -> Value {
         let max = boot + self.config.max;
         json!({"size": boot.get(), "max-size": max.get(), "slots": self.slots()})
@@ -167,7 +167,8 @@ impl Plugged {
         Err(("GenericError", desc))
     }
 
-    /// Makes and removes modules and their memory. An event may come of it: its name and data.
+    /// Creates and removes modules and their memory backends. May return an event: its name and
+    /// data.
     pub(super) fn execute(
         &mut self,
         command: &str,

@@ -1,7 +1,7 @@
-//! A guest's balloon, moved by the lab itself.
+//! The lab's own access to a guest's balloon.
 //!
-//! Idea: this goes over the lab's own QMP socket; the other one is the daemon's. A domain of Xen is
-//! moved by `xl`.
+//! Idea: it uses the lab's QMP socket; the guest's other QMP socket belongs to the daemon. The
+//! memory of a Xen domain is set with `xl`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,20 +17,20 @@ use tokio::time::Instant;
 /// How long one answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long guests may take to give what is set by hand.
+/// How long guests may take to shrink to a size that the lab sets itself.
 const GIVE_PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks at that.
+/// Time between two polls of a guest's size.
 const POLL: Duration = Duration::from_millis(100);
 
-/// How far a domain of Xen may be from its target once it is there: the hypervisor counts a few
-/// pages that the guest's driver does not.
+/// How far from its target a Xen domain may be and still count as there: the hypervisor counts a
+/// few pages that the guest's driver does not.
 const DOMAIN_SLACK: Bytes = Bytes::mib(2);
 
 /// A way to the guest's balloon.
 pub(super) enum Balloon {
-    /// A connection to its QEMU.
+    /// Over a connection to the guest's QEMU.
     Qmp(Box<QmpClient>),
-    /// It is a domain of that name.
+    /// By `xl`: the guest is the Xen domain of this name.
     Domain(GuestId),
 }
 
@@ -47,14 +47,14 @@ impl Balloon {
         }
     }
 
-    /// That of the guest whose QEMU listens there.
+    /// Connects to the balloon of the guest whose QEMU listens on `socket`.
     pub(super) async fn at(socket: &Path) -> anyhow::Result<Balloon> {
         let connected = QmpClient::connect(socket, ANSWER_PATIENCE).await;
         let qmp = connected.map_err(|down| anyhow!("{}: {down}", socket.display()))?;
         Ok(Balloon::Qmp(Box::new(qmp)))
     }
 
-    /// Asks the guest to be of that size.
+    /// Asks the guest to change its size to `target`.
     pub(super) async fn set(&mut self, target: Bytes) -> anyhow::Result<()> {
         match self {
             Balloon::Qmp(qmp) => qmp.call(&QmpCommand::Balloon { target }).await.map(drop)?,
@@ -66,7 +66,7 @@ impl Balloon {
         Ok(())
     }
 
-    /// Its size now.
+    /// The guest's current size.
     pub(super) async fn actual(&mut self) -> anyhow::Result<Bytes> {
         let qmp = match self {
             Balloon::Qmp(qmp) => qmp,
@@ -79,7 +79,7 @@ impl Balloon {
 }
 
 impl Balloon {
-    /// Whether a balloon of this kind that is at `actual` has reached `target`.
+    /// Whether a size of `actual` counts as having reached `target`.
     pub(super) fn is_at(&self, target: Bytes, actual: Bytes) -> bool {
         match self {
             Balloon::Qmp(_) => actual == target,
@@ -91,8 +91,8 @@ impl Balloon {
     }
 }
 
-/// Sets guests, each by the socket of its QEMU, to their sizes: first those that give, then, once
-/// they have given, those that get.
+/// Sets guests, each named by the socket of its QEMU, to their sizes. Guests that shrink go first;
+/// the others are set once those have reached their sizes.
 pub(super) async fn set_all(sizes: Vec<(PathBuf, Bytes)>) -> anyhow::Result<()> {
     let mut giving = Vec::new();
     let mut getting = Vec::new();

@@ -1,18 +1,19 @@
-//! The same scenario on real guests and in the simulator, side by side.
+//! Compares real guests with the simulator on the same scenario.
 //!
-//! Idea: the scenario that was played is simulated twice: on the machine that its file describes,
-//! and on one with the speeds that the real runs had. Four of them decide how much work is done,
-//! and no file knows them: what a touch of a page takes, what filling one and giving one back
-//! takes, and how long a guest waits for a request of its swap disk. What still differs then is the
-//! model's fault.
+//! Idea: the scenario is simulated twice: once on the machine that its file describes, once with
+//! the speeds measured in the real runs. Four speeds decide how much work is done and are in no
+//! file: the time to touch a page, to fill one, to give one back, and the time that a guest waits
+//! for a request to its swap disk. Differences that remain in the second simulation are errors of
+//! the model.
 //!
-//! The speeds are read off the samples: a touch from the seconds in which nothing grows and nothing
-//! is waited for; filling and giving back from what seconds lack to that in which a workload grows
-//! or shrinks; a request from the requests of the seconds that were spent waiting. Medians: the
-//! machine does other things too. The simulated daemon sees what the real one sees: the balloon's
-//! statistics, nothing else.
+//! The speeds are derived from the samples. A touch: seconds in which nothing grows and nothing
+//! waits. Filling and giving back: the touches that are missing in seconds in which a workload
+//! grows or shrinks. A request: the number of requests in seconds that were spent waiting. Each
+//! speed is a median, because the machine does other things too. The simulated daemon sees what the
+//! real one sees: the balloon's statistics and nothing else.
 //!
-//! Limits: one speed for all guests and the whole time. Of repetitions the medians are compared.
+//! Limits: one speed for all guests and the whole run. With several repetitions, their medians are
+//! compared.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use super::compare::{Comparison, Figure, Spread};
 use super::record::{GuestRun, Inside, Record};
 use crate::simulate::contestants::Contestants;
 
-/// The figures that real and simulated guests have in common.
+/// The figures that exist for real and for simulated guests.
 const FIGURES: [Figure; 6] = [
     Figure::Touches,
     Figure::MajorFaults,
@@ -34,17 +35,17 @@ const FIGURES: [Figure; 6] = [
     Figure::AllocationMean,
     Figure::AllocationLast,
 ];
-/// A second with less than this share of a steady second's touches was spent waiting.
+/// A second with less than this share of a steady second's touches counts as spent waiting.
 const WAITING_SHARE: f64 = 0.1;
-/// Fewer major faults in a second tell nothing of what one takes.
+/// With fewer major faults in a second, the time of one cannot be derived.
 const FAULTS_MIN: f64 = 10.0;
 /// Pages written to swap with one request (`SWAP_CLUSTER_MAX`).
 const WRITTEN_TOGETHER: f64 = 32.0;
-/// Pages a workload must have grown or shrunk by in a second for the change to stand out from
+/// Pages by which a workload must grow or shrink within a second for the change to stand out from
 /// noise.
 const GROWN_MIN: f64 = 1024.0;
 
-/// What the real runs' machine took, in seconds; `None`: the runs do not tell.
+/// Speeds of the machine of the real runs, in seconds; `None`: cannot be derived from the runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Speeds {
     /// A touch of a page that is in memory.
@@ -53,7 +54,7 @@ pub struct Speeds {
     pub fill_s: Option<f64>,
     /// Giving a page back.
     pub give_back_s: Option<f64>,
-    /// A request of the swap disk, as long as the guest waits for it.
+    /// A request to the swap disk, as long as the guest waits for it.
     pub swap_request_s: Option<f64>,
 }
 
@@ -74,12 +75,12 @@ pub struct Compared {
     pub simulated_at_speeds: f64,
 }
 
-/// What a policy gains in work over the first one.
+/// Work done under a policy against work under the first policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct GainCompared {
     /// The policy.
     pub policy: String,
-    /// Work of all guests against that under the first policy, measured: the median of repetitions.
+    /// Work of all guests, measured: the median over repetitions.
     pub real: Option<f64>,
     /// Simulated on the machine that the file describes.
     pub simulated: Option<f64>,
@@ -90,16 +91,16 @@ pub struct GainCompared {
 /// The whole comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Calibration {
-    /// What the real machine took.
+    /// Speeds of the real machine.
     pub speeds: Speeds,
-    /// The work that policies gain.
+    /// Work ratios of the policies.
     pub gains: Vec<GainCompared>,
-    /// Every guest under every policy, then all guests together.
+    /// The rows of every guest under every policy, then those of all guests together.
     pub figures: Vec<Compared>,
 }
 
 impl Calibration {
-    /// Simulates `scenario`, which `record` is of, and sets it beside `real`.
+    /// Simulates `scenario`, the scenario of `record`, and compares the result with `real`.
     ///
     /// # Errors
     /// The scenario cannot be simulated.
@@ -149,7 +150,8 @@ impl Calibration {
     }
 }
 
-/// No program of ours is in the lab's guests: who decides has the balloon's statistics.
+/// The scenario as the lab runs it: no agent is in the lab's guests, so the daemon has only the
+/// balloon's statistics.
 fn told_as_in_the_lab(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
     for guest in &mut scenario.guests {
@@ -164,7 +166,7 @@ fn simulate(scenario: &Scenario, policies: &Contestants) -> anyhow::Result<Vec<P
     Ok(report.policies)
 }
 
-/// Work of all guests against that under the first policy.
+/// Work of all guests under `policy` against that under the first policy.
 fn work_ratio(reports: &[PolicyReport], policy: &str) -> Option<f64> {
     let own = reports.iter().find(|report| report.policy.as_str() == policy)?;
     let first = reports.first().filter(|first| first.work > 0)?;
@@ -200,7 +202,7 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
     }
 }
 
-/// What a guest did between two of its reports, a second.
+/// What a guest did between two of its reports, per second.
 struct Interval {
     touches: f64,
     faults: f64,
@@ -228,7 +230,7 @@ fn intervals(guest: &GuestRun) -> Vec<Interval> {
 }
 
 impl Speeds {
-    /// Those of the runs in `record`.
+    /// The speeds of the runs in `record`.
     pub fn of(record: &Record) -> Speeds {
         let guests = record.runs.iter().flat_map(|run| &run.guests);
         let all: Vec<Interval> =
@@ -253,7 +255,7 @@ impl Speeds {
         }
     }
 
-    /// `scenario` on a machine of these speeds. No disk becomes faster than its file says.
+    /// `scenario` on a machine with these speeds. A disk never becomes faster than the file says.
     fn apply(self, scenario: &Scenario) -> Scenario {
         let span = |s: f64| Duration::try_from_secs_f64(s).unwrap_or_default();
         let mut scenario = scenario.clone();
@@ -283,8 +285,8 @@ mod tests {
     use crate::{fixture, page};
     use std::path::Path;
 
-    /// Seconds of guest `a`: (size in MiB, touches, major faults, MiB swapped out), as they are at
-    /// the end of each.
+    /// Samples of guest `a`, one a second: (size in MiB, touches, major faults, MiB swapped out),
+    /// each as of the end of its second.
     fn record(seconds: &[(u64, u64, u64, u64)]) -> Record {
         let mut record = fixture::record(&[("static", &[1]), ("global", &[1])]);
         for run in &mut record.runs {
@@ -350,7 +352,7 @@ mod tests {
         };
         let work = find("global", Figure::Touches).unwrap();
         assert_eq!(work.real, Some(2_340_000.0));
-        // The made-up runs tell nothing of speeds.
+        // The fixture's runs are too simple for speeds to be derived.
         assert!(work.simulated > 1e7 && work.simulated_at_speeds == work.simulated, "{work:?}");
         let faults = ["static", "global"].map(|it| find(it, Figure::MajorFaults).unwrap());
         assert_eq!(faults.map(|it| it.real), [Some(1000.0), Some(0.0)]);

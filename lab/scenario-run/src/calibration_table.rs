@@ -1,7 +1,7 @@
 //! Real and simulated figures as a table: its cells, for the terminal and the page.
 //!
-//! Idea: one line for each figure, with what was measured, what was simulated on the machine of the
-//! file and at the measured speeds, and both against what was measured.
+//! Idea: one line for each figure: the measured value, the value simulated on the machine of the
+//! file, the value simulated at the measured speeds, and the ratio of both to the measured one.
 
 use super::calibration::{Calibration, Compared, GainCompared, Speeds};
 use super::compare::Figure;
@@ -13,14 +13,14 @@ pub(super) struct Row {
     guest: String,
     policy: String,
     name: String,
-    /// `None`: a gain.
+    /// `None`: the line is a work ratio.
     figure: Option<Figure>,
     real: Option<f64>,
     simulated: Option<f64>,
     at_speeds: Option<f64>,
 }
 
-/// The lines, the gains in work over the policy `first` before the others.
+/// The lines: first the work ratios against the policy `first`, then the figures.
 pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
     let of_gain = |it: &GainCompared| Row {
         guest: "all".to_owned(),

@@ -1,18 +1,18 @@
-//! The calls of a command that a record's runs were played by.
+//! Which calls of the command played the runs of a record.
 //!
-//! Idea: a comparison whose runs were played hours apart, or by another commit, is worth less than
-//! one made in a go, so where there are several calls the result names them.
+//! Idea: a comparison is weaker when its runs were played hours apart or from different commits, so
+//! the result lists the calls where there were several.
 
 use serde::Serialize;
 
 use super::record::{Record, RunOrigin, RunRecord};
 
-/// A call, and what it played.
+/// One call of the command, and the runs that it played.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CallRuns {
     /// When it began, RFC 3339 in UTC.
     pub began_at: String,
-    /// The commit of its program, where that is known.
+    /// The commit of its program's source tree, where that is known.
     pub commit: Option<String>,
     /// Its runs, in the order in which they began.
     pub runs: Vec<CallRun>,
@@ -29,7 +29,7 @@ pub struct CallRun {
     pub began_at: String,
 }
 
-/// The calls that played the runs of `record`, the first first.
+/// The calls that played the runs of `record`, the earliest first.
 pub fn calls(record: &Record) -> Vec<CallRuns> {
     let with_origin = |run| -> Option<(&RunRecord, &RunOrigin)> {
         let run: &RunRecord = run;
@@ -69,7 +69,7 @@ impl CallRuns {
     }
 }
 
-/// The remark of a comparison on its calls; `None`: there was one at most.
+/// A remark for the comparison when several calls played its runs; `None`: at most one did.
 pub(super) fn remark(record: &Record) -> Option<String> {
     let calls = calls(record);
     let told: Vec<String> = calls.iter().map(CallRuns::told).collect();

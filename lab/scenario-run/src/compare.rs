@@ -1,14 +1,15 @@
-//! Policies against each other.
+//! Compares policies with each other.
 //!
-//! Idea: every run yields a handful of figures per guest and for all guests together. Over
-//! repetitions a figure is its median with its range; a ratio is taken within each repetition,
-//! because a machine's speed drifts between them, and then likewise summed up.
+//! Idea: every run yields a few figures for each guest and for all guests together. Over
+//! repetitions a figure is its median with its range. A ratio is computed within each repetition,
+//! because a machine's speed drifts between repetitions; then the median and range of the ratios
+//! are taken.
 //!
-//! Where the guests also ran with all their memory, work is a share of that: page touches of a
-//! large working set take longer than those of a small one, and a sum would be that of the guest
-//! with the small one. All guests together have the mean of their shares.
-//! Limits: a ratio to nothing has no value ([`Ratio::FromZero`]); figures that were not measured
-//! are absent from their median.
+//! Where the guests also ran with all their memory, work is given as a share of that. Touches of a
+//! large working set take longer than those of a small one, so a plain sum would mostly show the
+//! guest with the small working set. The figure of all guests together is the mean of their shares.
+//! Limits: a ratio to zero has no value ([`Ratio::FromZero`]); figures that were not measured are
+//! left out of the median.
 
 use serde::Serialize;
 
@@ -17,10 +18,10 @@ use super::record::{Record, RunRecord};
 
 pub use super::figure::Figure;
 
-/// One value over repetitions.
+/// The median and range of one value over repetitions.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Spread {
-    /// The middle one; of an even number the mean of the two in the middle.
+    /// The middle value; of an even number of values the mean of the two in the middle.
     pub median: f64,
     /// The least.
     pub min: f64,
@@ -31,7 +32,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// The spread of `values`; `None` of none.
+    /// The spread of `values`; `None` if there are none.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
@@ -44,18 +45,18 @@ impl Spread {
         Some(Spread { median, min, max, count: values.len() })
     }
 
-    /// That of the reciprocals of positive values: of times, how many times faster. Of an even
-    /// number of values its median is that of the middle's mean.
+    /// The spread of the reciprocals of positive values: turns times into speedups. Of an even
+    /// number of values the median is the reciprocal of the mean of the two in the middle.
     pub(super) fn reciprocal(self) -> Spread {
         Spread { median: 1.0 / self.median, min: 1.0 / self.max, max: 1.0 / self.min, ..self }
     }
 }
 
-/// A figure against that of the first policy.
+/// A figure against the same figure under the first policy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Ratio {
-    /// So many times.
+    /// This factor.
     Times(Spread),
     /// Both are zero.
     BothZero,
@@ -64,7 +65,8 @@ pub enum Ratio {
 }
 
 impl Ratio {
-    /// The ratio over pairs of (the first policy's value, this one's); `None` of no pairs.
+    /// The ratio over pairs of (the first policy's value, this policy's value); `None` if there are
+    /// none.
     fn of(pairs: &[(f64, f64)]) -> Option<Ratio> {
         if pairs.is_empty() {
             return None;
@@ -87,37 +89,37 @@ pub struct Cell {
     pub figure: Figure,
     /// Its value; `None`: not measured, or undefined.
     pub value: Option<Spread>,
-    /// Against the first policy; `None` for the first policy itself.
+    /// Its ratio to the first policy; `None` for the first policy itself.
     pub ratio: Option<Ratio>,
 }
 
-/// One guest, or all together, under one policy.
+/// The figures of one guest, or of all together, under one policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// The guest; `None`: all together.
     pub guest: Option<String>,
     /// The policy.
     pub policy: String,
-    /// Its figures: those of [`Comparison::figures`].
+    /// Its cells, one for each of [`Comparison::figures`].
     pub cells: Vec<Cell>,
 }
 
 impl Row {
-    /// One of its figures.
+    /// The cell of one figure.
     pub fn cell(&self, figure: Figure) -> Option<&Cell> {
         self.cells.iter().find(|cell| cell.figure == figure)
     }
 }
 
-/// What a policy gains over the first.
+/// Work under a policy against work under the first policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Gain {
     /// The policy.
     pub policy: String,
     /// Page touches of all guests together, against the first policy.
     pub work: Ratio,
-    /// Time after which it had done the work the first policy did in all, in seconds; `None`: it
-    /// did less.
+    /// Time until it had done as much work as the first policy did in the whole run, in seconds;
+    /// `None`: it did less.
     pub same_work_s: Option<Spread>,
 }
 
@@ -126,11 +128,11 @@ pub struct Gain {
 pub struct Comparison {
     /// The policies; the first is what the others are measured against.
     pub policies: Vec<String>,
-    /// Which figures there are, in their order.
+    /// The figures that the rows have, in their order.
     pub figures: Vec<Figure>,
     /// Every guest under every policy, then all guests together.
     pub rows: Vec<Row>,
-    /// What the others gain, in the order of the policies.
+    /// The work ratios of the other policies, in the order of the policies.
     pub gains: Vec<Gain>,
     /// Runs of each policy that were compared.
     pub repetitions: usize,
@@ -154,7 +156,7 @@ impl Comparison {
             let cells = rows.iter().filter_map(|row| row.cell(figure));
             let is_timed = figure == Figure::FullSpeed
                 && record.scenario.guests.iter().any(|guest| guest.full_speed_per_s.is_some());
-            // That nobody was at full speed is worth a column.
+            // A column in which no guest reached full speed is still shown.
             is_timed || cells.filter_map(|cell| cell.value).next().is_some()
         };
         let figures: Vec<Figure> =
@@ -232,7 +234,7 @@ fn gain(record: &Record, policy: &str) -> Option<Gain> {
     let known = |(first, this): (&RunRecord, &RunRecord)| Some((work(first)?, work(this)?));
     let ratio = Ratio::of(&pairs(record, policy).filter_map(known).collect::<Vec<_>>())?;
     let times = pairs(record, policy).map(|(first, this)| time_to(this, work(first)?));
-    // One that never got there has no time, and neither has their median.
+    // A run that never got there has no time, so there is no median either.
     let times: Option<Vec<f64>> = times.collect();
     Some(Gain { policy: policy.to_owned(), work: ratio, same_work_s: times.and_then(Spread::of) })
 }
@@ -271,7 +273,8 @@ fn work_over_time(run: &RunRecord) -> Vec<(f64, f64)> {
     over_time
 }
 
-/// Remarks of the runs, workloads that did not end as they should, and what runs have in common.
+/// The remarks of the runs, workloads that ended otherwise than they should, and remarks on the
+/// runs as a whole.
 fn remarks(record: &Record) -> Vec<String> {
     let mut remarks: Vec<String> = calls::remark(record).into_iter().collect();
     let twin = record.runs.iter().find_map(|run| Some((run, twin_of(record, run)?)));
@@ -365,7 +368,7 @@ mod tests {
 
     #[test]
     fn ratios_are_taken_within_a_repetition() {
-        // The machine was twice as fast in the second repetition; the ratio does not move.
+        // The machine was twice as fast in the second repetition; the ratio stays the same.
         let record = fixture::record(&[("static", &[100, 200]), ("global", &[300, 600])]);
         let comparison = Comparison::new(&record);
         let row = comparison.row(Some("a"), "global").unwrap();

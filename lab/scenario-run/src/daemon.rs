@@ -1,8 +1,8 @@
-//! The daemon of a run: a process of its own, as an operator would start it.
+//! The daemon of a run: a separate process, started as an operator would start it.
 //!
-//! Idea: it is this same program, started with a hidden command that first asks the kernel for a
-//! signal when its parent dies, so that its daemon ends however the scenario run ends. Everything
-//! it leaves is in the run's folder, which the lab removes.
+//! Idea: the process is this same program with a hidden command. It first asks the kernel for a
+//! signal when its parent dies, so that the daemon ends however the scenario run ends. All its
+//! files are in the run's folder, which the lab removes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -22,18 +22,19 @@ use super::follow::follow;
 use super::rival;
 use super::settings::Places;
 
-/// Hidden command of a run's daemon.
+/// The hidden command that starts a run's daemon.
 pub const COMMAND: &str = "lab-daemon";
 /// How long the daemon may take to see every guest with its statistics; on an idle machine it takes
 /// three seconds.
 const FIRST_TICK_PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks for that.
+/// Time between two polls for that.
 const POLL: Duration = Duration::from_millis(100);
-/// How long it may take to answer while it is measured: less than a sample.
+/// How long the daemon may take to answer during the measurement: less than the time between two
+/// samples.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(700);
-/// How long it may take to end.
+/// How long the daemon may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Part of its log quoted in an error, in lines.
+/// Lines from the end of the daemon's log that an error quotes.
 const LOG_LINES_QUOTED: usize = 12;
 
 /// Arguments of the hidden command.
@@ -60,14 +61,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let config = ballast_config::load(&args.config)?;
     let rival = args.rival.as_deref().map(rival::rule).transpose()?;
     let log = ballast_daemon::start_log().context("cannot log to standard error")?;
-    // Nobody opens the page of a run.
+    // Nobody opens the web page of a run's daemon, so it needs no explanations.
     let explain = |reply: &ballast_api::ExplainReply| reply.guest.clone();
     let result = ballast_daemon::run(config, rival, explain).await;
     log.end();
     result
 }
 
-/// A daemon that runs; killed when dropped.
+/// A running daemon; killed when dropped.
 #[derive(Debug)]
 pub(super) struct Daemon {
     child: Child,
@@ -76,8 +77,8 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with the configuration `toml`, in which a rival's rule decides, if one is
-    /// named.
+    /// Starts a daemon with the configuration `toml`. If a rival is named, the rival's rule
+    /// decides.
     pub(super) fn start(toml: &str, rival: Option<&str>, places: Places) -> anyhow::Result<Daemon> {
         let folder = places.folder();
         fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -102,7 +103,7 @@ impl Daemon {
         Ok(Daemon { child, client, places })
     }
 
-    /// Waits until it sees every one of `guests` with its allocation and statistics.
+    /// Waits until the daemon sees every one of `guests` with its allocation and statistics.
     pub(super) async fn wait_until_seen(&mut self, guests: &[&str]) -> anyhow::Result<()> {
         let end = Instant::now() + FIRST_TICK_PATIENCE;
         loop {
@@ -126,7 +127,7 @@ impl Daemon {
         }
     }
 
-    /// The guests as it sees them; `None` when it does not answer in time.
+    /// The guests as the daemon sees them; `None` when it does not answer in time.
     pub(super) async fn guests(&mut self) -> anyhow::Result<Option<Vec<GuestView>>> {
         match self.client.guests().await {
             Ok(reply) => Ok(Some(reply.guests)),
@@ -134,7 +135,7 @@ impl Daemon {
         }
     }
 
-    /// All that it says of host and guests; `None` when it does not answer in time.
+    /// The daemon's whole status; `None` when it does not answer in time.
     pub(super) async fn status(&mut self) -> anyhow::Result<Option<StatusReply>> {
         match self.client.status().await {
             Ok(reply) => Ok(Some(reply)),
@@ -149,12 +150,12 @@ impl Daemon {
         self.client.set_guest(guest, &change).await.map(drop).with_context(told)
     }
 
-    /// From now on it only looks.
+    /// Makes the daemon only observe from now on.
     pub(super) async fn pause(&self) -> anyhow::Result<()> {
         self.client.pause().await.map(drop).context("the daemon does not pause")
     }
 
-    /// Ends it and waits for that; where it kept what it has.
+    /// Ends the daemon, waits until it has ended, and returns where its files are.
     pub(super) async fn stop(mut self) -> anyhow::Result<Places> {
         self.ensure_alive()?;
         if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
@@ -178,7 +179,7 @@ impl Daemon {
         }
     }
 
-    /// The end of its log, to be put behind an error.
+    /// The end of the daemon's log, for an error message.
     fn log(&self) -> String {
         let text = fs::read_to_string(self.places.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -187,9 +188,9 @@ impl Daemon {
     }
 }
 
-/// Which of `guests` are not fully seen, in words; empty: none.
+/// Which of `guests` are not fully seen yet, in words; empty: none.
 fn missing(guests: &[&str], seen: &[GuestView]) -> String {
-    // A target there is only once the daemon has asked for something.
+    // Targets are not required: there is none before the daemon has ordered something.
     let known =
         seen.iter().filter(|view| view.allocation_bytes.is_some() && view.used_bytes.is_some());
     let known: BTreeSet<&str> = known.map(|view| view.guest.as_str()).collect();

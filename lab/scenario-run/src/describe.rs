@@ -11,7 +11,7 @@ use super::fleet_record::{FleetHostInfo, FleetInfo, FloorInfo};
 use super::paper;
 use super::record::{GuestInfo, ScenarioInfo};
 
-/// What is to be run; `description` says what it is about.
+/// The record's description of `scenario`; `description` says in words what it is about.
 pub(super) fn scenario(scenario: &Scenario, description: &str) -> ScenarioInfo {
     ScenarioInfo {
         name: scenario.name.to_string(),

@@ -1,7 +1,7 @@
-//! What the hypervisor says of guests that are domains of Xen, before a run and after it.
+//! The memory of guests that are Xen domains, as the hypervisor shows it before and after a run.
 //!
-//! Idea: the daemon moves a domain by what it writes for it; whether the domain followed, only the
-//! hypervisor knows. Limits: in whole MiB, as `xl list` has it.
+//! Idea: the daemon sets a domain's memory by writing to xenstore; only the hypervisor shows
+//! whether the domain followed. Limits: whole MiB, as `xl list` prints them.
 
 use super::figures::size;
 use super::record::{DomainRecord, Record, RunRecord};
@@ -13,7 +13,7 @@ fn rows(record: &Record) -> impl Iterator<Item = Row<'_>> {
     record.runs.iter().flat_map(|run| run.domains.iter().map(move |domain| (run, domain)))
 }
 
-/// The table for a terminal; empty if the guests were no domains.
+/// The table for a terminal; empty if the guests are no Xen domains.
 pub(super) fn render(record: &Record) -> String {
     if rows(record).next().is_none() {
         return String::new();

@@ -1,8 +1,8 @@
-//! One figure of a guest's run.
+//! The figures of one guest in one run.
 //!
-//! Idea: each figure follows from what the run recorded of the guest, and of the same guest with
-//! all its memory.
-//! Limits: a figure that was not measured, or was never reached, is absent.
+//! Idea: each figure is computed from the record of the guest's run and from the record of the same
+//! guest with all its memory.
+//! Limits: a figure that was not measured, or a state that was never reached, is absent.
 
 use serde::Serialize;
 
@@ -10,10 +10,10 @@ use super::fixed_work::{of_best_around, time_of_work};
 use super::record::{GuestInfo, GuestRun, RunRecord, Sample, ScenarioInfo, TrackingNow};
 use super::series;
 
-/// How near to its end, or to what a guest needs, a size counts as there, as a ratio: that of TWS
-/// §4.1.
+/// How close to its final value, or to the guest's need, an allocation must be to count as settled,
+/// as a ratio (TWS §4.1).
 const SETTLED_WITHIN: f64 = 0.05;
-/// How long it has to stay near what is needed, in seconds.
+/// How long the allocation has to stay near the guest's need, in seconds.
 const NEAR_FOR_S: f64 = 5.0;
 
 /// A figure of a run.
@@ -22,16 +22,16 @@ const NEAR_FOR_S: f64 = 5.0;
 pub enum Figure {
     /// Pages touched.
     Touches,
-    /// That against what it did in the same repetition with all its memory, as a ratio; of a fixed
-    /// work the time it took with all its memory against the time it took.
+    /// Touches against those in the same repetition with all its memory, as a ratio. With a fixed
+    /// work: the time it took with all its memory against the time it took.
     OfBest,
-    /// Time from the start of its first workload until it had done its fixed work, in seconds;
-    /// absent where it never had.
+    /// Time from the start of its first workload until its fixed work was done, in seconds; absent
+    /// if it never was.
     WorkTime,
-    /// Touches against those of the same seconds with all its memory, as a ratio, until the memory
-    /// it holds had settled; of a guest with a fixed work.
+    /// For a guest with a fixed work: touches until its allocation had settled, against those in
+    /// the same seconds with all its memory, as a ratio.
     OfBestBefore,
-    /// The same once it had settled.
+    /// The same from the moment at which its allocation had settled.
     OfBestAfter,
     /// Passes, or whatever the workload counts.
     Iterations,
@@ -43,24 +43,24 @@ pub enum Figure {
     SwapIn,
     /// Memory written to swap, in bytes.
     SwapOut,
-    /// Memory held on the average over time, in bytes.
+    /// Mean allocation over time, in bytes.
     AllocationMean,
-    /// Memory held in the end, in bytes.
+    /// Allocation at the end, in bytes.
     AllocationLast,
-    /// Time after which the memory held stayed within 5 % of that, in seconds; absent where it was
-    /// never elsewhere.
+    /// Time after which the allocation stayed within 5 % of the allocation at the end, in seconds;
+    /// absent if it was never elsewhere.
     Settled,
-    /// That memory against what the guest needs, as a ratio.
+    /// The allocation at the end against what the guest needs, as a ratio.
     OfNeed,
-    /// Time from when its workload has gone through its memory once until it holds what it needs,
-    /// within 5 % and for five seconds, in seconds.
+    /// Time in seconds from when its workload has gone through its memory once until its allocation
+    /// is within 5 % of its need for five seconds.
     NearNeed,
-    /// Time from the start of its last workload until it touches pages at full speed, over the time
-    /// between two of its reports, in seconds; absent where it never did.
+    /// Time from the start of its last workload until it touches pages at full speed for a whole
+    /// interval between two reports, in seconds; absent if it never did.
     FullSpeed,
-    /// How often its pages were watched rather than left in peace, as a ratio of all samples.
+    /// Share of the samples in which its pages were tracked, as a ratio.
     UpRatio,
-    /// Processor time that watching took, as a ratio of one core; the mean over the time.
+    /// Processor time of tracking as a ratio of one core; the mean over time.
     TrackingCost,
 }
 
@@ -87,7 +87,7 @@ impl Figure {
         Figure::TrackingCost,
     ];
 
-    /// Whether it is left out where no guest has it.
+    /// Whether its column is left out when no guest has a value.
     pub(super) const fn is_rare(self) -> bool {
         use Figure::{AllocationLast, AllocationMean, Iterations, MajorFaults, RunTime};
         use Figure::{SwapIn, SwapOut, Touches};
@@ -96,8 +96,8 @@ impl Figure {
         !(is_work || is_memory || matches!(self, MajorFaults | SwapIn | SwapOut))
     }
 
-    /// The figure of one guest in one run; `best` is the guest with all its memory, `info` what it
-    /// was to be.
+    /// The figure of one guest in one run. `best` is the same guest with all its memory; `info` is
+    /// its description in the scenario.
     pub(super) fn of(
         self,
         guest: &GuestRun,
@@ -144,7 +144,7 @@ impl Figure {
                 "resting" => Some(0.0),
                 _ => None,
             })),
-            // An interval of rest has no figure, because it costs nothing.
+            // An interval of rest has no cost recorded; it counts as zero.
             Figure::TrackingCost => mean(tracked(&guest.samples).filter_map(|it| {
                 let is_tracked = ["watching", "resting", "referenced"].contains(&&*it.state);
                 is_tracked.then(|| it.cost.unwrap_or(0.0))
@@ -152,8 +152,8 @@ impl Figure {
         }
     }
 
-    /// The figure of all guests together: the sum of those that have it, of times the longest, of
-    /// shares the mean.
+    /// The figure of all guests together: the sum over guests that have it; of times the longest;
+    /// of shares the mean.
     pub(super) fn of_all(
         self,
         run: &RunRecord,
@@ -188,7 +188,8 @@ impl Figure {
     }
 }
 
-/// The longest of `count` times; `None` where a guest has none, as all of them do not get there.
+/// The longest of `count` times; `None` if a guest has none, because then not all of them got
+/// there.
 fn longest_of(count: usize, times: impl Iterator<Item = f64>) -> Option<f64> {
     let times: Vec<f64> = times.collect();
     let is_whole = times.len() == count;
@@ -211,7 +212,7 @@ fn allocations(samples: &[Sample]) -> impl Iterator<Item = (f64, f64)> {
     })
 }
 
-/// The moment from which on a series stays within 5 % of where it ends; `None` where it always was.
+/// The moment from which a series stays within 5 % of its last value; `None` if it always was.
 fn settled(series: &[(f64, f64)]) -> Option<f64> {
     let (_, end) = *series.last()?;
     let outside = series.iter().rposition(|(_, held)| (held - end).abs() > SETTLED_WITHIN * end)?;

@@ -1,6 +1,6 @@
-//! Figures of a comparison for people.
+//! The figures of a comparison as text for people.
 //!
-//! Limits: three significant digits; the exact figures are in the raw data.
+//! Limits: three significant digits; the raw data has the exact figures.
 
 use super::compare::{Figure, Ratio, Spread};
 pub(super) use ballast_report::figures::{NONE, count, or_none, size, times};

@@ -1,20 +1,21 @@
-//! A fixed work: how long it took, and how its beginning went.
+//! How long a guest's fixed work took, before and after its allocation settled.
 //!
-//! Idea: with a fixed time a run counts what was done, and a policy that probes at the beginning
-//! pays for that in every run, the more the shorter it is. With a fixed work the time counts; and
-//! what a guest did until its memory had settled stands apart from what it did afterwards.
-//! Limits: between two reports work is taken to be steady.
+//! Idea: with a fixed duration a run counts the work done. A policy that probes at the beginning
+//! pays for that in every run, and the more the shorter the run is. With a fixed work the time is
+//! measured instead, and the part before the allocation settled is kept apart from the part after
+//! it.
+//! Limits: work is taken to be steady between two reports.
 
 use super::record::GuestRun;
 
-/// What a guest had done by when, on its own clock, from the beginning on.
+/// A guest's cumulative work over time, on its own clock: (seconds, work).
 fn done_over_time(guest: &GuestRun) -> Vec<(f64, f64)> {
     let reports = guest.samples.iter().filter_map(|sample| sample.inside.as_ref());
     let points = reports.map(|inside| (inside.at_ms as f64 / 1000.0, inside.touches as f64));
     std::iter::once((0.0, 0.0)).chain(points.filter(|(at, _)| *at > 0.0)).collect()
 }
 
-/// Where a line through `points`, which rise, has `y` at the given `x`; `None` beyond its end.
+/// The y at `x` on the line through the rising `points`; `None` beyond its end.
 fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
     let next = points.iter().position(|(there, _)| *there >= x)?;
     let (x1, y1) = points[next];
@@ -25,7 +26,7 @@ fn at(points: &[(f64, f64)], x: f64) -> Option<f64> {
 }
 
 /// How long a guest took for `work`, in seconds from the start of its first workload; `None`: it
-/// never had done it.
+/// never finished.
 pub(super) fn time_of_work(guest: &GuestRun, work: u64) -> Option<f64> {
     let starts = guest.workloads.iter().map(|workload| workload.started_s);
     let started = starts.reduce(f64::min).unwrap_or(0.0);
@@ -33,9 +34,9 @@ pub(super) fn time_of_work(guest: &GuestRun, work: u64) -> Option<f64> {
     Some(at(&turned.collect::<Vec<_>>(), work as f64)? - started)
 }
 
-/// What a guest did against what it did in the same seconds with all its memory, as ratios: until
-/// `settled`, in seconds, and from then on to the earlier end of both. `None`: there is
-/// no such time, or nothing to compare with.
+/// The guest's work against its work in the same seconds with all its memory, as ratios: until
+/// `settled` (in seconds), and from then to the end of the shorter run. `None`: that part is empty,
+/// or there is nothing to compare with.
 pub(super) fn of_best_around(
     guest: &GuestRun,
     best: &GuestRun,
@@ -70,8 +71,8 @@ mod tests {
         }
     }
 
-    /// All its memory: 100 touches a second. Under the policy 40 a second until its memory has
-    /// settled at 4 s, and 80 from then on.
+    /// With all its memory: 100 touches a second. Under the policy: 40 a second until its
+    /// allocation has settled at 4 s, and 80 after that.
     #[test]
     fn a_fixed_work_is_timed_and_its_beginning_told_apart() {
         let guest = |rates: [u64; 2]| GuestRun {

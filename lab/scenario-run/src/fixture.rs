@@ -14,7 +14,8 @@ use super::record::{
 const SECONDS: u64 = 10;
 const MIB: u64 = 1 << 20;
 
-/// A record with the given work of guest `a` for each policy, one figure for each repetition.
+/// A record in which guest `a` does the given work under each policy; one figure for each
+/// repetition.
 pub(super) fn record(work: &[(&str, &[u64])]) -> Record {
     let repetitions = work.iter().map(|(_, done)| done.len()).max().unwrap_or(0);
     let runs = (0..repetitions).flat_map(|repetition| {
@@ -171,7 +172,7 @@ share_per_s = 0.01
     ballast_lab_host::Scenario::parse(TEXT, std::path::Path::new("made-up.toml")).unwrap()
 }
 
-/// Guest `a` moves from `x` to `y` at 3 s, and works 1 without moves and 4 with them.
+/// Guest `a` moves from `x` to `y` at 3 s. Its work is 100 without moves and 400 with them.
 pub(super) fn fleet() -> Record {
     let mut record = record(&[("advise", &[100]), ("move", &[400])]);
     let floor = |guest: &str| FloorInfo { guest: guest.to_owned(), floor_bytes: 128 << 20 };

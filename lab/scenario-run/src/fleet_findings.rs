@@ -1,8 +1,8 @@
-//! What is expected of a fleet's scenario, and what was found.
+//! What a fleet's scenario is expected to do, and what the runs did.
 //!
-//! Idea: each expectation is a sentence about all runs, held against the record alone, so that a
-//! record can be judged anew. Work is compared in the last part of each run, at the same time with
-//! moves and without, within each repetition.
+//! Idea: each expectation is a statement about all runs and is checked against the record alone, so
+//! that an old record can be judged again. Work is compared within each repetition, in the last
+//! part of the run, with moves and without.
 //! Limits: pure. What happens between two samples is not seen.
 
 use serde::Serialize;
@@ -11,18 +11,19 @@ use super::compare::Spread;
 use super::fleet_record::{FleetInfo, FleetRun};
 use super::record::{GuestRun, Inside, Record, RunRecord};
 
-/// An expectation and what was found.
+/// An expectation and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Expectation {
     /// What is expected.
     pub expected: String,
     /// What was found.
     pub found: String,
-    /// Whether that is as expected.
+    /// Whether the expectation is met.
     pub is_met: bool,
 }
 
-/// What is expected of the runs of `record`; empty where there is one host.
+/// The expectations of the runs of `record`, with their results; empty for a scenario with one
+/// host.
 pub fn expectations(record: &Record) -> Vec<Expectation> {
     let Some(info) = &record.scenario.fleet else { return Vec::new() };
     let mut all = vec![
@@ -55,7 +56,7 @@ fn guest_work_per_s(guest: &GuestRun, from_s: f64) -> Option<f64> {
     (span_s > 0.0).then(|| done / span_s)
 }
 
-/// The work with moves against that without, over repetitions.
+/// Work with moves against work without, over repetitions.
 pub fn work_times(record: &Record) -> Option<Spread> {
     let info = record.scenario.fleet.as_ref()?;
     let work = |run: &RunRecord| work_per_s(run, info, record.scenario.duration_s);
@@ -73,7 +74,7 @@ fn moving(record: &Record) -> impl Iterator<Item = (&RunRecord, &FleetRun)> {
     runs.filter_map(|run| Some((run, run.fleet.as_ref()?)))
 }
 
-/// The first way a scenario is played is without moves.
+/// Whether the fleet moves guests in this run: the first variant of a scenario is without moves.
 fn is_moving(record: &Record, run: &RunRecord) -> bool {
     record.scenario.policies.first() != Some(&run.policy)
 }
@@ -161,8 +162,8 @@ fn floors(record: &Record, info: &FleetInfo) -> Expectation {
     expectation(expected, faults, format!("so in {looks} looks"))
 }
 
-/// What guests hold and what is kept for others counts: what their processes occupy beyond that is
-/// said apart ([`occupied`]).
+/// Only what guests hold counts here. Memory that their processes occupy beyond that is reported
+/// separately ([`occupied`]).
 fn budgets(record: &Record, info: &FleetInfo) -> Expectation {
     let mut faults = Vec::new();
     let mut most = 0.0_f64;
@@ -193,15 +194,15 @@ fn budgets(record: &Record, info: &FleetInfo) -> Expectation {
     expectation(expected, faults, format!("at most {:.1} % of it", 100.0 * most))
 }
 
-/// The most that a host's guests held, or their processes occupied, beyond its budget, in bytes:
-/// the run, the host, and how much.
+/// The most by which the memory that a host's guests held or were promised, or that their processes
+/// occupied, exceeded its budget, in bytes: the run, the host, and how much. `None`: it never did.
 pub fn occupied(record: &Record) -> Option<(String, String, u64)> {
     let info = record.scenario.fleet.as_ref()?;
     let mut most: Option<(String, String, u64)> = None;
     for run in &record.runs {
         for host in run.fleet.iter().flat_map(|fleet| &fleet.hosts) {
             let budget = info.hosts.iter().find(|it| it.host == host.host)?.budget_bytes;
-            // Until guests have made room for one that is to come, that much is promised twice.
+            // While guests make room for one that is to come, that memory is promised twice.
             let settled = host.samples.iter().filter(|it| it.reserved_bytes == 0);
             let over = settled.map(|it| it.committed_bytes.saturating_sub(budget)).max();
             let over = over.filter(|over| *over > most.as_ref().map_or(0, |it| it.2));

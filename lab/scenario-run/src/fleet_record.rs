@@ -1,8 +1,8 @@
-//! What became of a fleet in a run, as it is kept.
+//! The record of a fleet in one run.
 //!
-//! Idea: beside the guests' own series (`record`), what the store said (orders with their phases,
-//! who led) and what each host's daemon said of its budget. Moments are seconds since the schedule
-//! began; what was not seen is `null`.
+//! Idea: in addition to the guests' own series (`record`), what the store said (orders with their
+//! phases, and who led) and what each host's daemon said about its budget. Times are seconds since
+//! the schedule began; what was not seen is `null`.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +11,15 @@ use serde::{Deserialize, Serialize};
 pub struct FleetInfo {
     /// The hosts.
     pub hosts: Vec<FleetHostInfo>,
-    /// The host that one guest is expected to leave.
+    /// The host that a guest is expected to leave.
     pub overloaded: String,
     /// Whether the leader is killed while a move is under way.
     pub kills_leader: bool,
     /// Length of the last part of a run, in which work is compared, in seconds.
     pub window_s: f64,
-    /// How many times the work without moves is expected with them.
+    /// How many times the work without moves is expected with moves.
     pub work_times: f64,
-    /// What no guest may have less than.
+    /// The guests' floors; no guest may ever have less.
     pub floors: Vec<FloorInfo>,
 }
 
@@ -43,20 +43,20 @@ pub struct FloorInfo {
     pub floor_bytes: u64,
 }
 
-/// What became of a fleet in one run.
+/// What happened in the fleet in one run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetRun {
     /// Its hosts.
     pub hosts: Vec<HostRun>,
-    /// Where guests were, from when on; those that moved are in it more than once.
+    /// Which guest was on which host, from when on; a guest that moved has several entries.
     pub places: Vec<PlaceRecord>,
-    /// Moves that were ordered, the first first.
+    /// Moves that were ordered, the earliest first.
     pub migrations: Vec<MigrationRecord>,
-    /// Who led from when on.
+    /// Who led, from when on.
     pub leaders: Vec<LeaderRecord>,
-    /// The leader that was killed.
+    /// The leader that was killed, if one was.
     pub kill: Option<KillRecord>,
-    /// Runs before this one that counted for nothing, as a guest's kernel died in them.
+    /// Runs before this one that were discarded because a guest's kernel died in them.
     #[serde(default)]
     pub discarded: Vec<DiscardedRun>,
 }
@@ -66,16 +66,16 @@ pub struct FleetRun {
 pub struct HostRun {
     /// Its name.
     pub host: String,
-    /// Plans that its daemon's checker refused.
+    /// Plans that the checker of its daemon refused.
     pub plans_refused: u64,
-    /// About one a second.
+    /// One sample about every second.
     pub samples: Vec<HostSample>,
 }
 
-/// What a host's daemon said at one moment.
+/// What a host's daemon said at one time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HostSample {
-    /// When.
+    /// When, in seconds.
     pub at_s: f64,
     /// Memory for all its guests together.
     pub budget_bytes: u64,
@@ -83,7 +83,7 @@ pub struct HostSample {
     pub committed_bytes: u64,
     /// Memory that they hold.
     pub held_bytes: u64,
-    /// Memory that is kept for guests that are to come.
+    /// Memory that is reserved for guests that are to come.
     pub reserved_bytes: u64,
 }
 
@@ -94,7 +94,7 @@ pub struct PlaceRecord {
     pub guest: String,
     /// The host.
     pub host: String,
-    /// From when on.
+    /// From when on, in seconds.
     pub from_s: f64,
 }
 
@@ -109,18 +109,18 @@ pub struct MigrationRecord {
     pub to: String,
     /// Its phases, in the order in which they were seen.
     pub phases: Vec<PhaseRecord>,
-    /// How it ended, in words of the record; `None`: it had not.
+    /// How it ended, in words of the record; `None`: it had not ended.
     pub ended: Option<String>,
-    /// When its record was removed.
+    /// When its record was removed, in seconds.
     pub removed_s: Option<f64>,
 }
 
 /// When a phase of a move was seen.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PhaseRecord {
-    /// The phase's word.
+    /// Name of the phase.
     pub phase: String,
-    /// When.
+    /// When, in seconds.
     pub at_s: f64,
 }
 
@@ -129,7 +129,7 @@ pub struct PhaseRecord {
 pub struct LeaderRecord {
     /// The host; `None`: nobody.
     pub host: Option<String>,
-    /// From when on.
+    /// From when on, in seconds.
     pub from_s: f64,
 }
 
@@ -138,47 +138,47 @@ pub struct LeaderRecord {
 pub struct KillRecord {
     /// The host whose member it was.
     pub host: String,
-    /// When.
+    /// When, in seconds.
     pub at_s: f64,
-    /// The guest that was on its way.
+    /// The guest that was being moved.
     pub guest: String,
     /// The phase of that move.
     pub phase: String,
 }
 
-/// A run that counted for nothing.
+/// A run that was discarded.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiscardedRun {
     /// The guest whose kernel died.
     pub guest: String,
-    /// What it said on its console.
+    /// What the guest printed on its console.
     pub console: String,
 }
 
 impl MigrationRecord {
-    /// When a phase was first seen.
+    /// When a phase was first seen, in seconds.
     pub fn at(&self, phase: &str) -> Option<f64> {
         self.phases.iter().find(|it| it.phase == phase).map(|it| it.at_s)
     }
 
-    /// Whether the guest runs where it was to go.
+    /// Whether the guest runs at its destination.
     pub fn is_moved(&self) -> bool {
         self.at("moved").is_some()
     }
 
-    /// Time from the order until the guest ran there, in seconds.
+    /// Time from the order until the guest ran at its destination, in seconds.
     pub fn took_s(&self) -> Option<f64> {
         Some(self.at("moved")? - self.phases.first()?.at_s)
     }
 
-    /// Time in which the guest stood still, in seconds, as far as the store shows.
+    /// Time in which the guest was stopped, in seconds, as far as the store shows.
     pub fn still_s(&self) -> Option<f64> {
         Some(self.at("moved")? - self.at("copied")?)
     }
 }
 
 impl FleetRun {
-    /// Who led first after the leader was killed, and when.
+    /// The first host that led after the leader was killed, and since when.
     pub fn successor(&self) -> Option<(&str, f64)> {
         let kill = self.kill.as_ref()?;
         let later = self.leaders.iter().filter(|it| it.from_s > kill.at_s);

@@ -1,4 +1,4 @@
-//! What became of a fleet, as tables for a terminal and a page.
+//! What happened in a fleet, as tables for a terminal and a page.
 
 use ballast_report::Report;
 
@@ -21,7 +21,7 @@ pub(super) fn rows(record: &Record) -> impl Iterator<Item = Row<'_>> {
     })
 }
 
-/// Their columns.
+/// The columns of the moves.
 pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
     Report::<Row<'a>>::new()
         .text("run", |it| it.run.name(record))
@@ -44,7 +44,7 @@ fn ms(s: f64) -> String {
     format!("{:.0} ms", 1000.0 * s)
 }
 
-/// What is expected, with what was found.
+/// The columns of the expectations and their results.
 pub(super) fn findings<'a>() -> Report<'a, Expectation> {
     Report::<Expectation>::new()
         .text("", |it| if it.is_met { "met" } else { "NOT MET" }.to_owned())
@@ -52,7 +52,7 @@ pub(super) fn findings<'a>() -> Report<'a, Expectation> {
         .text("found", |it| it.found.clone())
 }
 
-/// Sentences about the whole; empty where there is one host.
+/// The outcome in sentences; empty for a scenario with one host.
 pub(super) fn words(record: &Record) -> Vec<String> {
     let Some(info) = &record.scenario.fleet else { return Vec::new() };
     let mut words = Vec::new();
@@ -86,7 +86,7 @@ pub(super) fn words(record: &Record) -> Vec<String> {
     words
 }
 
-/// The tables for a terminal; empty where there is one host.
+/// The tables for a terminal; empty for a scenario with one host.
 pub(super) fn render(record: &Record) -> String {
     if record.scenario.fleet.is_none() {
         return String::new();

@@ -1,7 +1,7 @@
-//! Programs that end with whoever started them.
+//! Programs that end when the process that started them ends.
 //!
 //! Idea: this program, started with a hidden command, first asks the kernel for a signal when its
-//! parent dies, and then becomes the other program, for which that still holds.
+//! parent dies and then executes the other program; the request survives the exec.
 //! Source: prctl(2), PR_SET_PDEATHSIG.
 
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use ballast_lab_host::Helper;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use tokio::process::Command;
 
-/// Hidden command.
+/// The hidden command.
 pub const COMMAND: &str = "lab-follow";
 
 /// Arguments of the hidden command.
@@ -29,7 +29,7 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Becomes the program; returns only on failure.
+/// Executes the program in this process; returns only on failure.
 ///
 /// # Errors
 /// The parent is gone, or the program cannot be executed.
@@ -40,20 +40,20 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Err(error).with_context(|| format!("cannot execute {}", Path::new(program).display()))
 }
 
-/// From now on this process gets SIGTERM when its parent, which has to be `parent`, dies.
+/// Has the kernel send SIGTERM to this process when its parent dies; the parent has to be `parent`.
 ///
 /// # Errors
-/// It has died already.
+/// The parent has died already.
 pub(super) fn follow(parent: i32) -> anyhow::Result<()> {
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot follow the parent")?;
-    // A parent that died before that call sends no signal.
+    // If the parent died before that call, no signal is sent.
     if getppid() != Pid::from_raw(parent) {
         bail!("the process that started this one is gone");
     }
     Ok(())
 }
 
-/// A command that runs `program` so that it ends with this process; it has no input.
+/// A command that runs `program` without input, so that it ends with this process.
 pub(super) fn command(program: &OsStr) -> Command {
     let mut command = Command::new(Helper::default().program);
     command.arg0("ballast").arg(COMMAND);

@@ -1,8 +1,8 @@
-//! A guest's reports, made into samples.
+//! Converts a guest's reports to samples.
 //!
-//! Idea: reports carry counters since boot and the workloads running now; samples carry counters
+//! Idea: reports have counters since boot and the workloads that run now; samples have counters
 //! since the schedule began, including those of workloads that have ended.
-//! Limits: pure; nothing here waits. A report that was lost is counted, not made up for.
+//! Limits: pure. A lost report is counted, but its figures are not estimated.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use ballast_model::{Bytes, PAGE_SIZE};
 
 use super::record::Inside;
 
-/// What one guest has said since the schedule began.
+/// What one guest has reported since the schedule began.
 #[derive(Clone, Debug)]
 pub(super) struct Collector {
-    /// The guest's uptime at the beginning.
+    /// The guest's uptime when the schedule began, in milliseconds.
     began_ms: i64,
-    /// Its counters at the beginning.
+    /// The guest's counters at that time.
     base: VmCounters,
-    /// What its workloads had done by then.
+    /// What its workloads had done at that time.
     before: BTreeMap<String, Done>,
     ended: BTreeMap<String, (ProcessEnd, WorkloadTotals)>,
     refusals: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Done {
 }
 
 impl Collector {
-    /// Begins with `report`, which came `age_ms` before the schedule began.
+    /// Starts from `report`, which came `age_ms` before the schedule began.
     pub(super) fn new(report: &LabReport, age_ms: u64) -> Self {
         Collector {
             began_ms: signed(report.uptime_ms) + signed(age_ms),
@@ -53,7 +53,7 @@ impl Collector {
         }
     }
 
-    /// Takes a message; a report becomes a sample.
+    /// Takes a message of the guest; a report yields a sample.
     pub(super) fn take(&mut self, message: FromGuest) -> Option<Inside> {
         match message {
             FromGuest::Report(report) => return Some(self.report(&report)),
@@ -116,12 +116,13 @@ impl Collector {
         self.ended.get(id).copied()
     }
 
-    /// What the guest refused or complained of, the oldest first; each once.
+    /// What the guest refused or complained about, the oldest first, each once; forgotten after
+    /// this call.
     pub(super) fn take_refusals(&mut self) -> Vec<String> {
         std::mem::take(&mut self.refusals)
     }
 
-    /// What a reader of the figures should know.
+    /// Remarks for the readers of the figures.
     pub(super) fn remarks(&self, guest: &str) -> Vec<String> {
         let killed = since(self.last.oom_kill, self.base.oom_kill).filter(|killed| *killed > 0);
         let killed = killed.map(|killed| {
@@ -137,7 +138,7 @@ fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-/// A counter's growth; `None` where either is not known.
+/// A counter's growth; `None` if either value is unknown.
 fn since(now: Option<u64>, base: Option<u64>) -> Option<u64> {
     Some(now?.saturating_sub(base?))
 }

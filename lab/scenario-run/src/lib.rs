@@ -1,7 +1,7 @@
 //! A scenario played under several policies, measured and compared.
 //!
-//! Idea: real guests and a real daemon play the same scenario once per policy, in turns; what comes
-//! of these parts is a [`record::Record`], from which table, page and raw data are made.
+//! Idea: real guests and a real daemon play the same scenario once per policy, in turns. The
+//! results are a [`record::Record`]; table, page and raw data are made from it.
 
 #![forbid(unsafe_code)]
 

@@ -1,9 +1,9 @@
-//! What is happening, while it happens.
+//! The progress of a run, shown while it runs.
 //!
-//! Idea: on a terminal a few lines that are redrawn every second, one for each guest; elsewhere one
-//! line every [`LOG_EVERY_S`] seconds, so that a log stays readable. All of it goes to standard
-//! error.
-//! Limits: nothing is redrawn above the last progress message.
+//! Idea: on a terminal, a few lines that are redrawn every second, one for each guest; elsewhere
+//! one line every [`LOG_EVERY_S`] seconds, so that a log stays readable. All output goes to
+//! standard error.
+//! Limits: lines above the last progress message are never redrawn.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -13,24 +13,24 @@ use super::turns::Turn;
 
 /// Time between two lines where there is no terminal, in seconds.
 const LOG_EVERY_S: u64 = 5;
-/// Columns of a terminal that does not say how many it has.
+/// Columns assumed for a terminal that does not report its width.
 const COLUMNS_DEFAULT: usize = 100;
-/// What stands for a figure that is not known.
+/// Shown for a figure that is unknown.
 const UNKNOWN: &str = "?";
 
-/// A guest at this moment.
+/// A guest now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct GuestNow {
     pub(super) name: String,
     pub(super) outside: Option<Outside>,
     pub(super) inside: Option<Inside>,
-    /// Page touches a second since the report before.
+    /// Page touches a second since the previous report.
     pub(super) touches_per_s: Option<f64>,
-    /// Major faults a second since the report before.
+    /// Major faults a second since the previous report.
     pub(super) faults_per_s: Option<f64>,
 }
 
-/// Where progress is shown.
+/// The output for progress.
 #[derive(Debug)]
 pub struct Live {
     columns: Option<usize>,
@@ -38,7 +38,7 @@ pub struct Live {
 }
 
 impl Live {
-    /// On standard error, as fits what it is.
+    /// Progress on standard error, redrawn if that is a terminal.
     pub fn new() -> Self {
         let terminal = io::stderr().is_terminal().then(|| {
             let size = rustix::termios::tcgetwinsize(io::stderr());
@@ -47,7 +47,7 @@ impl Live {
         Live { columns: terminal, lines_drawn: 0 }
     }
 
-    /// Says a line that stays.
+    /// Prints a line that stays.
     pub fn say(&mut self, line: &str) {
         self.lines_drawn = 0;
         write(&format!("{}\n", harmless(line)));
@@ -82,12 +82,12 @@ impl Default for Live {
     }
 }
 
-/// A closed standard error is no reason to fail.
+/// Errors are ignored: a run does not fail because standard error is closed.
 fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Without control characters but line ends: some of it came from a guest.
+/// `text` without control characters other than line ends: parts of it come from a guest.
 fn harmless(text: &str) -> String {
     let shown = |c: char| if c.is_control() && c != '\n' { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(shown).collect()

@@ -1,6 +1,7 @@
-//! What a scenario runs on, as far as it can be found out.
+//! The machine that a scenario runs on, as far as it can be found out.
 //!
-//! Limits: the commit is that of the source tree this program was built in, if it is still there.
+//! Limits: the commit is that of the source tree in which this program was built, if the tree still
+//! exists.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +13,12 @@ use ballast_model::Bytes;
 
 use super::record::Machine;
 
-/// Where this program was built.
+/// The folder in which this program was built.
 const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
-/// The emulator, by its version.
+/// The emulator, asked for its version.
 const QEMU: &str = "qemu-system-x86_64";
 
-/// Looks at the machine on which `run` runs.
+/// Describes the machine on which `run` runs.
 pub(super) fn look(run: &Run) -> Machine {
     let (host, _) = HostReader::new(Path::new(PROC)).sample();
     let guest = run.guests().next().and_then(|guest| guest.ready().ok());
@@ -37,12 +38,13 @@ pub(super) fn look(run: &Run) -> Machine {
     }
 }
 
-/// The model of its processor.
+/// The processor's model.
 pub fn cpu() -> Option<String> {
     cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
 }
 
-/// The commit of the source tree this program was built in, with `-dirty` where files differ.
+/// The commit checked out now in the source tree in which this program was built, with `-dirty` if
+/// files differ.
 pub fn commit() -> Option<String> {
     first_line("git", &["-C", SOURCE, "describe", "--always", "--dirty", "--abbrev=12"])
 }
@@ -52,12 +54,12 @@ fn cpu_model(cpuinfo: &str) -> Option<String> {
     Some(line.split_once(':')?.1.trim().to_owned())
 }
 
-/// `QEMU emulator version 7.2.1 (Debian …)` without what everybody knows.
+/// `QEMU emulator version 7.2.1 (Debian …)` without the first three words.
 fn version(line: &str) -> String {
     line.trim_start_matches("QEMU emulator version ").to_owned()
 }
 
-/// The first line a program writes, if it succeeds.
+/// The first line of a program's output, if the program succeeds.
 fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).stderr(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,10 +1,10 @@
-//! Measuring one run, second by second.
+//! Measures one run, second by second.
 //!
-//! Idea: the schedule's clock begins once every guest has reported; from then on workloads are
-//! started when they are due, and every second what guests report and what the daemon sees is taken
-//! down.
-//! Limits: while a balloon's driver is unloaded nothing else is taken down; a guest that waits for
-//! its swap disk reports late: its reports are dated by its own clock.
+//! Idea: the schedule's clock begins once every guest has reported. From then on workloads are
+//! started when they are due, and every second the guests' reports and the daemon's status are
+//! recorded.
+//! Limits: nothing else is recorded while a balloon driver is being unloaded. A guest that waits
+//! for its swap disk reports late; its reports are dated by its own clock.
 
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ use super::turns::{Start, Turn, starts};
 pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the first report of an idle guest may take; one comes every second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
-/// How long a guest may take to unload the driver of its balloon, which gives back what the balloon
-/// has.
+/// How long a guest may take to unload its balloon driver, which returns the balloon's memory to
+/// the guest.
 const UNLOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One guest under observation.
@@ -42,9 +42,9 @@ pub(super) struct Watched<'a> {
     latest: [Option<Inside>; 2],
     stillness: StillnessWatch,
     reported: Instant,
-    /// It is on its way to another QEMU: that nothing comes from this one is no wonder.
+    /// It is being moved to another QEMU, so silence of this one is no error.
     pub(super) is_leaving: bool,
-    /// Its fixed work is done, and its workloads were stopped.
+    /// Its fixed work is done, and its workloads are stopped.
     is_stopped: bool,
 }
 
@@ -54,14 +54,14 @@ pub(super) struct Started {
     pub(super) at_s: f64,
 }
 
-/// A run that was measured.
+/// The result of measuring a run.
 pub(super) struct Measured {
     pub(super) record: RunRecord,
-    /// When the receiver of the scenario's transfer began to need the memory.
+    /// When the receiver of the scenario's transfer began to need memory.
     pub(super) demanded: Option<std::time::Instant>,
 }
 
-/// Plays the scenario's schedule and takes everything down; `prepared` runs already.
+/// Plays the schedule and records it; `prepared` is running already.
 pub(super) async fn measure(
     scenario: &Scenario,
     turn: &Turn,
@@ -131,7 +131,7 @@ pub(super) async fn measure(
         for guest in &mut watched {
             guest.stop_once_done(scenario, &started)?;
         }
-        // Those missed while the daemon did not answer are left out.
+        // Samples that were missed while the daemon did not answer are skipped.
         while sample_at <= Instant::now() {
             sample_at += SAMPLE_EVERY;
         }
@@ -149,7 +149,7 @@ pub(super) async fn measure(
     Ok(Measured { record, demanded })
 }
 
-/// What was measured, without what is added afterwards.
+/// The record of the run, without the parts that are added afterwards.
 pub(super) fn run_record(
     turn: &Turn,
     measured_s: f64,
@@ -178,7 +178,7 @@ pub(super) fn run_record(
     }
 }
 
-/// Whether some guests have a fixed work and all of them have done it.
+/// Whether there are guests with a fixed work and all of them have done it.
 fn is_work_done(scenario: &Scenario, watched: &[Watched<'_>]) -> bool {
     let mut fixed = watched.iter().filter_map(|guest| guest.has_done_work(scenario)).peekable();
     fixed.peek().is_some() && fixed.all(|is_done| is_done)
@@ -188,7 +188,7 @@ fn is_receiver(scenario: &Scenario, start: &Start) -> bool {
     scenario.transfer.as_ref().is_some_and(|transfer| transfer.to == start.guest)
 }
 
-/// The receiver's workload that raises its floor (the last one), and that floor.
+/// The last workload of the transfer's receiver, which raises its floor, and that floor.
 fn guaranteed(scenario: &Scenario) -> Option<(String, Bytes)> {
     let transfer = scenario.transfer.as_ref().filter(|it| it.demand == DemandSignal::Floor)?;
     let receiver = scenario.guests.iter().find(|guest| guest.name == transfer.to)?;
@@ -196,7 +196,7 @@ fn guaranteed(scenario: &Scenario) -> Option<(String, Bytes)> {
     Some((last.id, receiver.start().saturating_add(transfer.amount)))
 }
 
-/// Whose balloon stops when, the first first.
+/// When which guest's balloon stops, the earliest first.
 fn stops(scenario: &Scenario) -> Vec<(Duration, GuestId)> {
     let of_guests = scenario.guests.iter();
     let mut stops: Vec<_> =
@@ -205,7 +205,8 @@ fn stops(scenario: &Scenario) -> Vec<(Duration, GuestId)> {
     stops
 }
 
-/// From now on the guest's balloon does nothing; what it has goes back to the guest.
+/// Unloads the guest's balloon driver: the balloon does nothing from now on, and the guest gets the
+/// balloon's memory back.
 fn unload_balloon(guest: &Guest) -> anyhow::Result<()> {
     let done = guest.exec(&["rmmod", "virtio_balloon"].map(str::to_owned), UNLOAD_PATIENCE)?;
     if !done.end.is_success() {
@@ -218,7 +219,7 @@ fn unload_balloon(guest: &Guest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Waits for a report of every guest, and begins.
+/// Waits until every guest has reported, and begins.
 pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Watched<'a>>)> {
     let mut first = Vec::new();
     for &guest in guests {
@@ -257,7 +258,7 @@ pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Wa
 }
 
 impl<'a> Watched<'a> {
-    /// From now on it is watched where it is now, in another QEMU.
+    /// Watches the guest in the other QEMU from now on.
     pub(super) fn arrive(&mut self, guest: &'a Guest) -> anyhow::Result<()> {
         self.events = guest.subscribe()?;
         (self.guest, self.is_leaving, self.reported) = (guest, false, Instant::now());
@@ -270,12 +271,12 @@ impl Watched<'_> {
         self.guest.id().as_str()
     }
 
-    /// What a reader of its figures should know.
+    /// Remarks for the readers of its figures.
     pub(super) fn remarks(&self) -> Vec<String> {
         self.collector.remarks(self.name()).into_iter().collect()
     }
 
-    /// Takes what has come since the last time; the latest report of it, if there is one.
+    /// Takes all events since the last call; returns the latest report, if there is one.
     fn take_events(&mut self) -> anyhow::Result<Option<Inside>> {
         let mut latest = None;
         while let Some(event) = self.events.next(Duration::ZERO) {
@@ -318,20 +319,22 @@ impl Watched<'_> {
         Ok(())
     }
 
-    /// A run with a guest that stands still is worth nothing, and what it shows of itself then is.
+    /// Fails if the guest stands still: the run is worthless then. The error shows the guest's
+    /// state.
     pub(super) fn ensure_moving(&self) -> anyhow::Result<()> {
         let Some(stillness) = self.stillness.found(self.reported.elapsed()) else { return Ok(()) };
         bail!("guest {} {stillness}\n{}", self.name(), self.guest.symptoms());
     }
 
-    /// Whether it has done its fixed work; `None`: it has none.
+    /// Whether the guest has done its fixed work; `None`: it has none.
     fn has_done_work(&self, scenario: &Scenario) -> Option<bool> {
         let own = scenario.guests.iter().find(|it| it.name == *self.guest.id())?;
         let touches = self.latest[1].as_ref().map_or(0, |inside| inside.touches);
         Some(touches >= own.work?.get())
     }
 
-    /// A program that has done its work ends, and others get its memory.
+    /// Stops its workloads once its fixed work is done: a program that is done ends, and others can
+    /// use its memory.
     fn stop_once_done(&mut self, scenario: &Scenario, started: &[Started]) -> anyhow::Result<()> {
         if self.is_stopped || self.has_done_work(scenario) != Some(true) {
             return Ok(());
@@ -346,7 +349,7 @@ impl Watched<'_> {
         Ok(())
     }
 
-    /// How it is, for whoever watches.
+    /// Its state for the progress display.
     pub(super) fn now(&self) -> GuestNow {
         let [before, latest] = &self.latest;
         let rate = |counter: fn(&Inside) -> Option<u64>| {
@@ -380,7 +383,7 @@ fn outside(view: &GuestView) -> Outside {
     }
 }
 
-/// Stops whatever still runs, all at once so that none gains time over another.
+/// Stops all workloads that still run, at the same time so that none runs longer than another.
 pub(super) fn stop(
     started: Vec<Started>,
     watched: &mut [Watched<'_>],
@@ -411,7 +414,7 @@ pub(super) fn stop(
         .map(|(Started { start, at_s }, ended)| {
             let guest = watched.iter_mut().find(|guest| *guest.guest.id() == start.guest);
             let (end, totals) = match (ended, guest) {
-                // It ended by itself just when it was to be stopped.
+                // The workload ended by itself just before it was to be stopped.
                 (Err(LabError::Refused { .. }), Some(guest)) => {
                     guest.take_events()?;
                     guest.collector.end_of(&start.id).context("a workload is lost")?
@@ -422,7 +425,7 @@ pub(super) fn stop(
                 (ended, _) => ended?,
             };
             let (words, ended_well) = end_in_words(end);
-            // What a prepared workload did before is no part of what is measured.
+            // What a prepared workload did before the schedule began is not counted.
             let before = watched.iter().find(|guest| *guest.guest.id() == start.guest);
             let before = before.map(|it| it.collector.before(&start.id)).unwrap_or_default();
             let elapsed_ms = match start.prepared {
@@ -448,7 +451,7 @@ fn of_guest(workloads: &[(String, WorkloadRecord)], guest: &str) -> Vec<Workload
     own.map(|(_, record)| record.clone()).collect()
 }
 
-/// How a workload ended, and whether that is as it should be.
+/// How a workload ended in words, and whether that is as it should be.
 fn end_in_words(end: ProcessEnd) -> (String, bool) {
     match end {
         ProcessEnd::Exited { code: 0 } => ("ended by itself".to_owned(), true),

@@ -1,10 +1,11 @@
-//! Memory moved in a run, by mechanism, with rates and reasons, from the daemon's journal.
+//! Memory moved in a run, by guest and mechanism, with rates and reasons, from the daemon's
+//! journal.
 //!
-//! Idea: an order is a [`Move`] of a plan that the previous plan did not have. Its result is what
-//! the next snapshots show of the amount that its mechanism governs: the balloon's size, memory
-//! plugged in, and for paging what the guest's process occupies while an order is in force.
-//! Limits: rates are those between ticks, of the time in which anything moved. What a process gains
-//! or loses for other reasons while it is paged cannot be distinguished.
+//! Idea: an order is a [`Move`] of a plan that the previous plan did not have. Its result is the
+//! change that the next snapshots show in what its mechanism governs: the balloon's size, plugged
+//! memory, or for paging the resident memory of the guest's process while an order is in force.
+//! Limits: rates count only the time between ticks that showed a change. While a process is paged,
+//! other reasons for its growing or shrinking cannot be told apart.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,7 +19,7 @@ use ballast_store::{Range, Reader, What};
 
 use super::record::{MoveReason, MoveRecord};
 
-/// What the journal at `path` says of the time from `since` on.
+/// Reads what was moved since `since` from the journal at `path`.
 ///
 /// # Errors
 /// The journal cannot be read.
@@ -35,14 +36,14 @@ pub(super) fn read(path: &Path, since: SystemTime) -> anyhow::Result<Vec<MoveRec
     Ok(moves.finish())
 }
 
-/// All that was moved so far.
+/// Everything moved so far.
 #[derive(Default)]
 struct Moves {
     rows: BTreeMap<(GuestId, Mechanism), Row>,
     before: BTreeMap<GuestId, Before>,
 }
 
-/// One mechanism of one guest.
+/// What one mechanism of one guest moved.
 #[derive(Default)]
 struct Row {
     orders: u64,
@@ -52,7 +53,7 @@ struct Row {
     reasons: Vec<MoveReason>,
 }
 
-/// A guest at the tick before.
+/// The guest at the previous tick.
 struct Before {
     at: Timestamp,
     seen: Seen,
@@ -60,7 +61,7 @@ struct Before {
     paging: Option<Mechanism>,
 }
 
-/// What mechanisms govern of a guest.
+/// The amounts of one guest that mechanisms govern.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     balloon: Option<Bytes>,
@@ -86,7 +87,7 @@ impl Seen {
         }
     }
 
-    /// What each mechanism moved since `earlier`: to the host, and to the guest.
+    /// What each mechanism moved since `earlier`: (mechanism, to the host, to the guest).
     fn since(self, earlier: Seen, paging: Option<Mechanism>) -> Vec<(Mechanism, Bytes, Bytes)> {
         let mut moved = Vec::new();
         if let (Some(before), Some(now)) = (earlier.balloon, self.balloon) {
@@ -186,7 +187,8 @@ mod tests {
         "a".parse().unwrap()
     }
 
-    /// A guest of 512 MiB that holds and occupies so many MiB, with `plugged` of memory plugged in.
+    /// A guest of 512 MiB boot memory: what it holds, its plugged memory and its resident memory,
+    /// in MiB.
     fn seen(at_s: u64, holds: u64, plugged: u64, resident: u64) -> Snapshot {
         let hotplug = Hotplug {
             kind: HotplugKind::VirtioMem,
@@ -278,7 +280,7 @@ mod tests {
             (seen(2, 400, 0, 390), plan(&[(Mechanism::Balloon, 512, Why::BalloonHasIt)], None)),
             (seen(3, 512, 0, 400), nothing()),
             (seen(4, 512, 0, 500), plan(&[(Mechanism::VirtioMem, 128, PAGE_OUT)], None)),
-            // Plugged in, and the guest holds it: the balloon has not moved.
+            // Plugged in, and held by the guest: the balloon has not moved.
             (seen(6, 640, 128, 500), nothing()),
         ];
         assert_eq!(

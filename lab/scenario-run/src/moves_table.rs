@@ -1,6 +1,6 @@
 //! Memory moved in each run, as a table for a terminal and a page.
 //!
-//! Limits: of several reasons of one kind only the first is shown in words, with their count.
+//! Limits: of several reasons of one kind only the first is shown in words, with their number.
 
 use super::figures::{NONE, or_none, size};
 use super::record::{MoveReason, MoveRecord, Record, RunRecord};

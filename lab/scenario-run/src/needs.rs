@@ -1,13 +1,15 @@
-//! What each guest needs: the smallest memory in which it reads nothing back.
+//! Each guest's need: the smallest memory in which it reads nothing back.
 //!
-//! Idea (the ideal of TWS §4.1): guests do with all their memory what the scenario has them do from
-//! the beginning, until each has gone through its memory once; then sizes are tried by bisection,
-//! for each guest on its own and for all guests at the same time. A size is enough where the guest
-//! goes through its memory again without reading back more than chance. A size that is not enough
-//! is given up as soon as that shows, and what went to swap is read back before the next is tried.
+//! Idea (the ideal of TWS §4.1): with all their memory, guests run the workloads that the scenario
+//! starts at 0 s, until each has gone through its memory once. Then sizes are tried by bisection,
+//! for each guest separately and for all guests at the same time. A size is enough if the guest
+//! goes through its memory again and reads back no more than chance. A size that is not enough is
+//! given up as soon as that shows, and everything in swap is read back before the next size is
+//! tried.
 //! Cost: some minutes, most of them for reading back.
-//! Limits: to within [`STEPS`] of a guest's memory, and never below its floor; what begins later
-//! than at 0 s is not looked at, and a workload that changes has no one size.
+//! Limits: the resolution is [`STEPS`] steps of a guest's memory, and no size is below the guest's
+//! floor. Workloads that begin later than at 0 s are ignored, and a workload that changes has no
+//! single need.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,20 +25,20 @@ use super::balloon::Balloon;
 use super::live::Live;
 use super::turns::starts;
 
-/// The step between sizes, as a part of a guest's memory.
+/// The number of steps into which a guest's memory is divided for the search.
 const STEPS: u64 = 64;
-/// Passes for which a size is tried: the first may have begun before.
+/// Passes through its memory for which a size is tried; the first may have begun before the trial.
 const PASSES: u64 = 2;
-/// And at least this long, as memory that is seldom used is used by then.
+/// Least length of a trial, so that memory that is seldom used is used, too.
 const TRIAL_MIN: Duration = Duration::from_secs(5);
-/// Pages that may be read back during a trial: those of the kernel and of programs that rest.
+/// Pages that may be read back during a trial: those of the kernel and of idle programs.
 const READ_BACK_MAX: u64 = 32;
-/// How long a guest may take to fill its memory, to get to a size, or to read all back.
+/// How long a guest may take to fill its memory, to reach a size, or to read everything back.
 const PATIENCE: Duration = Duration::from_secs(240);
-/// Time between two looks.
+/// Time between two polls.
 const POLL: Duration = Duration::from_millis(200);
 
-/// What every guest that works needs, by name.
+/// The need of every guest that works, by the guest's name.
 ///
 /// # Errors
 /// The guests cannot be started, or one does not get through its memory.
@@ -65,7 +67,7 @@ pub(super) async fn find(
     Ok(found?.into_iter().collect())
 }
 
-/// A guest whose size is tried.
+/// A guest whose need is being found.
 struct Subject<'a> {
     guest: &'a Guest,
     events: Subscription,
@@ -73,7 +75,7 @@ struct Subject<'a> {
     seen: Seen,
 }
 
-/// What its last report says.
+/// Counters of its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     passes: u64,
@@ -89,12 +91,12 @@ impl Seen {
         }
     }
 
-    /// Whether no more was read back since `earlier` than chance has it.
+    /// Whether no more pages were read back since `earlier` than chance explains.
     fn is_quiet_since(self, earlier: Seen) -> bool {
         self.read_back_pages.saturating_sub(earlier.read_back_pages) <= READ_BACK_MAX
     }
 
-    /// Whether it has gone through its memory since `earlier`.
+    /// Whether the guest has gone through its memory since `earlier`.
     fn is_through_since(self, earlier: Seen) -> bool {
         self.passes.saturating_sub(earlier.passes) >= PASSES
     }
@@ -130,7 +132,7 @@ impl<'a> Subject<'a> {
         Ok(enough)
     }
 
-    /// Whether it gets to `size`, reading nothing back on the way.
+    /// Whether the guest shrinks to `size` without reading anything back on the way.
     async fn shrinks_to(&mut self, size: Bytes) -> anyhow::Result<bool> {
         let before = self.seen;
         self.balloon.set(size).await?;
@@ -146,7 +148,7 @@ impl<'a> Subject<'a> {
         Ok(false)
     }
 
-    /// Whether it goes through its memory reading nothing back.
+    /// Whether the guest goes through its memory without reading anything back.
     async fn is_quiet(&mut self) -> anyhow::Result<bool> {
         let (before, began) = (self.seen, Instant::now());
         loop {
@@ -168,7 +170,7 @@ impl<'a> Subject<'a> {
         }
     }
 
-    /// Waits until it goes through its memory reading nothing back.
+    /// Waits until the guest goes through its memory without reading anything back.
     async fn read_all_back(&mut self) -> anyhow::Result<()> {
         let end = Instant::now() + PATIENCE;
         while !self.is_quiet().await? {
@@ -179,7 +181,7 @@ impl<'a> Subject<'a> {
         Ok(())
     }
 
-    /// What it reports now.
+    /// Its counters now.
     async fn look(&mut self) -> anyhow::Result<Seen> {
         tokio::time::sleep(POLL).await;
         while let Some(Event { message, .. }) = self.events.next(Duration::ZERO) {
@@ -210,7 +212,7 @@ mod tests {
         let before = seen(3, 100);
         assert!(!seen(4, 100).is_through_since(before) && seen(5, 100).is_through_since(before));
         assert!(seen(5, 132).is_quiet_since(before) && !seen(5, 133).is_quiet_since(before));
-        // A guest that rebooted counts from nothing.
+        // A guest that rebooted counts from zero again.
         assert!(seen(0, 0).is_quiet_since(before));
     }
 }

@@ -1,8 +1,9 @@
-//! A paper's figures beside ours of the same scenario.
+//! A paper's figures and ours for the same scenario.
 //!
-//! Idea: a lab scenario carries a paper's figures like those of `ballast simulate` do
-//! (`[[paper]]`); each names the metric of ours to compare it with.
-//! Limits: sizes and machines differ, as the scenario says in words; nothing is computed from both.
+//! Idea: a lab scenario has a paper's figures in the same form as a scenario of `ballast simulate`
+//! (`[[paper]]`); each names our metric to compare it with.
+//! Limits: sizes and machines differ, as the scenario says in words; no figure is computed from a
+//! paper's and ours.
 
 use anyhow::{Context, bail};
 use ballast_lab_host::Scenario;
@@ -14,10 +15,10 @@ use crate::simulate::beside::shown;
 use crate::simulate::paper::{Metric, PAPER_MAX, PaperFigure};
 use ballast_report::Report;
 
-/// The figures that `scenario` carries.
+/// The paper's figures in `scenario`.
 ///
 /// # Errors
-/// Which of them is none, and why.
+/// A figure is not valid; the error says which and why.
 pub fn figures(scenario: &Scenario) -> anyhow::Result<Vec<PaperFigure>> {
     if scenario.paper.len() > PAPER_MAX {
         bail!("{} tables [[paper]]: expected at most {PAPER_MAX}", scenario.paper.len());
@@ -46,7 +47,7 @@ pub(super) fn report(comparison: &Comparison) -> Report<'_, PaperFigure> {
         .text("source", |it| it.source.clone())
 }
 
-/// Our figure over repetitions; `None` if there is none, or the policy did not run.
+/// Our value over repetitions; `None` if there is none, or the policy did not run.
 pub fn measured(paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> {
     let guest = paper.guest.as_ref().map(|guest| guest.as_str());
     let row = comparison.row(guest, &paper.policy)?;
@@ -57,7 +58,7 @@ pub fn measured(paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> 
     };
     match paper.metric {
         Metric::WorkRatio => value(Figure::OfBest),
-        // A fixed work is touched in full under every policy: what differs is its time.
+        // Every policy does all touches of a fixed work, so the times are compared.
         Metric::SpeedupVsStatic if value(Figure::WorkTime).is_some() => {
             to_static(Figure::WorkTime).map(Spread::reciprocal)
         }
@@ -68,7 +69,7 @@ pub fn measured(paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> 
         Metric::AllocationMeanBytes => value(Figure::AllocationMean),
         Metric::ConvergeS if row.cell(Figure::NearNeed).is_some() => value(Figure::NearNeed),
         Metric::ConvergeS => value(Figure::Settled),
-        // What is written to swap may be dropped there again.
+        // A run has no figure for swap in use: memory written to swap may have left it again.
         Metric::SwapBytes => None,
     }
 }

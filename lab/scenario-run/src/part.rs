@@ -1,10 +1,10 @@
-//! What playing a scenario consists of: parts that are played, kept and taken up one by one.
+//! Splits the playing of a scenario into parts that are played, kept and resumed one by one.
 //!
-//! Idea: a part is one run of one contestant, or what the guests need. A record is made of parts,
-//! whether one call of a command played them or several. Contestants take turns within a
-//! repetition, so that a machine that grows slower over an hour does so for all of them. Where
-//! [`BEST`] is the same run as `static`, it is played once and stands for both.
-//! Limits: how long a part takes is estimated for emulated guests on two quiet cores.
+//! Idea: a part is one run of one contestant, or the search for the guests' needs. A record is put
+//! together from parts, whether one call of a command played them or several. Contestants take
+//! turns within a repetition, so that a machine that grows slower over an hour affects all of them
+//! alike. Where [`BEST`] is the same run as `static`, it is played once and counts as both.
+//! Limits: the estimate of a part's time is for emulated guests on two quiet cores.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,27 +18,28 @@ use serde::{Deserialize, Serialize};
 use super::describe;
 use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
 
-/// Starting and ending a run, whatever its guests.
+/// Time to start and end a run, whatever its guests.
 const AROUND: Duration = Duration::from_secs(6);
-/// What each guest adds to that: two cores boot it.
+/// Time that each guest adds to that: two cores boot it.
 const AROUND_GUEST: Duration = Duration::from_secs(4);
-/// What a workload that is prepared fills in a second.
+/// Memory that a prepared workload fills in a second.
 const FILLED_PER_S: Bytes = Bytes::mib(10);
-/// Finding out what guests need, by bisection.
+/// Time of the search for the guests' needs, by bisection.
 const NEEDS: Duration = Duration::from_mins(6);
-/// A fixed work in processor time takes longer by as much, in per cent: the guest waits, too.
+/// Time of a fixed work that is given as processor time, in per cent of that processor time: the
+/// guest waits, too.
 const WORK_LONGER_PERCENT: u64 = 120;
 
 /// A part of a repetition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Part {
-    /// What each guest needs; once for all repetitions.
+    /// The search for each guest's need; once for all repetitions.
     Needs,
     /// The run of the contestant with this name.
     Run(String),
 }
 
-/// A part that was played.
+/// The result of a part.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PartRecord {
@@ -47,7 +48,7 @@ pub enum PartRecord {
         /// By guest.
         needs: BTreeMap<String, u64>,
     },
-    /// A run.
+    /// A run that was played.
     Run {
         /// What it ran on.
         machine: Box<Machine>,
@@ -65,8 +66,8 @@ impl Part {
         }
     }
 
-    /// All of `scenario` that its result depends on, in a form of its own: what other contestants
-    /// there are, how often they run, and a paper's figures are not.
+    /// Everything of `scenario` that the part's result depends on, as text. Not in it: other
+    /// contestants, the number of repetitions, and a paper's figures.
     pub fn identity(&self, scenario: &Scenario) -> String {
         let own = scenario.contestants().into_iter().find(|it| it.name == self.name());
         let common = Scenario {
@@ -81,7 +82,8 @@ impl Part {
         format!("{} {own:?} {common:?}", self.name())
     }
 
-    /// How long it takes in `scenario`, about and at most.
+    /// About how long the part takes in `scenario`; a scenario's duration bounds the time that is
+    /// measured.
     pub fn expected(&self, scenario: &Scenario) -> Duration {
         if *self == Part::Needs {
             return NEEDS;
@@ -97,8 +99,8 @@ impl Part {
     }
 }
 
-/// How long the fixed work of `scenario` takes, where it is processor time; `None`: it has none, or
-/// one whose time depends on the machine.
+/// How long the fixed work of `scenario` takes, if it is given as processor time; `None`: there is
+/// no fixed work, or its time depends on the machine.
 fn work_time(scenario: &Scenario) -> Option<Duration> {
     let is_time = |guest: &ScenarioGuest| {
         guest.workloads.iter().any(|it| {
@@ -112,7 +114,8 @@ fn work_time(scenario: &Scenario) -> Option<Duration> {
     Some(Duration::from_millis(longest.get().saturating_mul(WORK_LONGER_PERCENT) / 100))
 }
 
-/// The parts of repetition `repetition` of `scenario`, in the order in which they are played.
+/// The parts of repetition `repetition` (from 1) of `scenario`, in the order in which they are
+/// played.
 pub fn parts(scenario: &Scenario, repetition: u32) -> Vec<Part> {
     let has_needs = scenario.needs && repetition == 1;
     let needs = has_needs.then_some(Part::Needs);
@@ -121,7 +124,7 @@ pub fn parts(scenario: &Scenario, repetition: u32) -> Vec<Part> {
     needs.into_iter().chain(names.map(Part::Run)).collect()
 }
 
-/// The run that the contestant `name` of `scenario` has its figures from.
+/// The run from which the contestant `name` of `scenario` has its figures.
 pub fn part_of(scenario: &Scenario, name: &str) -> Part {
     match name == BEST && scenario.is_best_static() {
         true => Part::Run(PolicyName::Static.to_string()),
@@ -129,11 +132,11 @@ pub fn part_of(scenario: &Scenario, name: &str) -> Part {
     }
 }
 
-/// The record of `scenario` that `parts` make up; `description` says what the scenario is about.
-/// Contestants without a run are not in it.
+/// The record of `scenario` made from `parts`; `description` says what the scenario is about.
+/// Contestants without a run are left out.
 ///
 /// # Errors
-/// There is no run, or runs are of different accelerators.
+/// There is no run, or the runs used different accelerators.
 pub fn record(
     scenario: &Scenario,
     description: &str,
@@ -183,7 +186,7 @@ mod tests {
         parts.iter().map(Part::name).collect()
     }
 
-    /// A guest that has all its memory under `static`, too.
+    /// A scenario in which the guest has all its memory under `static`, too.
     fn alone() -> Scenario {
         let mut alone = scenario();
         alone.guests.truncate(1);

@@ -1,10 +1,11 @@
-//! Playing a part of a scenario, from its guests' boot to the last trace of them.
+//! Plays a part of a scenario, from booting its guests to removing everything they left.
 //!
-//! Idea: every run is the same but for the policy, and for the memory where that is not limited.
-//! Guests, disks and daemon are new each time; the daemon runs under `static` too, so that its cost
-//! is in every figure.
-//! Limits: nothing else happens on this thread: waiting for guests blocks it. An interrupted run
-//! leaves nothing behind because the lab's runs do not, and the daemon ends with its parent.
+//! Idea: all runs are the same but for the policy, and for the guests' memory in the run in which
+//! that is not limited. Guests, disks and daemon are new each time. The daemon runs under `static`,
+//! too, so that its cost is in every figure.
+//! Limits: waiting for guests blocks the thread, so nothing else can run on it. An interrupted run
+//! leaves nothing behind: the lab's runs clean up after themselves, and the daemon ends with its
+//! parent.
 
 use std::cell::RefCell;
 use std::time::{Duration, SystemTime};
@@ -25,20 +26,20 @@ use super::transfer::Watch;
 use super::turns::Turn;
 use super::{fleet, machine, measure, moves, needs, prepare, start_size, transfer};
 
-/// Runs with a dead guest before it is given up: under emulation, a guest that is moved may die
-/// through no fault of Ballast's.
+/// Runs discarded because of a guest's death before the part fails: under emulation, a guest may
+/// die while it is moved, through no fault of Ballast's.
 const DISCARDED_MAX: usize = 4;
 
-/// The moment, RFC 3339 in UTC.
+/// The current time, RFC 3339 in UTC.
 pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Plays one part of a repetition of `scenario`; `place` is its number among all that this call
-/// plays, from 1, and how many those are; `call_at` is when the call began.
+/// Plays one part of a repetition of `scenario`. `place` is the part's number among all that this
+/// call plays, from 1, and their total; `call_at` is when the call began.
 ///
 /// # Errors
-/// When anything needed is missing or the part fails; nothing is left then.
+/// Anything needed is missing, or the part fails; everything is cleaned up then.
 pub async fn play_part(
     scenario: &Scenario,
     part: &Part,
@@ -75,7 +76,7 @@ pub async fn play_part(
     Ok(PartRecord::Run { machine: Box::new(machine), run: Box::new(run) })
 }
 
-/// The same with several hosts: again, as long as a guest's kernel dies.
+/// Plays a part with several hosts; again if a guest's kernel dies.
 async fn play_fleet(
     scenario: &Scenario,
     fleet: &ScenarioFleet,
@@ -155,13 +156,13 @@ async fn with_daemon(
     Ok(record)
 }
 
-/// What the guests have that are domains of Xen.
+/// The current memory of the guests that are Xen domains.
 fn domains(run: &Run) -> anyhow::Result<Vec<(GuestId, Bytes)>> {
     let domains = run.guests().filter(|guest| guest.is_domain());
     domains.map(|guest| Ok((guest.id().clone(), domain_memory(guest.id())?))).collect()
 }
 
-/// The same with what they have now.
+/// Adds the current memory of the same domains.
 fn with_end(domains: Vec<(GuestId, Bytes)>) -> anyhow::Result<Vec<DomainRecord>> {
     let record = |(id, start): (GuestId, Bytes)| {
         let end_bytes = domain_memory(&id)?.get();

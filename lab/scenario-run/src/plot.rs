@@ -1,18 +1,18 @@
 //! One plot of a guest under a policy.
 //!
-//! Idea: lines and areas have fixed colours that the page's style sheet recognises and replaces for
-//! light, dark and print; without a style sheet they are right for a white page.
+//! Idea: lines and areas have fixed colours. The page's style sheet recognises them and replaces
+//! them for light, dark and print; without a style sheet they suit a white page.
 
 use ballast_chart::{Axis, Chart, Colour, Frame, rgb};
 
 use super::series::{Kind, Panel, Series};
 
-/// The plot of memory; the others are lower.
+/// The frame of the memory plot; the other plots are lower.
 pub(super) const FRAME: Frame =
     Frame { size: (600, 250), left: 58, right: 14, top: 8, letters: 12 };
 const LOW: Frame = Frame { size: (600, 130), ..FRAME };
 
-/// The colour of a series; the style sheet knows these too.
+/// The colour of a series; the style sheet has the same list.
 const fn colour(kind: Kind) -> Colour {
     match kind {
         Kind::Used => rgb(0x6b, 0x9b, 0xd1),

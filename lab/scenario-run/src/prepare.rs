@@ -1,9 +1,9 @@
-//! Workloads that fill their memory before anything is measured.
+//! Workloads that fill their memory before the measurement.
 //!
-//! Idea: a server that fills while its memory is taken away never has its data, and what is
-//! measured is how it fills. So a prepared workload fills while guests still have all their memory;
-//! they are taken to their starts afterwards.
-//! Limits: a workload fills once; one that grows later does so in the measurement.
+//! Idea: a server that fills while memory is taken from it never gets all its data in, and the run
+//! would measure how it fills. So prepared workloads fill while guests have all their memory; the
+//! guests are set to their start sizes afterwards.
+//! Limits: a workload fills once; one that grows later does that during the measurement.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use tokio::time::Instant;
 use super::live::Live;
 use super::turns::{Start, starts};
 
-/// How long filling may take; an emulated memcached takes some MiB a second.
+/// How long filling may take; an emulated memcached fills some MiB a second.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Time between two looks.
+/// Time between two polls.
 const POLL: Duration = Duration::from_millis(500);
 
-/// Starts what is prepared and waits until it has filled its memory.
+/// Starts the prepared workloads and waits until they have filled their memory.
 pub(super) async fn fill(
     scenario: &Scenario,
     run: &Run,

@@ -1,6 +1,6 @@
 //! The raw data beside a page: the record as JSON, its samples as CSV.
 //!
-//! Limits: an empty field of the CSV is a unknown figure.
+//! Limits: an empty field of the CSV is an unknown figure.
 
 use std::fs;
 use std::io::{self, Write};
@@ -11,7 +11,7 @@ use anyhow::Context;
 use super::record::{GuestRun, Inside, Outside, Record, RunRecord, Sample};
 use ballast_report::{Report, csv_field};
 
-/// The files that belong to the page `report`.
+/// The paths of the raw data that belong to the page `report`.
 pub fn paths(report: &Path) -> [PathBuf; 2] {
     [report.with_extension("json"), report.with_extension("csv")]
 }
@@ -19,7 +19,7 @@ pub fn paths(report: &Path) -> [PathBuf; 2] {
 /// Writes `record` beside the page `report`.
 ///
 /// # Errors
-/// When a file cannot be written.
+/// A file cannot be written.
 pub fn write(record: &Record, report: &Path) -> anyhow::Result<()> {
     let [json, csv] = paths(report);
     let text = serde_json::to_string_pretty(record)? + "\n";
@@ -40,7 +40,7 @@ pub fn write_file(path: &Path, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     fs::write(path, text).with_context(why)
 }
 
-/// A sample of a guest in a run.
+/// One row of the CSV: a sample of a guest in a run.
 type Row<'a> = (&'a RunRecord, &'a GuestRun, &'a Sample);
 
 fn columns<'a>() -> Report<'a, Row<'a>> {

@@ -1,9 +1,9 @@
-//! What was measured, as it is kept and compared.
+//! What was measured, in the form in which it is kept and compared.
 //!
-//! Idea: one [`Record`] holds a whole scenario run: what was run on what, and per policy and
-//! repetition a series of samples for each guest with what its workloads did in the end. Table,
-//! page and raw data are all made from it, so that none can say more than was measured. Sizes are
-//! whole bytes, counters count from the moment the workloads' schedule began; what was not known is
+//! Idea: one [`Record`] holds a whole scenario run: what was run on which machine, and per policy
+//! and repetition a series of samples for each guest with its workloads' results. Table, page and
+//! raw data are all made from the record, so none can say more than was measured. Sizes are whole
+//! bytes. Counters count from the moment at which the workloads' schedule began. What is unknown is
 //! `null`, never zero.
 
 use serde::{Deserialize, Serialize};
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::fleet_record::{FleetInfo, FleetRun};
 use crate::simulate::paper::PaperFigure;
 
-/// Version of the format; a change that would mislead a reader makes a new one.
+/// Version of the format; a change that would mislead a reader gets a new number.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Everything measured for one scenario.
@@ -25,7 +25,7 @@ pub struct Record {
     pub scenario: ScenarioInfo,
     /// What it ran on.
     pub machine: Machine,
-    /// The runs, in the order in which they were made.
+    /// The runs, in the order in which they were played.
     pub runs: Vec<RunRecord>,
 }
 
@@ -44,12 +44,13 @@ pub struct ScenarioInfo {
     pub repetitions: u32,
     /// The policies compared; the first is what the others are measured against.
     pub policies: Vec<String>,
-    /// Which of them is the runs with all the memory that guests can have; `None`: there are none.
+    /// Which of the policies is the runs with all the memory that guests can have; `None`: there
+    /// were none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub best: Option<String>,
     /// Its guests, in the order of the scenario.
     pub guests: Vec<GuestInfo>,
-    /// Its hosts, and what is expected of them, where there are several.
+    /// The hosts and what is expected of them, for a scenario with several hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetInfo>,
     /// What a paper measured in the same situation.
@@ -58,13 +59,13 @@ pub struct ScenarioInfo {
 }
 
 impl ScenarioInfo {
-    /// What a guest was to be.
+    /// The description of one guest.
     pub fn guest(&self, name: &str) -> Option<&GuestInfo> {
         self.guests.iter().find(|info| info.guest == name)
     }
 }
 
-/// What a guest was to be.
+/// What a guest was configured to be.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GuestInfo {
     /// Its name.
@@ -73,13 +74,14 @@ pub struct GuestInfo {
     pub boot_bytes: u64,
     /// Memory it was ballooned to before measuring.
     pub start_bytes: u64,
-    /// The smallest memory in which it read nothing back, where that was looked for.
+    /// The smallest memory in which it read nothing back, if that was searched for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub needs_bytes: Option<u64>,
-    /// Pages that it touches in a second at full speed, where the time until then is measured.
+    /// Pages that it touches in a second at full speed, if the time to reach full speed is
+    /// measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_speed_per_s: Option<u64>,
-    /// Its fixed work, where the time for that is measured.
+    /// Its fixed work, if it has one; the time to finish it is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<u64>,
     /// The disk it swaps to, in words.
@@ -93,7 +95,7 @@ pub struct GuestInfo {
 pub struct Machine {
     /// Model of the processor.
     pub cpu: Option<String>,
-    /// Cores that were available.
+    /// Number of cores that were available.
     pub cores: Option<usize>,
     /// The host's memory.
     pub memory_bytes: Option<u64>,
@@ -101,13 +103,13 @@ pub struct Machine {
     pub kernel: Option<String>,
     /// The guests' kernel.
     pub guest_kernel: Option<String>,
-    /// Version of QEMU; under Xen the guests have none.
+    /// Version of QEMU; `None` under Xen, where QEMU does not run the guests.
     pub qemu: Option<String>,
     /// How guests executed: `kvm`, `tcg` or `xen`.
     pub accelerator: String,
     /// Version of Ballast.
     pub ballast: String,
-    /// The commit it was built from or run in.
+    /// The commit checked out, at the time of the run, in the source tree in which it was built.
     pub commit: Option<String>,
 }
 
@@ -128,10 +130,10 @@ pub struct RunRecord {
     /// Memory that the daemon moved, by guest and mechanism, with the reasons.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MoveRecord>,
-    /// What the hypervisor says that guests have, where they are domains of Xen.
+    /// What the hypervisor says about the guests' memory, if they are Xen domains.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub domains: Vec<DomainRecord>,
-    /// How long a transfer from guest to guest took, where one is timed.
+    /// The time of a transfer from guest to guest, if one is timed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transfer: Option<TransferRecord>,
     /// What became of the fleet, where the guests are on several hosts.
@@ -142,7 +144,7 @@ pub struct RunRecord {
 }
 
 impl RunRecord {
-    /// Its name in tables: the policy, with the repetition if there are several.
+    /// The run's name in tables: the policy, with the repetition if there are several.
     pub(super) fn name(&self, record: &Record) -> String {
         match record.scenario.repetitions {
             1 => self.policy.clone(),
@@ -150,7 +152,7 @@ impl RunRecord {
         }
     }
 
-    /// The part of one guest.
+    /// The record of one guest in this run.
     pub fn guest(&self, name: &str) -> Option<&GuestRun> {
         self.guests.iter().find(|guest| guest.guest == name)
     }
@@ -161,20 +163,20 @@ impl RunRecord {
 pub struct RunOrigin {
     /// When it began, RFC 3339 in UTC.
     pub began_at: String,
-    /// When the call began that played it, likewise: what tells calls apart.
+    /// When the call began that played the run; it tells calls apart. RFC 3339 in UTC.
     pub call_at: String,
-    /// The commit of the program, where that is known.
+    /// The commit of the program's source tree, where that is known.
     pub commit: Option<String>,
 }
 
-/// What one domain of Xen had in one run, by `xl list`, in whole MiB.
+/// The memory of a Xen domain in one run, as `xl list` prints it, in whole MiB.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DomainRecord {
     /// The guest.
     pub guest: String,
-    /// When the measurement began.
+    /// Memory when the measurement began.
     pub start_bytes: u64,
-    /// When it ended.
+    /// Memory when it ended.
     pub end_bytes: u64,
 }
 
@@ -185,22 +187,22 @@ pub struct MoveRecord {
     pub guest: String,
     /// `balloon`, `virtio-mem`, `dimm`, `page-out` or `page-in`.
     pub mechanism: String,
-    /// How often it was ordered to; an order that stands over several ticks is one. 0: it moved
-    /// without one.
+    /// Number of orders; an order that stands over several ticks counts once. 0: the memory moved
+    /// without an order.
     pub orders: u64,
-    /// What the guest gave, or was taken from its process.
+    /// Memory that the guest gave, or that was taken from its process.
     pub to_host_bytes: u64,
-    /// What the guest got, or its process got back.
+    /// Memory that the guest got, or that its process got back.
     pub to_guest_bytes: u64,
-    /// Time between looks that showed something moved, in seconds.
+    /// Total time between those ticks that showed a change, in seconds.
     pub moving_s: f64,
-    /// Why by this mechanism; the reasons in the order in which they first came.
+    /// Why this mechanism was chosen; the reasons in the order in which they first came.
     pub reasons: Vec<MoveReason>,
 }
 
 impl MoveRecord {
-    /// What moved in either direction, in bytes a second of the time in which anything did; `None`:
-    /// nothing did.
+    /// Memory moved in both directions, in bytes a second of the time in which anything moved;
+    /// `None`: nothing moved.
     pub fn bytes_per_s(&self) -> Option<f64> {
         let moved = self.to_host_bytes.saturating_add(self.to_guest_bytes);
         (self.moving_s > 0.0).then(|| moved as f64 / self.moving_s)
@@ -210,38 +212,38 @@ impl MoveRecord {
 /// A reason for which a mechanism was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MoveReason {
-    /// Stable word.
+    /// A stable word for the reason.
     pub code: String,
-    /// The same in words, with the figures of the first time.
+    /// The reason in words, with the figures of its first occurrence.
     pub text: String,
-    /// Orders for this reason.
+    /// Number of orders for this reason.
     pub count: u64,
 }
 
-/// How long it took memory to get from one guest to another.
+/// The times of a transfer of memory from one guest to another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TransferRecord {
-    /// Who gave.
+    /// The guest that gave.
     pub from: String,
-    /// Who received.
+    /// The guest that received.
     pub to: String,
-    /// How much.
+    /// Size of the transfer.
     pub amount_bytes: u64,
-    /// Time from the demand to the receiver's first new memory, in seconds; `None`: none came.
+    /// Time from the demand to the receiver's first new memory, in seconds; `None`: it got none.
     pub first_use_s: Option<f64>,
-    /// Time until the giver had given as much, in seconds; `None`: it never had.
+    /// Time from the demand until the giver had given all of it, in seconds; `None`: it never had.
     pub given_s: Option<f64>,
-    /// Time until all of it had arrived, in seconds; `None`: it never had.
+    /// Time from the demand until the receiver had all of it, in seconds; `None`: it never had.
     pub arrived_s: Option<f64>,
-    /// Time in which the giver's balloon alone takes as much, in seconds, in the same run.
+    /// Time that the giver's balloon alone takes for the same amount in the same run, in seconds.
     pub balloon_alone_s: f64,
-    /// The longest time between two looks at the receiver until all had arrived, in seconds: times
-    /// are no more exact than that.
+    /// The longest time between two polls of the receiver until all of it had arrived, in seconds:
+    /// the resolution of the times above.
     pub looks_apart_s_max: f64,
 }
 
 impl TransferRecord {
-    /// Time until all had arrived against what the balloon alone needs.
+    /// Time until all had arrived against the time that the balloon alone takes.
     pub fn ratio(&self) -> Option<f64> {
         self.arrived_s.filter(|_| self.balloon_alone_s > 0.0).map(|all| all / self.balloon_alone_s)
     }
@@ -252,19 +254,19 @@ impl TransferRecord {
 pub struct GuestRun {
     /// Its name.
     pub guest: String,
-    /// About one a second.
+    /// One sample about every second.
     pub samples: Vec<Sample>,
-    /// What its workloads did.
+    /// Results of its workloads.
     pub workloads: Vec<WorkloadRecord>,
 }
 
 impl GuestRun {
-    /// Pages its workloads touched in all; `None` for a guest without workloads.
+    /// Pages its workloads touched in total; `None` for a guest without workloads.
     pub fn touches(&self) -> Option<u64> {
         self.of_workloads(|workload| workload.touches)
     }
 
-    /// Passes, or whatever its workloads count as an iteration, in all.
+    /// Passes, or whatever its workloads count as an iteration, in total.
     pub fn iterations(&self) -> Option<u64> {
         self.of_workloads(|workload| workload.iterations)
     }
@@ -273,7 +275,7 @@ impl GuestRun {
         (!self.workloads.is_empty()).then(|| self.workloads.iter().map(figure).sum())
     }
 
-    /// The last sample of what the guest itself says.
+    /// The guest's last report.
     pub fn last_inside(&self) -> Option<&Inside> {
         self.samples.iter().rev().find_map(|sample| sample.inside.as_ref())
     }
@@ -284,11 +286,11 @@ impl GuestRun {
 pub struct Sample {
     /// Time since the schedule began, in seconds.
     pub at_s: f64,
-    /// What the daemon sees and does; `None`: it did not answer in time.
+    /// The daemon's view of the guest; `None`: it did not answer in time.
     pub daemon: Option<Outside>,
-    /// What the guest says; `None`: no report has come since the sample before.
+    /// The guest's own report; `None`: none has come since the previous sample.
     pub inside: Option<Inside>,
-    /// Memory it really touched in the last whole second, where that is recorded.
+    /// Memory it touched in the last whole second, if that is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touched_bytes: Option<u64>,
 }
@@ -302,10 +304,10 @@ pub struct Outside {
     pub target_bytes: Option<u64>,
     /// Memory it is estimated to use.
     pub used_bytes: Option<u64>,
-    /// How its page touches are watched; `None`: not at all.
+    /// How its page touches are tracked; `None`: they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tracking: Option<TrackingNow>,
-    /// What the daemon does: `grow`, `shrink`, `hold`, …
+    /// What the daemon does with the guest: `grow`, `shrink`, `hold`, …
     pub doing: Option<String>,
     /// The same in words.
     pub doing_text: Option<String>,
@@ -314,7 +316,7 @@ pub struct Outside {
 /// How a guest is tracked at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TrackingNow {
-    /// `watching`, `resting`, …; as in `ballast status --json`.
+    /// `watching`, `resting`, …, as in `ballast status --json`.
     pub state: String,
     /// Its working set.
     pub working_set_bytes: Option<u64>,
@@ -322,7 +324,7 @@ pub struct TrackingNow {
     pub cost: Option<f64>,
 }
 
-/// A guest's view of itself. Counters count from the beginning of the schedule.
+/// A guest's view of itself. Counters count from the moment at which the schedule began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inside {
     /// When the guest wrote it, on its own clock, in milliseconds since the schedule began.
@@ -333,13 +335,13 @@ pub struct Inside {
     pub available_bytes: Option<u64>,
     /// Memory it has in its swap.
     pub swap_used_bytes: Option<u64>,
-    /// Pages its workloads touched so far.
+    /// Pages its workloads have touched so far.
     pub touches: u64,
     /// Iterations of its workloads so far.
     pub iterations: u64,
-    /// Memory its workloads work in now.
+    /// Memory that its workloads use now.
     pub size_bytes: u64,
-    /// Memory its workloads' schedules want them to work in now.
+    /// Memory that its workloads' schedules want them to use now.
     pub size_wanted_bytes: u64,
     /// Faults that waited for a disk.
     pub major_faults: Option<u64>,
@@ -349,7 +351,7 @@ pub struct Inside {
     pub swap_out_bytes: Option<u64>,
 }
 
-/// What a workload did in one run.
+/// The result of a workload in one run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadRecord {
     /// Its name.
@@ -358,7 +360,7 @@ pub struct WorkloadRecord {
     pub started_s: f64,
     /// How it ended, in words.
     pub end: String,
-    /// Whether it ended as it should: by itself with success, or because the time was over.
+    /// Whether it ended as it should: by itself with success, or because the time was up.
     pub ended_well: bool,
     /// Pages it touched, not counting the first filling.
     pub touches: u64,

@@ -1,10 +1,10 @@
-//! A rival's rule, to decide in the daemon of a run.
+//! A rival's rule that decides in the daemon of a run.
 //!
-//! Idea: the rule is the simulator's (`lab/sim/src/rivals`); the daemon around it is the one that
-//! runs our policies: the same samples, guard and mechanisms, so that a comparison is about rules.
-//! Limits: the run's host is its budget. A rule that goes by the host's free memory sees what is
-//! left of the budget, as the machine of a lab has far more. The journal calls the rule `external`,
-//! as it knows no rivals, and cannot be replayed; it ends with the run.
+//! Idea: the rule is the simulator's (`lab/sim/src/rivals`). The daemon around it is the one that
+//! runs our policies, with the same samples, guard and mechanisms, so that only the rules differ.
+//! Limits: the run's budget stands for the host. A rule that looks at the host's free memory sees
+//! the unused part of the budget, because the lab's machine has far more memory. The journal has no
+//! rivals: it calls the rule `external`, and it cannot be replayed; it is deleted with the run.
 
 use anyhow::Context;
 use ballast_lab_guest::workload::RIVAL_PREFIX;
@@ -62,7 +62,8 @@ mod tests {
             ..HostSample::default()
         };
         let problem = Problem::new(Bytes::gib(1), guests).on(host);
-        // All of the budget is taken, so MOM takes 5 %; of the host most is free, so it would give.
+        // The guests use all of the budget, so MOM takes 5 % from each; by the memory that is free
+        // on this machine it would give.
         let wanted = rule("mom").unwrap().divide(&problem).wanted;
         assert!(wanted.iter().all(|it| it.target < Bytes::mib(490)), "{wanted:?}");
     }

@@ -1,25 +1,25 @@
-//! Series over time, drawn from a record.
+//! Series over time, made from a record.
 //!
-//! Idea: what is plotted and what the page reads out under the pointer are the same points.
-//! Limits: rates are those between two reports of a guest, on the guest's own clock: a report that
-//! comes late makes one longer interval and no false peak.
+//! Idea: the plotted points are the same as those that the page shows under the pointer.
+//! Limits: a rate is the one between two reports of a guest, on the guest's own clock, so a late
+//! report makes one longer interval and no false peak.
 
 use super::record::{GuestRun, Inside, Outside};
 
 const MIB: f64 = 1_048_576.0;
 
-/// What a series is, which settles its colour.
+/// What a series shows; it decides the colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Memory the guest uses.
     Used,
     /// Memory it holds.
     Allocation,
-    /// Memory it is to hold.
+    /// Memory the guest should hold.
     Target,
     /// Memory its workloads want.
     Wanted,
-    /// Memory it really touched in a second.
+    /// Memory it touched in a second.
     Touched,
     /// Memory in its swap.
     Swap,
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-/// What is drawn into one plot.
+/// A plot; decides which series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Panel {
     /// Target, allocation, used, wanted and touched, in MiB.
@@ -70,7 +70,7 @@ impl Panel {
     pub(super) const ALL: [Panel; 4] =
         [Panel::Memory, Panel::Swap, Panel::Throughput, Panel::Faults];
 
-    /// Its heading, with the unit.
+    /// The heading, with the unit.
     pub(super) const fn title(self) -> &'static str {
         match self {
             Panel::Memory => "Memory, MiB",
@@ -80,7 +80,7 @@ impl Panel {
         }
     }
 
-    /// Its unit, after a figure.
+    /// The unit, as it stands after a figure.
     pub(super) const fn unit(self) -> &'static str {
         match self {
             Panel::Memory | Panel::Swap => " MiB",
@@ -88,7 +88,7 @@ impl Panel {
         }
     }
 
-    /// Its series for a guest; those without a point are left out.
+    /// The series for a guest; those without points are left out.
     pub(super) fn series(self, guest: &GuestRun) -> Vec<Series> {
         let all = match self {
             Panel::Memory => vec![
@@ -111,7 +111,7 @@ impl Panel {
     }
 }
 
-/// A figure of the daemon's, in MiB.
+/// The series of one of the daemon's figures, in MiB.
 fn outside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Outside) -> Option<u64>) -> Series {
     let point = |(at, it): (f64, &Outside)| Some((at, figure(it)? as f64 / MIB));
     let known =
@@ -119,7 +119,7 @@ fn outside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Outside) -> Option<u64
     Series { kind, points: known.filter_map(point).collect() }
 }
 
-/// What it really touched, in MiB.
+/// The series of the memory that the guest touched, in MiB.
 fn touched(guest: &GuestRun) -> Series {
     let known =
         guest.samples.iter().filter_map(|it| Some((it.at_s, it.touched_bytes? as f64 / MIB)));
@@ -132,18 +132,18 @@ fn reports(guest: &GuestRun) -> impl Iterator<Item = (f64, &Inside)> {
     reports.map(|inside| (inside.at_ms as f64 / 1000.0, inside))
 }
 
-/// A figure of the guest's, in MiB.
+/// The series of one of the guest's figures, in MiB.
 fn inside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Inside) -> Option<u64>) -> Series {
     let point = |(at, it): (f64, &Inside)| Some((at.max(0.0), figure(it)? as f64 / MIB));
     Series { kind, points: reports(guest).filter_map(point).collect() }
 }
 
-/// Pages that the guest touches in a second: (the end of the time meant, rate).
+/// Pages that the guest touches a second: (end of the interval in seconds, rate).
 pub(super) fn touch_rates(guest: &GuestRun) -> Vec<(f64, f64)> {
     rate(guest, Kind::Throughput, |it| Some(it.touches)).points
 }
 
-/// The rate of a counter of the guest's, per second; each value is that of the time before its
+/// The rate of one of the guest's counters, per second. Each value covers the interval before its
 /// point.
 fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&Inside) -> Option<u64>) -> Series {
     let known: Vec<(f64, u64)> =
@@ -167,7 +167,7 @@ mod tests {
         let [series] = &Panel::Throughput.series(&record.runs[0].guests[0])[..] else {
             panic!("one series")
         };
-        // Ten intervals of a second; two have become one.
+        // Ten intervals of a second; a late report has made one of two.
         assert_eq!(series.points.len(), 9);
         assert!(series.points.iter().all(|(_, rate)| *rate == 100.0), "{series:?}");
     }

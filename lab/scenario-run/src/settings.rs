@@ -1,7 +1,7 @@
 //! The configuration of a run's daemon.
 //!
-//! Idea: the daemon is an ordinary one with an ordinary file; everything it leaves is in the run's
-//! folder and goes with it.
+//! Idea: the daemon is an ordinary one with an ordinary configuration file; all its files are in
+//! the run's folder and are removed with it.
 
 use std::path::{Path, PathBuf};
 
@@ -12,20 +12,20 @@ use serde_json::{Map, Value, json};
 
 use super::{paper, rival};
 
-/// Journals of a run larger than this lose their oldest records; some hours of it.
+/// A larger journal loses its oldest records; this is enough for some hours of a run.
 const JOURNAL_BYTES_MAX: &str = "64MiB";
 
 /// Name of the daemon's folder in the run's folder.
 const DAEMON_FOLDER: &str = "daemon";
-/// Name of Xen's first domain, in which the daemon runs.
+/// Xen's name for dom0, in which the daemon runs.
 const DOM0: &str = "Domain-0";
-/// How long `xl` may take there: half a second, where the machine is emulated.
+/// How long `xl` may take in dom0; on an emulated machine it takes half a second.
 const XL_TIMEOUT: &str = "20s";
 
-/// Where a run's daemon keeps what it has.
+/// Where a run's daemon has its files and sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Places {
-    /// The folder of all of it.
+    /// The daemon's own folder.
     folder: PathBuf,
     /// The guests' QMP sockets.
     qmp: PathBuf,
@@ -42,8 +42,8 @@ impl Places {
         Places::new(own, run.qmp_folder(), run.agent_folder(), run.libvirt_socket())
     }
 
-    /// Places in `folder`, which is the daemon's alone; guests' sockets are in `qmp`, those of
-    /// their agents in `agents`; its libvirt listens on `libvirt`.
+    /// Places in `folder`, which only the daemon uses. `qmp` has the sockets of the guests,
+    /// `agents` those of their agents; `libvirt` is the socket of the run's libvirt.
     fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf, libvirt: PathBuf) -> Self {
         Places { folder, qmp, agents, libvirt }
     }
@@ -69,11 +69,11 @@ impl Places {
     }
 }
 
-/// Checks that the daemon accepts the scenario's settings, that its rivals are known, and that a
-/// paper's figures can be compared, before minutes are spent.
+/// Checks, before minutes are spent, that the daemon accepts the scenario's settings, that its
+/// rivals exist, and that a paper's figures can be compared.
 ///
 /// # Errors
-/// A setting that the daemon refuses, with its policy or variant; a rival that is not known.
+/// The daemon refuses a setting (the error names the policy or variant), or a rival does not exist.
 pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     paper::figures(scenario)?;
     let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into(), "/libvirt".into());
@@ -88,11 +88,12 @@ pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration file for `scenario` under `variant`. A rival's rule is not in it: the daemon
-/// is handed that, and the file names `static`. Only root can have a raised priority.
+/// The configuration file for `scenario` under `variant`. A rival's rule is not in the file: the
+/// file names `static`, and the rule is passed to the daemon separately. A raised priority is set
+/// only as root.
 ///
 /// # Errors
-/// When a path is no text.
+/// A path is not valid UTF-8.
 pub(super) fn daemon_toml(
     scenario: &Scenario,
     variant: &Variant,
@@ -101,7 +102,7 @@ pub(super) fn daemon_toml(
 ) -> anyhow::Result<String> {
     let has_libvirt = scenario.settings.manager == Manager::Libvirt;
     let has_xen = scenario.settings.manager == Manager::Xen;
-    // The first domain, in which the daemon runs, is left alone; what it has counts.
+    // The daemon leaves dom0 alone, but dom0's memory counts towards the budget.
     let dom0 = if has_xen { DOM0_MEMORY } else { Bytes::ZERO };
     let mut host = json!({ "budget": scenario.host.budget.saturating_add(dom0) });
     if let Some(reserve) = scenario.host.reserve {

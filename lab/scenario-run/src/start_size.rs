@@ -1,7 +1,7 @@
-//! Guests at the size a scenario starts them with.
+//! Brings guests to the sizes with which a scenario starts them.
 //!
-//! Idea: a balloon cannot grow a guest past its boot memory, so guests boot with all they may ever
-//! have and are ballooned down before anything is measured.
+//! Idea: a balloon cannot grow a guest past its boot memory, so guests boot with the most that they
+//! may ever have and are ballooned down before the measurement.
 
 use std::time::Duration;
 
@@ -12,13 +12,13 @@ use tokio::time::Instant;
 
 use super::balloon::Balloon;
 
-/// How long a guest may take; an idle one gives hundreds of MiB a second, one that has filled its
-/// memory before writes most of what it gives to its swap first.
+/// How long a guest may take. An idle one gives hundreds of MiB a second; one that has filled its
+/// memory first writes most of it to its swap.
 const PATIENCE: Duration = Duration::from_secs(600);
-/// Time between two looks.
+/// Time between two polls.
 const POLL: Duration = Duration::from_millis(100);
 
-/// Brings every guest to its start.
+/// Brings every guest to its start size.
 pub(super) async fn reach(scenario: &Scenario, run: &Run) -> anyhow::Result<()> {
     let each = scenario.guests.iter().map(|guest| async move {
         let start = guest.start().page_floor();

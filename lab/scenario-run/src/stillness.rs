@@ -1,13 +1,13 @@
-//! A guest that stands still although its workloads should run.
+//! Detects a guest that stands still although its workloads should run.
 //!
-//! Idea: a workload that runs touches pages, and one that waits for memory reads pages back. A
-//! guest that goes on reporting while nothing of that moves for [`STILL_MS`] of its own time, and
-//! in [`REPORTS_MIN`] reports, does not wait for memory: a request to its disk is lost, or a
+//! Idea: a workload that runs touches pages, and one that waits for memory reads pages back. If a
+//! guest goes on reporting and neither counter moves for [`STILL_MS`] of its own time and in
+//! [`REPORTS_MIN`] reports, it does not wait for memory: a request to its disk is lost, or a
 //! program is stuck. A guest that has not reported for [`SILENT_FOR`] is as bad. Both make the run
-//! worthless, so it ends with what can be seen of the guest.
+//! worthless, so the run fails, and the error shows the guest's state.
 //!
-//! Limits: pure; workloads that touch less than a page a second do not count as ones that should
-//! run. A guest that gets no processor time reports nothing, so it is not still, but silent.
+//! Limits: pure. Workloads that touch less than one page a second do not count as running. A guest
+//! that gets no processor time sends no reports, so it counts as silent, not as still.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use ballast_model::PAGE_SIZE;
 
 use super::record::Inside;
 
-/// How long nothing has moved, on the guest's own clock, in milliseconds.
+/// How long nothing may move, on the guest's own clock, in milliseconds.
 const STILL_MS: i64 = 30_000;
-/// In how many reports after the first.
+/// The least number of reports without movement, after the first one.
 const REPORTS_MIN: u32 = 10;
-/// How long a guest may say nothing: one that thrashes under the emulator takes many seconds.
+/// How long a guest may send no report: one that thrashes under the emulator takes many seconds.
 const SILENT_FOR: Duration = Duration::from_secs(120);
 
-/// What a still guest has left undone.
+/// How a guest stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stillness {
-    /// It reports, and for so many milliseconds nothing has moved.
+    /// It reports, but nothing has moved for this time, in milliseconds.
     Still(i64),
-    /// It has not reported for so long.
+    /// It has not reported for this time.
     Silent(Duration),
 }
 
@@ -46,7 +46,7 @@ impl std::fmt::Display for Stillness {
     }
 }
 
-/// What moves while a workload runs.
+/// Counters that move while a workload runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Progress {
     touches: u64,
@@ -58,17 +58,18 @@ struct Progress {
     swap_out_bytes: Option<u64>,
 }
 
-/// Looks for stillness in one guest.
+/// Detects stillness of one guest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StillnessWatch {
-    /// What had been done at the last report in which anything had moved, and when that came.
+    /// The counters at the last report in which any had moved, and that report's time in
+    /// milliseconds.
     moved: Option<(Progress, i64)>,
     reports_still: u32,
     still_ms: i64,
 }
 
 impl StillnessWatch {
-    /// Takes a report; `should_run`: whether a workload runs that touches pages all the time.
+    /// Takes a report. `should_run`: whether a workload is running that touches pages all the time.
     pub(super) fn report(&mut self, inside: &Inside, should_run: bool) {
         let now = Progress {
             touches: inside.touches,
@@ -91,7 +92,7 @@ impl StillnessWatch {
         }
     }
 
-    /// Whether the guest stands still; `silence`: the time since its last report.
+    /// Whether and how the guest stands still; `silence`: the time since its last report.
     pub(super) fn found(&self, silence: Duration) -> Option<Stillness> {
         if silence >= SILENT_FOR {
             return Some(Stillness::Silent(silence));
@@ -101,13 +102,13 @@ impl StillnessWatch {
     }
 }
 
-/// Whether a workload touches at least a page a second for as long as it runs.
+/// Whether a workload touches at least one page a second for as long as it runs.
 pub(super) fn is_steady(spec: &WorkloadSpec) -> bool {
     match &spec.pattern {
         Pattern::Cold { size, share_per_s } => {
             size.get() as f64 / PAGE_SIZE as f64 * share_per_s >= 1.0
         }
-        // Its client waits for the server to shut down or to load its data.
+        // A program may wait for its server to shut down or to load its data.
         Pattern::Program { .. } => false,
         _ => spec.touches_per_s.is_none_or(|rate| rate > 0),
     }
@@ -157,12 +158,13 @@ mod tests {
     #[test]
     fn a_guest_without_work_is_not_still() {
         assert_eq!(watched((0..200).map(|second| (inside(second * 1000, 5, 1), false))), None);
-        // Idle for long, and then a workload begins.
+        // Idle for a long time, and then a workload begins.
         let begins = (0..110).map(|second| (inside(second * 1000, 5, 1), second >= 100));
         assert_eq!(watched(begins), None);
     }
 
-    /// A guest without processor time for half a minute reports late, and has then moved or will.
+    /// A guest without processor time for half a minute reports late; then it has moved or will
+    /// move.
     #[test]
     fn few_reports_are_no_stillness() {
         let few = (0..5).map(|report| (inside(report * 20_000, 5, 1), true));
@@ -201,7 +203,8 @@ mod tests {
             }
             let last = all[all.len() - 1];
             let same = all.iter().rev().skip(1).zip(all.iter().rev());
-            // As long as the later of two neighbours should run and has the touches of the earlier.
+            // As long as, of two neighbouring reports, the later one should run and has the touches
+            // of the earlier one.
             let still = same.take_while(|(earlier, later)| later.2 && earlier.1 == later.1).count();
             let began = all[all.len() - 1 - still].0;
             let expected = still >= 10 && last.0 - began >= 30_000;

@@ -15,7 +15,7 @@ use super::record::Record;
 use super::transfer_table;
 use super::words;
 
-/// The comparison, its meaning in plain sentences, and the simulator beside it.
+/// The comparison, its meaning in sentences, and the simulator's figures beside it.
 pub fn render(
     record: &Record,
     comparison: &Comparison,
@@ -66,7 +66,7 @@ fn table(comparison: &Comparison) -> String {
     format::table(&columns, lines, None)
 }
 
-/// The line below a policy that is measured against the first.
+/// The line below a policy with its ratios to the first; `None` for the first policy itself.
 fn ratios(comparison: &Comparison, row: &Row) -> Option<Vec<String>> {
     let first = comparison.policies.first()?;
     if row.policy == *first {

@@ -1,11 +1,11 @@
-//! What a run must not leave behind: processes and its folder.
+//! Checks that a run leaves nothing behind: no process and no folder.
 
 use std::path::PathBuf;
 
 use anyhow::bail;
 use ballast_lab_host::{ProcessId, Run};
 
-/// The guests' processes and the folder of a run, while it lasts.
+/// The processes and the folder of a run, noted while it lasts.
 pub(super) struct Traces {
     folder: PathBuf,
     guests: Vec<ProcessId>,

@@ -1,12 +1,12 @@
-//! The time that memory takes from one guest to another.
+//! Times how long memory takes from one guest to another.
 //!
-//! Idea: while a run is measured a thread of its own asks both guests' QEMU for the sizes of their
-//! balloons, every few milliseconds, over the lab's sockets. After the run, with the daemon gone
-//! and every guest at its start again, the giver fills as much memory as was moved, frees it, and
-//! its balloon alone takes it: no transfer can be faster than that.
-//! Limits: sizes are those QEMU tells; a look takes as long as QEMU needs to answer, and the
-//! longest pause between two at the receiver is one of the figures. The giver's memory is free when
-//! it is taken, in either case only if the scenario has it so.
+//! Idea: during the measurement a separate thread polls the balloon sizes of both guests every few
+//! milliseconds, over the lab's QMP sockets. After the run, with the daemon gone and every guest at
+//! its start size again, the giver fills as much memory as was moved and frees it, and its balloon
+//! alone takes it: no transfer can be faster than that.
+//! Limits: sizes are those that QEMU reports. A poll takes as long as QEMU needs to answer; the
+//! longest time between two polls of the receiver is one of the figures. In the comparison the
+//! giver's memory is free when it is taken; in the run only if the scenario makes it so.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,50 +23,50 @@ use super::balloon::Balloon;
 use super::record::TransferRecord;
 use super::start_size;
 
-/// Time between two looks.
+/// Time between two polls.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Most looks at a guest: of an hour and more.
+/// The greatest number of polls of a guest: more than an hour's.
 const LOOKS_MAX: usize = 1 << 20;
-/// How long filling, freeing, and the balloon alone may take.
+/// How long filling, freeing, or the balloon alone may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The workload that fills the giver's memory.
 const FILL: &str = "fill-before-balloon";
 
-/// What one guest was seen to hold, and when.
+/// What one guest held at which time.
 #[derive(Debug, Default)]
 struct Series(Vec<(Instant, Bytes)>);
 
-/// What was seen of both guests.
+/// What both guests held during the run.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     from: Series,
     to: Series,
 }
 
-/// Times of a transfer since it was demanded, in seconds; `None`: that was never so.
+/// Times of a transfer since its demand, in seconds; `None`: it never came to that.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Times {
     first_use_s: Option<f64>,
     given_s: Option<f64>,
     arrived_s: Option<f64>,
-    /// The longest time between two looks at the receiver until all had arrived.
+    /// The longest time between two polls of the receiver until all had arrived.
     looks_apart_s_max: f64,
 }
 
 impl Series {
-    /// What was held at `demand`, or first.
+    /// What the guest held at `demand`, or at the first poll after it.
     fn base(&self, demand: Instant) -> Option<Bytes> {
         let at_demand = self.0.iter().rfind(|(at, _)| *at <= demand);
         at_demand.or(self.0.first()).map(|(_, held)| *held)
     }
 
-    /// When `reached` first accepted what was held after `demand`, in seconds since then.
+    /// When the size first met `reached` after `demand`, in seconds since `demand`.
     fn when(&self, demand: Instant, reached: impl Fn(Bytes) -> bool) -> Option<f64> {
         let mut after = self.0.iter().filter(|(at, _)| *at > demand);
         after.find(|(_, held)| reached(*held)).map(|(at, _)| (*at - demand).as_secs_f64())
     }
 
-    /// The longest time between two looks from `demand` on, up to `until_s` seconds later.
+    /// The longest time between two polls from `demand` until `until_s` seconds later.
     fn apart_max(&self, demand: Instant, until_s: Option<f64>) -> f64 {
         let is_within =
             |at: Instant| at > demand && until_s.is_none_or(|s| (at - demand).as_secs_f64() <= s);
@@ -76,7 +76,7 @@ impl Series {
 }
 
 impl Looks {
-    /// The times of `amount` that was demanded at `demand`.
+    /// The times of a transfer of `amount` that was demanded at `demand`.
     fn times(&self, demand: Instant, amount: Bytes) -> Times {
         let (Some(from), Some(to)) = (self.from.base(demand), self.to.base(demand)) else {
             return Times::default();
@@ -92,14 +92,14 @@ impl Looks {
     }
 }
 
-/// The thread that looks.
+/// The thread that polls.
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<anyhow::Result<Looks>>,
 }
 
 impl Watch {
-    /// Begins to look at both guests of `transfer`.
+    /// Begins to poll both guests of `transfer`.
     pub(super) fn start(run: &Run, transfer: &Transfer) -> anyhow::Result<Watch> {
         let socket =
             |name: &str| Ok::<_, anyhow::Error>(run.guest(name)?.lab_qmp_socket().to_owned());
@@ -113,7 +113,7 @@ impl Watch {
         Ok(Watch { stop, thread })
     }
 
-    /// What it has seen.
+    /// Stops and returns what the polls showed.
     pub(super) fn finish(self) -> anyhow::Result<Looks> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the thread that looks at balloons has panicked"))?
@@ -123,7 +123,7 @@ impl Watch {
 fn watch(sockets: &[PathBuf; 2], stop: &AtomicBool) -> anyhow::Result<Looks> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let [from, to] = sockets;
-    // Apart from each other: QEMU does not answer while it takes pages from the giver.
+    // Separately: QEMU does not answer while it takes pages from the giver.
     let both = async { tokio::try_join!(series(from, stop), series(to, stop)) };
     let (from, to) = runtime.block_on(both)?;
     Ok(Looks { from, to })
@@ -140,8 +140,8 @@ async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<Series> {
     Ok(Series(looks))
 }
 
-/// The figures of `transfer`, demanded at `demand`; guests are at their starts afterwards, the
-/// giver below.
+/// The figures of `transfer`, demanded at `demand`. Afterwards guests are at their start sizes,
+/// except that the giver is below it.
 pub(super) async fn figures(
     scenario: &Scenario,
     transfer: &Transfer,
@@ -164,7 +164,7 @@ pub(super) async fn figures(
     })
 }
 
-/// How long the giver's balloon needs to take `amount` of memory that was used and is free.
+/// How long the giver's balloon takes to take `amount` of memory that was used and is free again.
 async fn balloon_alone(
     scenario: &Scenario,
     transfer: &Transfer,
@@ -192,7 +192,7 @@ async fn balloon_alone(
 mod tests {
     use super::*;
 
-    /// Looks at both guests: when, in milliseconds, and what they held, in MiB.
+    /// Polls of both guests: when, in milliseconds, and what each held, in MiB.
     fn looks(began: Instant, seen: &[(u64, u64, u64)]) -> Looks {
         let at = |ms: u64| began + Duration::from_millis(ms);
         let from = seen.iter().map(|(ms, from, _)| (at(*ms), Bytes::mib(*from)));
@@ -200,7 +200,7 @@ mod tests {
         Looks { from: Series(from.collect()), to: Series(to.collect()) }
     }
 
-    /// First memory, given, arrived, and looks apart, in milliseconds.
+    /// First memory, given, arrived, and time between polls, in milliseconds.
     fn ms(times: Times) -> ([Option<u64>; 3], u64) {
         let ms = |s: f64| (s * 1000.0).round() as u64;
         let all = [times.first_use_s, times.given_s, times.arrived_s].map(|it| it.map(ms));

@@ -1,4 +1,4 @@
-//! How long transfers took, as a table for a terminal and a page, with their goals.
+//! How long transfers took, compared with their goals, as a table for a terminal and a page.
 
 use ballast_report::Report;
 use serde::Serialize;
@@ -9,13 +9,13 @@ use super::record::{Record, RunRecord, TransferRecord};
 /// The goals of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goals {
-    /// Time from the demand to the receiver's first memory, in seconds; less than this.
+    /// Time from the demand to the receiver's first memory, in seconds; has to be less.
     pub first_use_s: f64,
-    /// Time until all has arrived against what the balloon alone needs; at most this.
+    /// Time until all has arrived against the time of the balloon alone; at most this.
     pub ratio: f64,
 }
 
-/// Our goals.
+/// The goals of this project.
 pub const GOALS: Goals = Goals { first_use_s: 0.3, ratio: 1.25 };
 
 /// A run in which a transfer was timed.
@@ -49,7 +49,7 @@ fn span(s: Option<f64>) -> String {
     }
 }
 
-/// The text above the table and below it; `None` if no transfer was timed.
+/// The texts above and below the table; `None` if no transfer was timed.
 pub(super) fn words(record: &Record) -> Option<(String, String)> {
     let TransferRecord { from, to, amount_bytes, .. } =
         record.runs.iter().find_map(|run| run.transfer.as_ref())?;

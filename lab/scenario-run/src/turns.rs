@@ -1,4 +1,4 @@
-//! One run to make, and when its workloads begin: in the order of their times.
+//! One run to play, and its workloads in the order of their start times.
 
 use std::time::Duration;
 
@@ -6,31 +6,31 @@ use ballast_lab_guest::workload::WorkloadSpec;
 use ballast_lab_host::{Scenario, Variant};
 use ballast_model::GuestId;
 
-/// One run to make.
+/// One run to play.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Turn {
-    /// The policy and how it is set.
+    /// The policy and its settings.
     pub(super) variant: Variant,
     /// The repetition, from 1.
     pub(super) repetition: u32,
-    /// Which part of all that this call plays it is, from 1.
+    /// Its number among all parts that this call plays, from 1.
     pub(super) number: usize,
-    /// How many those are.
+    /// The number of all parts that this call plays.
     pub(super) of: usize,
 }
 
-/// A workload and when it begins.
+/// A workload and its start time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Start {
     pub(super) at: Duration,
     pub(super) guest: GuestId,
     pub(super) id: String,
     pub(super) spec: WorkloadSpec,
-    /// Whether it fills its memory before anything is measured.
+    /// Whether it fills its memory before the measurement.
     pub(super) prepared: bool,
 }
 
-/// Every workload of a scenario, the first to begin first.
+/// Every workload of a scenario, the earliest first.
 pub(super) fn starts(scenario: &Scenario) -> Vec<Start> {
     let of_guests = scenario.guests.iter().flat_map(|guest| {
         guest.workloads.iter().map(|workload| Start {
@@ -42,7 +42,7 @@ pub(super) fn starts(scenario: &Scenario) -> Vec<Start> {
         })
     });
     let mut starts: Vec<Start> = of_guests.collect();
-    // Stable: those of one moment begin in the order of the file.
+    // The sort is stable: workloads of the same time begin in the order of the file.
     starts.sort_by_key(|start| start.at);
     starts
 }

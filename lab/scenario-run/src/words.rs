@@ -1,7 +1,7 @@
-//! The outcome in plain sentences.
+//! The outcome in sentences.
 //!
-//! Idea: one sentence for each policy against the first, saying what the figures say and no more; a
-//! figure from one run is called that.
+//! Idea: one sentence for each policy against the first one, saying what the figures say and no
+//! more; a figure from a single run is called that.
 
 use ballast_model::Bytes;
 
@@ -21,7 +21,7 @@ pub(super) fn outcome(record: &Record, comparison: &Comparison) -> Vec<String> {
     sentences.chain(against_best(record, comparison)).chain(needs(record)).collect()
 }
 
-/// What guests need, where that was looked for.
+/// The guests' needs, if they were searched for.
 fn needs(record: &Record) -> Option<String> {
     let guests = record.scenario.guests.iter();
     let told: Vec<String> = guests
@@ -32,7 +32,7 @@ fn needs(record: &Record) -> Option<String> {
     })
 }
 
-/// How far each is from what the guests do with all their memory.
+/// How close each policy comes to the work that the guests do with all their memory.
 fn against_best(record: &Record, comparison: &Comparison) -> Option<String> {
     let best = record.scenario.best.as_deref()?;
     let others = comparison.policies.iter().filter(|policy| *policy != best);
@@ -108,7 +108,7 @@ fn working_guests(record: &Record) -> String {
     }
 }
 
-/// What was run, in a few words: guests, budget, length.
+/// The setting in a few words: guests, budget, length.
 pub(super) fn setting(record: &Record) -> String {
     let scenario = &record.scenario;
     let guests = match scenario.guests.len() {

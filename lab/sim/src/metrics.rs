@@ -44,7 +44,7 @@ pub(crate) struct Metrics {
 #[derive(Clone, Debug, Default)]
 struct Sums {
     series: Vec<Point>,
-    /// Of the current point: allocation, used, demand, in bytes times ticks.
+    /// Sums over the current point: allocation, used, demand, in bytes times ticks.
     parts: [u128; 3],
     faults_before: u64,
     work_before: u64,

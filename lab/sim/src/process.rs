@@ -39,7 +39,7 @@ enum Stage {
     Running,
     /// The OOM killer ended it.
     Killed,
-    /// It did all that it was to do.
+    /// It has done all its work.
     Over,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Process {
     credit: u128,
     /// Touches done so far.
     touched: u64,
-    /// The time that they take with all memory, in ns.
+    /// The time that these touches take with all memory, in ns.
     worked_ns: u64,
 }
 
@@ -134,7 +134,7 @@ impl Process {
         self.stage == Stage::Running || (self.stage == Stage::Waiting && now >= self.timed.at)
     }
 
-    /// Whether there is work at `now` that it has not done, killed or not.
+    /// Whether it has work to do at `now`; true also after it was killed.
     pub(crate) fn has_work(&self, now: Duration) -> bool {
         self.is_running(now) || self.stage == Stage::Killed
     }
@@ -300,7 +300,7 @@ fn draw_pages(seed: u64, draw: u64, most: u64) -> u64 {
     fastrand::Rng::with_seed(seed.wrapping_add(draw)).u64(0..=most)
 }
 
-/// How long `touches` take with all memory in a tick such as `slice`, in ns.
+/// How long `touches` take with all memory in a tick with the speeds of `slice`, in ns.
 fn full_speed_ns(slice: Slice, entry: &ScheduleEntry<'_>, touches: u64) -> u64 {
     let touches = u128::from(touches);
     let usable_ns = u128::from(slice.usable_ns.max(1));
@@ -309,7 +309,7 @@ fn full_speed_ns(slice: Slice, entry: &ScheduleEntry<'_>, touches: u64) -> u64 {
     u64::try_from(by_processor.max(by_rate)).unwrap_or(u64::MAX)
 }
 
-/// The processor time of a touch where `runners` share one processor, in ns.
+/// The processor time of a touch when `runners` share one processor, in ns.
 pub(crate) fn shared_touch_ns(touch: Duration, runners: usize) -> u64 {
     ns(touch).saturating_mul(runners.max(1) as u64)
 }

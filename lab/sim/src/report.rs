@@ -82,10 +82,10 @@ pub struct GuestReport {
     pub shares: u32,
     /// Page touches it did.
     pub work: u64,
-    /// Time in which its workloads had work to do: until all have ended that end.
+    /// Time in which its workloads had work to do; if all of them end, this ends with the last one.
     pub working: Duration,
-    /// Ratio of its work a second of that time to that with unlimited memory, 0 to about 1; `None`
-    /// if it does none even then.
+    /// Its work per second of [`GuestReport::working`], against that with unlimited memory, 0 to
+    /// about 1; `None` if it does no work even then.
     pub work_ratio: Option<f64>,
     /// Faults that waited for a disk.
     pub major_faults: u64,
@@ -148,9 +148,10 @@ impl PolicyReport {
 }
 
 impl GuestReport {
-    /// Its work a second of [`GuestReport::working`], of that of `other`; `None`: `other` did none.
+    /// Its work per second of [`GuestReport::working`], against that of `other`; `None` if `other`
+    /// did no work.
     ///
-    /// Of two that did the same work this is the time of `other` by its own.
+    /// If both did the same work, this is the time of `other` divided by its own.
     pub fn work_of(&self, other: &GuestReport) -> Option<f64> {
         let rate = |it: &GuestReport| it.work as f64 / it.working.as_secs_f64();
         (other.work > 0 && self.working > Duration::ZERO).then(|| rate(self) / rate(other))

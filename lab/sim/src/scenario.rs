@@ -237,8 +237,9 @@ impl Scenario {
 }
 
 impl HostSpec {
-    /// Global §4.5 measures a slowdown of 1.5 for a guest that gains 600 MB per second, and of 2 at
-    /// 1.2 GB per second: 0.58 and 0.44 ms per MiB. So a simulation cannot confirm that figure.
+    /// Between the two figures of Global §4.5: 0.58 ms per MiB (a slowdown of 1.5 for a guest that
+    /// gains 600 MB per second) and 0.44 ms per MiB (of 2 at 1.2 GB per second). Since the value is
+    /// taken from there, a simulation cannot confirm those figures.
     pub const SCRUB_PER_MIB_DEFAULT: Duration = Duration::from_micros(500);
 
     /// A host with this much memory and defaults otherwise.

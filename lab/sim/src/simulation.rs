@@ -25,16 +25,16 @@ use crate::scenario_error::ScenarioError;
 /// Name of the run with unlimited memory.
 pub const UNLIMITED: PolicyName = PolicyName::Custom("unlimited");
 
-/// What is really so of one guest, whatever it says of itself.
+/// The true state of one guest, whatever it reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GuestTruth {
     /// The guest.
     pub id: GuestId,
-    /// What it holds.
+    /// Memory it holds.
     pub holds: Bytes,
-    /// What it uses of that and could not give back without reclaim.
+    /// Memory it uses and could not give back without reclaim.
     pub uses: Bytes,
-    /// What it has read back from swap since the start.
+    /// Memory it has read back from swap since the start.
     pub swap_in: Bytes,
 }
 
@@ -76,7 +76,7 @@ impl Simulation {
     /// Starts a scenario in which every guest has all the memory it can use.
     ///
     /// # Errors
-    /// Why the scenario cannot be.
+    /// The scenario is invalid.
     pub fn unlimited(scenario: &Scenario) -> Result<Simulation, ScenarioError> {
         scenario.validate()?;
         let block = scenario.block;
@@ -132,13 +132,13 @@ impl Simulation {
         true
     }
 
-    /// What the controller saw and decided in the last tick, as a journal has it; `None`: there is
-    /// no controller, or no tick was simulated.
+    /// What the controller saw and decided in the last tick, as a journal records it. `None`: there
+    /// is no controller, or no tick was simulated yet.
     pub fn decided(&self) -> Option<(&Snapshot, &Plan)> {
         self.decided.as_ref().map(|(snapshot, plan)| (snapshot, plan.as_ref()))
     }
 
-    /// What is really so of each guest, sorted by name.
+    /// The true state of each guest, sorted by name.
     pub fn truths(&self) -> impl Iterator<Item = GuestTruth> {
         self.guests.iter().map(|guest| GuestTruth {
             id: guest.id().clone(),

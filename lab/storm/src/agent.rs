@@ -1,13 +1,14 @@
-//! One guest's agent: the daemon's side of the conversation, and an agent that may do anything.
+//! One guest's agent: the daemon's side of the conversation, and an agent that may misbehave.
 //!
-//! Idea: what the daemon knows of an agent comes through the code that it runs, from bytes. An
-//! honest agent says what is so, asks for what its guest lacks, and offers what it does not need;
-//! an offender's floods, begins anew without end, calls for help without need, lies, and sends
-//! noise. Whatever it does, it is judged what that costs the host: no more bytes are read than its
-//! ration, and no more emergencies are heard than one a period.
+//! Idea: everything that the daemon knows from an agent passes through the daemon's own code, from
+//! bytes. An honest agent reports true figures, asks for what its guest lacks, and offers what the
+//! guest does not need. An offender's agent floods the daemon, restarts without end, sends
+//! emergencies without need, lies, or sends noise. The judgement is about the cost to the host: no
+//! more bytes may be read than its ration, and no more than one emergency may be accepted in a
+//! period.
 //!
-//! Cost: some 10 µs a guest and tick. Limits: both sides move at ticks; programs that shrink are
-//! not there.
+//! Cost: some 10 µs a guest and tick. Limits: both sides act only at ticks; there are no programs
+//! that shrink.
 
 use std::time::Duration;
 
@@ -24,22 +25,23 @@ use fastrand::Rng;
 use crate::fault::Fault;
 use crate::guest::StormGuest;
 
-/// As the daemon has them.
+/// The daemon's values.
 const PERIOD: Duration = Duration::from_secs(1);
 pub(crate) const EMERGENCY_PERIOD: Duration = Duration::from_secs(10);
 
-/// What the daemon reads at once, and what a socket holds for it, bytes.
+/// How many bytes the daemon reads at once, and how many a socket holds for it.
 const CHUNK: usize = 4096;
 const SOCKET: usize = 1 << 18;
 
-/// What is read in any second, at most: a ration that ends in it, and one that begins.
+/// The most bytes that may be read in any second: two rations, because one may end in it and
+/// another begin.
 const READ_MAX: usize = 2 * (BYTES_PER_SECOND_MAX as usize + CHUNK);
 
-/// How often an agent asks for what its guest lacks, and how much is worth that, MiB.
+/// How often an agent asks for what its guest lacks, and the least amount that it asks for, MiB.
 const ASKS_EVERY: Duration = Duration::from_secs(10);
 const WORTH_ASKING: u64 = 32;
 
-/// What an agent does wrong.
+/// A misdeed of an agent, and how long it goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Misdeed {
     fault: Fault,
@@ -51,29 +53,29 @@ struct Misdeed {
 #[derive(Debug)]
 pub(crate) struct StormAgent {
     host: Conversation,
-    /// Connections so far.
+    /// The number of connections so far.
     connections: u64,
-    /// How often its guest had booted when the agent was started.
+    /// The guest's number of boots when the agent was started.
     boots: u32,
     booted_at: Duration,
     process: ProcessId,
     instance: u64,
     seq: u64,
     requests: u64,
-    /// The session of the last hello, once there was one.
+    /// The session from the daemon's last hello.
     session: Option<u64>,
     reader: FrameReader,
     said_at: Duration,
     misdeed: Option<Misdeed>,
     to_host: Vec<u8>,
-    /// What was read lately, and when.
+    /// How many bytes were read in the last second, and when.
     read: Vec<(Duration, usize)>,
     called_at: Option<Duration>,
-    /// What the daemon did for it beyond its ration.
+    /// What the daemon did for the agent beyond its ration, in words.
     excess: Option<String>,
-    /// Whether a new instance has a new ration.
+    /// Sabotage: a new instance of the agent gets a new ration.
     forgets: bool,
-    /// When it last asked as its guest needs it.
+    /// When an honest agent last asked or offered.
     asked_at: Duration,
 }
 
@@ -111,7 +113,7 @@ impl StormAgent {
         self.session = None;
     }
 
-    /// The daemon, or what it knows of the guest, begins anew.
+    /// The daemon was started anew, or it knows the guest as a new one.
     pub(crate) fn daemon_died(&mut self, now: Duration) {
         self.host = conversation(now);
         (self.called_at, self.read) = (None, Vec::new());
@@ -122,7 +124,7 @@ impl StormAgent {
         self.misdeed = Some(Misdeed { fault, until, amount });
     }
 
-    /// Both sides say what they have to say.
+    /// Lets both sides send and read.
     pub(crate) fn exchange(&mut self, guest: &mut StormGuest, now: Duration) {
         if guest.boots != self.boots {
             (self.boots, self.booted_at, self.misdeed) = (guest.boots, now, None);
@@ -139,7 +141,7 @@ impl StormAgent {
             self.connect(now);
         }
         self.listen();
-        // A hypervisor that hangs passes nothing on, nor does a stopped guest say anything.
+        // A hypervisor that hangs passes nothing on, and a stopped guest says nothing.
         if now >= guest.stalled_until.max(guest.stopped_until) {
             self.speak(guest, now);
         }
@@ -151,7 +153,7 @@ impl StormAgent {
         self.called_at = if called { Some(now) } else { last };
     }
 
-    /// Reads what the daemon wrote.
+    /// Reads what the daemon has written.
     fn listen(&mut self) {
         while !self.host.outgoing().is_empty() {
             let count = self.host.outgoing().len();
@@ -182,7 +184,7 @@ impl StormAgent {
         self.send(hello, self.said_at);
     }
 
-    /// It is another agent from now on.
+    /// Starts another instance of the agent.
     fn begin_anew(&mut self, now: Duration) {
         self.instance += 1;
         (self.seq, self.requests) = (0, 0);
@@ -233,16 +235,16 @@ impl StormAgent {
                 let mut rng = Rng::with_seed(amount ^ self.seq);
                 let count = rng.usize(1..3000);
                 self.to_host.extend(std::iter::repeat_with(|| rng.u8(..)).take(count));
-                // What it said before comes once more.
+                // The last message is sent once more, with its old number.
                 self.seq = self.seq.saturating_sub(2);
                 self.send(GuestMessage::Heartbeat {}, now);
             }
-            // It is silent.
+            // Silence.
             _ => {}
         }
     }
 
-    /// Asks for what its guest lacks, or offers what it does not need.
+    /// Asks for what the guest lacks, or offers what it does not need.
     fn ask_as_needed(&mut self, guest: &StormGuest, now: Duration) {
         if now < self.asked_at + ASKS_EVERY {
             return;
@@ -274,7 +276,7 @@ impl StormAgent {
         }
     }
 
-    /// The daemon reads as much as it will.
+    /// Lets the daemon read as much as it is willing to.
     fn read_by_host(&mut self, now: Duration) {
         while self.host.unreadable_for(at(now)).is_zero() && !self.to_host.is_empty() {
             let chunk: Vec<u8> = self.to_host.drain(..CHUNK.min(self.to_host.len())).collect();
@@ -291,7 +293,7 @@ impl StormAgent {
         }
     }
 
-    /// Adds what the daemon knows by it to what a hypervisor says.
+    /// Adds what the daemon knows from the agent to the hypervisor's sample.
     pub(crate) fn add_to(&self, sample: &mut GuestSample, now: Duration) {
         self.host.add_to(sample, at(now));
     }
@@ -300,7 +302,7 @@ impl StormAgent {
         self.host.answer(number, answer, at(now));
     }
 
-    /// What the daemon did for it beyond its ration; taken out.
+    /// Takes out what the daemon did for the agent beyond its ration.
     pub(crate) fn take_excess(&mut self) -> Option<String> {
         self.excess.take()
     }
@@ -314,7 +316,7 @@ fn conversation(now: Duration) -> Conversation {
     Conversation::new(PERIOD, EMERGENCY_PERIOD, at(now))
 }
 
-/// What is so in a guest, as its balloon says it.
+/// The guest's statistics as an agent reports them.
 fn statistics(guest: &StormGuest) -> Statistics {
     let stats = guest.figures();
     let mut told = Statistics::default();

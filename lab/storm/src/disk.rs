@@ -1,13 +1,13 @@
-//! The journal that the daemon writes, on a faulty disk, and whether it keeps what it says.
+//! The daemon's journal on a faulty disk, and whether the journal keeps what it reports as kept.
 //!
-//! Idea: ticks go through the daemon's own [`Journal`], and the next daemon knows what it finds
-//! in the file. What was said to be recorded has to be there when the daemon was killed; when the
-//! host lost its power, what the last sync came after, and of the rest as much as there is without
-//! a gap. Requests of the disk that fail (`journal_files.rs`) cost ticks, which is said, and no
-//! file.
+//! Idea: ticks go through the daemon's own [`Journal`], and the next daemon knows only what it
+//! finds in the file. After the daemon was killed, everything that was reported as recorded has to
+//! be in the file. After a loss of power, everything before the last sync has to be there, and what
+//! follows it must have no gap. Failing requests to the disk (`journal_files.rs`) may cost ticks,
+//! which has to be reported, but never the file.
 //!
-//! Cost: some 0.3 ms a tick. Limits: what a file says is judged when its daemon ends; a file that
-//! was damaged is judged no more, but for that daemons start on it.
+//! Cost: some 0.3 ms a tick. Limits: a file is judged when its daemon ends. The contents of a
+//! damaged file are not judged; daemons only have to start on it.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -24,10 +24,10 @@ use crate::fault::Fault;
 use crate::journal_files::{Damage, JournalFiles};
 use crate::violation::Violation;
 
-/// Longest wait for a row: no disk of a test hangs.
+/// The longest wait for a row; a disk in a test never hangs.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(30);
 
-/// Everything is kept, whatever the wall clock does.
+/// Nothing is deleted, whatever the wall clock does.
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 36), bytes_max: Bytes::gib(1) };
 
@@ -36,41 +36,43 @@ pub(crate) struct Disk {
     files: JournalFiles,
     /// `None` between two daemons.
     journal: Option<Journal>,
-    /// Boots of the host so far.
+    /// Number of boots of the host so far.
     boots: u32,
-    /// What this daemon recorded in the file that it writes now.
+    /// What this daemon recorded in the current file.
     plans: Vec<(Timestamp, Plan)>,
-    /// The number of the last row before these, if there is one.
+    /// The id of the last row before these, if there is one.
     from_id: Option<i64>,
-    /// The moments of all ticks in that file, and how many of them no loss of power can take.
+    /// The times of all ticks in that file, and how many of them are synced, so that no loss of
+    /// power can take them.
     moments: Vec<Timestamp>,
     synced: usize,
-    /// Whether the power was lost while the disk was gone: nobody has counted what that took.
+    /// Whether the power was lost while the disk was gone, so that it is not known yet what was
+    /// lost.
     is_uncounted: bool,
-    /// Files that lay beside it when this daemon was started.
+    /// The number of files moved aside when this daemon was started.
     asides_before: usize,
-    /// Files moved aside since that are known.
+    /// The number of files moved aside since then, as reported.
     aside: usize,
     /// Whether the file may have damaged rows.
     is_damaged: bool,
-    /// What the last recorded tick promised, and whether an operator has paused since.
+    /// What the last recorded tick promised, and whether an operator's pause is in force.
     promised: Restart,
     /// Whether a later tick was not recorded.
     is_behind: bool,
-    /// Whether an event waits that was not recorded: it may be with the next entry, whatever that
-    /// is.
+    /// Whether an event that could not be recorded is waiting. It may be written with any later
+    /// entry.
     waits: bool,
-    /// What was found wrong while there was nobody to tell.
+    /// A violation that was found where it could not be returned.
     broken: Option<Violation>,
 }
 
-/// What a daemon learns of the last one.
+/// What a daemon finds of the previous one.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     pub(crate) left: Restart,
-    /// Whether that is all that the last one promised.
+    /// Whether it is everything that the previous one promised.
     pub(crate) is_told: bool,
-    /// Whether the last words of operators are in it.
+    /// Whether it includes the operators' last commands.
     pub(crate) is_pause_known: bool,
 }
 
@@ -81,7 +83,7 @@ impl std::fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// A disk with room and no journal. If it `lies`, it keeps nothing that it says to keep.
+    /// An empty disk without a journal. If it `lies`, syncs keep nothing.
     pub(crate) fn new(lies: bool) -> std::io::Result<Disk> {
         Ok(Disk {
             files: JournalFiles::new(lies)?,
@@ -118,8 +120,8 @@ impl Disk {
         self.files.step(now);
     }
 
-    /// Starts a daemon on what the last one left after `damage`; `noise` draws what is damaged.
-    /// Returns what it learns of the last one.
+    /// Starts a daemon on the files of the previous one, after `damage`; `noise` seeds the damage.
+    /// Returns what the daemon finds of the previous one.
     pub(crate) fn start(
         &mut self,
         damage: Damage,
@@ -129,7 +131,7 @@ impl Disk {
     ) -> Result<Recovered, Violation> {
         self.judge()?;
         let mut rng = Rng::with_seed(noise);
-        // A file that was closed has all its rows.
+        // In some cases the previous daemon closes its file first; then all rows are synced.
         if damage != Damage::Unsynced && rng.u32(0..4) == 0 {
             let failures = self.files.disk().failures();
             self.journal = None;
@@ -178,7 +180,7 @@ impl Disk {
             let why = &status.moved_aside[0].why;
             return Err(journal_violation(&format!("a sound journal was moved aside: {why}")));
         }
-        // Power that was lost while the disk was gone, and nothing was recorded since.
+        // The power was lost while the disk was gone, and nothing was recorded since.
         let was_lost = self.is_uncounted && self.plans.is_empty();
         self.is_uncounted |= damage == Damage::Unsynced && self.files.is_gone();
         if self.aside > 0 {
@@ -197,19 +199,19 @@ impl Disk {
             Err(error) if is_whole => {
                 return Err(Violation::Journal { what: error.to_string() });
             }
-            // What the file says is there for the daemon after this one, if this one says nothing.
+            // If this daemon finds nothing, the next one may still find what is in the file.
             Err(_) => {
                 self.is_behind = false;
                 if self.aside > 0 {
                     self.promised = Restart::default();
                 } else if let (Damage::Unsynced, Ok(told)) = (damage, self.told()) {
-                    // That is less than was promised, and all of another boot.
+                    // Less than was promised, and all of it from another boot.
                     self.promised = told;
                 }
                 return Ok(Recovered::default());
             }
         };
-        // After a loss of power nobody runs who was promised anything.
+        // After a loss of power the guests that were promised something run no more.
         let is_same = damage == Damage::Unsynced || was_lost || self.is_promised(&left);
         if is_whole && !is_same {
             return Err(journal_violation(
@@ -222,14 +224,13 @@ impl Disk {
         Ok(Recovered { left, is_told, is_pause_known })
     }
 
-    /// Whether `left` is what was promised. Whether a pause that was not recorded is there, nobody
-    /// knows.
+    /// Whether `left` is what was promised. An unrecorded pause may or may not be in it.
     fn is_promised(&self, left: &Restart) -> bool {
         let paused = if self.waits { left.paused } else { self.promised.paused };
         *left == Restart { paused, ..self.promised.clone() }
     }
 
-    /// A new file was begun.
+    /// The journal began a new file.
     fn begun_anew(&mut self) {
         (self.is_damaged, self.is_uncounted) = (false, false);
         (self.from_id, self.synced) = (None, 0);
@@ -248,13 +249,13 @@ impl Disk {
         let is_written = pending.recv_timeout(WRITTEN_WITHIN).expect("a disk that works");
         let status = journal.status();
         if status.moved_aside.len() > self.aside {
-            // The damage showed only now.
+            // The journal found the damage only now.
             self.aside = status.moved_aside.len();
             self.begun_anew();
             self.promised = Restart::default();
         }
         if self.files.disk().syncs() > syncs {
-            // It may have come before this tick.
+            // The sync may have been made before this tick was written.
             self.synced = self.moments.len();
         }
         self.is_behind = !is_written;
@@ -286,7 +287,7 @@ impl Disk {
         Some(pending.recv_timeout(WRITTEN_WITHIN).expect("a disk that works"))
     }
 
-    /// Whether the file says what this daemon recorded in it.
+    /// Checks that the file has what this daemon recorded in it.
     pub(crate) fn judge(&mut self) -> Result<(), Violation> {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
@@ -300,10 +301,10 @@ impl Disk {
             let what = format!("{moved} files were moved aside, and {said} are said to be");
             return Err(journal_violation(&what));
         }
-        // A damaged file is read as well: that has to come to an end.
+        // A damaged file is read, too, to check that reading it ends.
         let found = match self.quietly(|file| ticks(file, self.from_id)) {
             _ if self.is_damaged => return Ok(()),
-            // Nobody could begin the file yet, or nobody has since the power was lost.
+            // No daemon could begin the file yet, or none has recorded since the power was lost.
             Err(_) if self.moments.is_empty() => return Ok(()),
             Err(_) if self.is_uncounted && self.plans.is_empty() => return Ok(()),
             found => found.map_err(unreadable)?,
@@ -318,13 +319,13 @@ impl Disk {
         }
     }
 
-    /// What the file tells a daemon of this boot.
+    /// What a daemon of this boot finds in the file.
     fn told(&self) -> Result<Restart, JournalError> {
         let left = self.quietly(|file| Reader::open(file)?.left())?;
         Ok(Inherited::of(left, &self.boot_id()).restart)
     }
 
-    /// Takes what the file says for what was recorded, once it can be seen.
+    /// Takes what is in the file as what was recorded, once the file can be read.
     fn count_again(&mut self) {
         if self.files.is_gone() {
             return;
@@ -335,7 +336,8 @@ impl Disk {
         }
     }
 
-    /// What was synced is there after a loss of power, and of the rest a beginning.
+    /// Checks that after a loss of power everything synced is there, followed by unsynced ticks
+    /// without a gap.
     fn judge_power_loss(&mut self) -> Result<(), Violation> {
         if self.is_damaged {
             return Ok(());
@@ -366,14 +368,15 @@ impl Disk {
         Ok(())
     }
 
-    /// All faults of the disk are over: the file says what was recorded, and is written again.
+    /// All faults of the disk are over: checks that the file has what was recorded, and that it can
+    /// be written again.
     pub(crate) fn judge_end(&mut self, wall: SystemTime, now: Timestamp) -> Result<(), Violation> {
         self.judge()?;
         self.files.set_gone(false);
         self.files.step(Duration::MAX);
         let loaded = Event::ConfigLoaded { toml: String::new() };
         let is_written = self.write_event(wall, now, loaded);
-        // A damaged file in its way stays there, where as many as may be lie beside it already.
+        // A damaged file stays in place if the allowed number of files is already moved aside.
         if is_written == Some(false) && self.files.asides() < ASIDE_MAX {
             let status = self.journal.as_ref().map(Journal::status).unwrap_or_default();
             let why = status.error.unwrap_or_default();
@@ -387,10 +390,10 @@ impl Disk {
     }
 }
 
-/// The moments and plans of a file, from a row on.
+/// The times and plans in a file, after the row `from_id`.
 ///
 /// # Errors
-/// The first one, after all that can be read was.
+/// The first error, after everything that can be read was read.
 fn ticks(file: &Path, from_id: Option<i64>) -> Result<Vec<(Timestamp, Plan)>, JournalError> {
     let reader = Reader::open(file)?;
     let (mut found, mut failed) = (Vec::new(), None);
@@ -416,7 +419,7 @@ fn not_read_back(at: Timestamp) -> Violation {
     Violation::Journal { what: format!("the plan of {} ms is not read back", at.as_millis()) }
 }
 
-/// Whether an event pauses the daemon, or resumes; `None`: neither.
+/// Whether an event pauses the daemon (true) or resumes it (false); `None`: neither.
 pub(crate) fn pause_of(event: &Event) -> Option<bool> {
     use ballast_daemon::view::Command;
     let Event::Command { command, answer: Ok(_), .. } = event else { return None };

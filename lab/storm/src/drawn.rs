@@ -1,10 +1,10 @@
 //! What a seed draws before anything runs: guests, host, settings, and every strike of a fault.
 //!
-//! Idea: strikes are drawn ahead, so that a run can be repeated without some of them: with the
-//! offenders honest (`twin.rs`), or with ever fewer faults (`story.rs`). Every seed draws a rate
-//! for every kind of fault, most of them zero, so that some seeds are storms of one kind and others
-//! of many. Limits: what is drawn for a seed's later runs comes from numbers of its own, so that a
-//! seed stays what it was.
+//! Idea: strikes are drawn beforehand, so that a run can be repeated without some of them: with
+//! honest offenders (`twin.rs`), or with fewer and fewer faults (`story.rs`). Every seed draws a
+//! rate for each kind of fault, and most rates are zero, so that some seeds are storms of one kind
+//! and others of many. Limits: kinds of runs that were added later draw from separate random
+//! numbers, so that a seed stays what it was.
 
 use std::time::Duration;
 
@@ -18,35 +18,35 @@ use crate::guest::{OVERHEAD, StormGuest};
 use crate::host::SWAP_LEFT_PERCENT;
 use crate::strike::{STORM_TICKS, Strike, strikes};
 
-/// One seed in so many has its journal on a disk: its ticks cost ten times as much.
+/// One in this many seeds has its journal on a disk; its ticks cost ten times as much.
 const DISK_SEEDS: u32 = 10;
 
-/// Makes the numbers from which the disk's answers are drawn others than those of the seed.
+/// Mixed into the seed for the disk's random numbers, so that they differ from the others.
 const IO_NUMBERS: u64 = 1 << 40;
 
-/// One seed in so many runs once more with its guests on a wire.
+/// One in this many seeds runs once more with its guests on a wire.
 const WIRE_SEEDS: u64 = 3;
 
-/// Makes the numbers from which faults on the wire are drawn others than those of the seed.
+/// Mixed into the seed for the random numbers of faults on the wire.
 const WIRE_NUMBERS: u64 = 1 << 41;
 
-/// One seed in so many, those that leave this over, runs once more on a hard host.
+/// Seeds that run once more on a hard host: (divisor, remainder).
 const HARD_SEEDS: (u64, u64) = (4, 1);
 
-/// Makes the numbers from which that host is drawn others than those of the seed.
+/// Mixed into the seed for the random numbers of that host.
 const HARD_NUMBERS: u64 = 1 << 42;
 
-/// One seed in so many, those that leave this over, runs once more on a host between others.
+/// Seeds that run once more on a host of a fleet: (divisor, remainder).
 const FLEET_SEEDS: (u64, u64) = (6, 5);
 
-/// Makes the numbers from which faults of such a host are drawn others than those of the seed.
+/// Mixed into the seed for the random numbers of faults on such a host.
 const FLEET_NUMBERS: u64 = 1 << 43;
 
-/// What a host keeps for itself, MiB.
+/// Memory that the host keeps for itself, MiB.
 const HOST_RESERVE: u64 = 256;
 
 /// The policies of hard hosts: all that decide by themselves, the default one twice. `fcfs` and
-/// `demand-proportional` wait for requests, which come from agents, on a wire.
+/// `demand-proportional` act on requests, which come from agents on a wire.
 const POLICIES: [PolicyName; 13] = [
     PolicyName::Static,
     PolicyName::SelfBalloon,
@@ -63,33 +63,33 @@ const POLICIES: [PolicyName; 13] = [
     PolicyName::DemandProportional,
 ];
 
-/// One seed in so many, those that leave this over, is a duel: one honest guest in need, and one
-/// that merely claims to be.
+/// Seeds that are duels: (divisor, remainder). A duel has one honest guest in need, and one that
+/// only claims to be.
 const DUEL_SEEDS: (u64, u64) = (50, 7);
 
-/// What a seed draws; sizes in MiB.
+/// Everything that a seed draws; sizes in MiB.
 #[derive(Clone, Debug)]
 pub(crate) struct Drawn {
     pub(crate) guests: Vec<StormGuest>,
-    /// What guests may hold in all.
+    /// The memory that all guests together may hold.
     pub(crate) budget: u64,
     /// The host's memory, and its swap.
     pub(crate) memory: u64,
     pub(crate) swap: u64,
-    /// What the host itself occupies of that.
+    /// The memory that the host itself occupies.
     pub(crate) own: u64,
     pub(crate) settings: Settings,
-    /// Whether the journal is on a disk, in a file as the daemon's.
+    /// Whether the journal is in a file on a disk, as the daemon's is.
     pub(crate) has_disk: bool,
-    /// Whether hypervisors are heard by QMP, from bytes.
+    /// Whether hypervisors are asked over QMP, as bytes.
     pub(crate) has_wire: bool,
-    /// In the order in which they strike.
+    /// The strikes in the order in which they happen.
     pub(crate) strikes: Vec<Strike>,
 }
 
 impl Drawn {
-    /// What a seed runs: guests that are simply heard and, for some seeds, the same on a wire, on a
-    /// hard host, or on one between others.
+    /// All runs of a seed: one in which guests are sampled directly and, for some seeds, the same
+    /// on a wire, on a hard host, or on a host of a fleet.
     pub(crate) fn all_of(seed: u64) -> Vec<Drawn> {
         let drawn = Drawn::of(seed);
         let wired = seed.is_multiple_of(WIRE_SEEDS).then(|| drawn.clone().wired(seed));
@@ -100,8 +100,8 @@ impl Drawn {
         [drawn].into_iter().chain(wired).chain(hard).chain(in_fleet).collect()
     }
 
-    /// The same guests and faults on a host with little to spare, under any policy, with faults of
-    /// that; for some seeds on a wire, with a journal on a disk, or with both.
+    /// The same guests and faults on a host with little spare memory, under any policy, with
+    /// additional faults; for some seeds on a wire, with a journal on a disk, or both.
     fn on_hard_host(mut self, seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed ^ HARD_NUMBERS);
         let count = self.guests.len();
@@ -137,8 +137,8 @@ impl Drawn {
         Drawn { has_disk, has_wire, ..self }
     }
 
-    /// The same guests and faults on a host that some leave for others, and come back to; with its
-    /// journal in memory.
+    /// The same guests and faults on a host that guests leave for other hosts and come back to; its
+    /// journal is in memory.
     fn in_fleet(mut self, seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed ^ FLEET_NUMBERS);
         self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
@@ -147,7 +147,7 @@ impl Drawn {
         Drawn { has_disk: false, ..self }
     }
 
-    /// The same guests and faults on a wire, with agents, and faults of these; without a disk.
+    /// The same guests and faults on a wire, with agents, and with faults of both; without a disk.
     fn wired(mut self, seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed ^ WIRE_NUMBERS);
         self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
@@ -175,7 +175,7 @@ impl Drawn {
         let policies = [PolicyName::Static, PolicyName::SelfScheduling, PolicyName::Global];
         let settings = settings(policies[rng.usize(0..policies.len())], budget);
         let mut strikes = strikes(&mut rng, Seam::World, 3, guests.len());
-        // What later versions of the storm draw comes from numbers of its own: seeds stay what they
+        // Later versions of the storm draw from separate numbers, so that seeds stay what they
         // were.
         let mut rng = Rng::with_seed(!seed);
         let has_disk = rng.u32(0..DISK_SEEDS) == 0;
@@ -188,11 +188,12 @@ impl Drawn {
         Drawn { has_disk, strikes, ..Drawn::calm(guests, budget, settings) }
     }
 
-    /// Two guests: the first needs most of what there is, the second little, and says otherwise.
+    /// Two guests: the first needs most of the memory; the second needs little and claims
+    /// otherwise.
     fn duel(rng: &mut Rng) -> Drawn {
         let boot = rng.u64(512..4096);
         let wants = boot * rng.u64(6..9) / 10;
-        // An odd size: it has swap, so that it is not left what it claims to use.
+        // An odd size: the guest reports swap, so it is not simply left what it claims to use.
         let liar = 2 * rng.u64(256..2048) + 1;
         let guests = vec![guest(rng, 0, boot, wants, false), guest(rng, 1, liar, 100, true)];
         let budget = guests.iter().map(|guest| guest.holds).sum();
@@ -208,7 +209,7 @@ impl Drawn {
         Drawn { strikes: vec![claims], ..Drawn::calm(guests, budget, settings) }
     }
 
-    /// Without a fault, and with a journal in memory.
+    /// A draw without faults, with a journal in memory.
     fn calm(guests: Vec<StormGuest>, budget: u64, settings: Settings) -> Drawn {
         let most = guests.iter().map(|guest| guest.boot + 64).sum::<u64>();
         let (memory, swap) = (most + budget, 2 * most);
@@ -225,7 +226,7 @@ impl Drawn {
         }
     }
 
-    /// Host and guests, a line each.
+    /// Host and guests, one line each.
     pub(crate) fn scene(&self) -> Vec<String> {
         let policy = self.settings.policy;
         let mut lines =
@@ -245,7 +246,7 @@ impl Drawn {
     }
 }
 
-/// A guest that holds half of what it was booted with.
+/// A guest that holds half of its boot memory.
 fn guest(rng: &mut Rng, number: u64, boot: u64, wants: u64, is_offender: bool) -> StormGuest {
     let id = format!("g{number}").parse().expect("a name");
     let mut guest = StormGuest::new(id, boot, (boot / 2).max(256), wants, is_offender);

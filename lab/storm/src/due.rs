@@ -1,8 +1,8 @@
-//! What guests are due: by shares, by what they are believed to need, and when all is over.
+//! What guests are due: by shares, by what they are believed to need, and at the end.
 //!
-//! Idea: computed here anew from what is really so and from what operators have said, not by the
-//! daemon's own code. Limits: of policies that divide by requests, credits or probing only bounds
-//! are known.
+//! Idea: computed independently of the daemon's code, from the true state and from what operators
+//! have set. Limits: for policies that divide by requests, credits or probing, only bounds are
+//! known.
 
 use ballast_daemon::view::View;
 use ballast_model::{Bounds, Bytes, GuestLimits, PolicyName};
@@ -11,26 +11,27 @@ use crate::guest::StormGuest;
 use crate::run::Storm;
 use crate::violation::Violation;
 
-/// What is believed of a liar's needs without evidence, as a part of what it has filled.
+/// A liar is believed to need this part (a quarter) of what it has filled in addition, without
+/// evidence.
 pub(crate) const BELIEVED_PART: u64 = 4;
 
-/// What is not worth an order, or a balloon's last pages.
+/// The difference that is not worth an order, or that a balloon's last pages make, MiB.
 pub(crate) const SLACK: u64 = 24;
 
-/// A guest that holds this much more than its part is left that.
+/// A guest that holds up to this much more than its part is left that, MiB.
 pub(crate) const DEAD_BAND: u64 = 10;
 
-/// What guests are given beside what they use.
+/// Memory that guests are given in addition to what they use, MiB.
 const RESERVE: u64 = 110;
 
-/// What a policy promises whoever has to do with enough memory.
+/// What a policy promises to a guest when there is enough memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Promise {
     /// A part by shares.
     Part,
-    /// What is needed, where there is enough for all.
+    /// What the guest needs, where there is enough for all.
     Needs,
-    /// Bounds, which hold under every policy.
+    /// Only its bounds, which hold under every policy.
     Bounds,
 }
 
@@ -54,14 +55,14 @@ fn promise(policy: PolicyName) -> Promise {
     }
 }
 
-/// Whether a policy is sure to come to rest where nothing changes: those that divide by bids may go
-/// on, the auction a turn at a time (`docs/policies.md`).
+/// Whether a policy is sure to settle where nothing changes. Policies that divide by bids may go
+/// on: the auction moves one turn at a time (`docs/policies.md`).
 pub(crate) fn settles(policy: PolicyName) -> bool {
     !matches!(policy, PolicyName::DirectAssign | PolicyName::Auction | PolicyName::RoundRobin)
 }
 
 impl Storm<'_> {
-    /// What operators guarantee a guest, and the most that they allow it.
+    /// The bounds that operators set for a guest.
     pub(crate) fn bounds(&self, guest: &StormGuest) -> Bounds {
         let given = GuestLimits::default();
         let limits = self.set.get(&guest.id).map_or(given.clone(), |set| set.apply(&given));
@@ -78,7 +79,7 @@ impl Storm<'_> {
         self.world.guests.iter().filter(|guest| !guest.is_gone())
     }
 
-    /// A guest's part of the budget by shares alone.
+    /// A guest's part of the budget by shares alone, MiB.
     pub(crate) fn share(&self, guest: &StormGuest) -> u64 {
         let view = self.engine.view(&self.world).expect("there was a tick");
         let all: u64 = self.present().map(|guest| shares(&view, guest)).sum();
@@ -86,14 +87,15 @@ impl Storm<'_> {
         self.within(guest, share.min(guest.boot))
     }
 
-    /// What shares alone give a guest, whatever it claims: under `static` also its part of what
-    /// others cannot hold of theirs, less what others are guaranteed beyond theirs.
+    /// What shares alone give a guest, whatever it claims, MiB. Under `static` parts of the budget
+    /// that other guests cannot hold are divided again, after everybody's floor.
     pub(crate) fn part(&self, guest: &StormGuest) -> u64 {
         if self.drawn.settings.policy != PolicyName::Static {
             return self.share(guest);
         }
         let view = self.engine.view(&self.world).expect("there was a tick");
-        // A level at which all parts together are what there is, in 1,024ths of a MiB a share.
+        // The highest level at which all parts together fit into the budget, in 1,024ths of a MiB
+        // per share.
         let at = |guest: &StormGuest, level: u64| {
             self.within(guest, shares(&view, guest) * level / 1024)
         };
@@ -110,9 +112,9 @@ impl Storm<'_> {
         at(guest, low)
     }
 
-    /// What a guest keeps that claims to use all that it holds and to have no swap: whatever it is
-    /// granted by right, which is its part or, where needs count, what it is believed to need and
-    /// what guests are given beside that.
+    /// What a guest keeps that claims to use everything it holds and to have no swap, MiB: whatever
+    /// it is granted by right. That is its part or, where needs count, what it is believed to need
+    /// and the reserve.
     pub(crate) fn keeps(&self, guest: &StormGuest) -> u64 {
         let filled = guest.touched.min(self.entitlement(guest));
         let needs = match self.drawn.settings.policy {
@@ -127,14 +129,14 @@ impl Storm<'_> {
         if guest.granted > 0 { guest.granted } else { self.share(guest) }
     }
 
-    /// No honest guest ends below what is due to it: its share where shares alone count, and what
-    /// it needs where there is enough for all; never less than it is guaranteed, where that fits.
+    /// Checks that no honest guest ends below what it is due: its share where shares alone count,
+    /// what it needs where there is enough for all, and its floor wherever all floors fit.
     pub(crate) fn judge_end(&self) -> Result<(), Violation> {
         let budget = self.drawn.budget;
         let needs =
             |guest: &StormGuest| self.within(guest, (guest.wants + RESERVE).min(guest.boot));
         let floor = |guest: &StormGuest| self.bounds(guest).floor.get() >> 20;
-        // What is not worth an order to each of the others adds up.
+        // Each of the other guests may hold an amount that is not worth an order.
         let slack = SLACK + DEAD_BAND * (self.world.guests.len() as u64 - 1);
         let fits = self.present().map(needs).sum::<u64>() <= budget;
         let is_guaranteed = self.present().map(floor).sum::<u64>() <= budget;
@@ -154,7 +156,7 @@ impl Storm<'_> {
     }
 }
 
-/// A guest's shares; the default's where the daemon was not shown it.
+/// A guest's shares; the default where the daemon never saw the guest.
 fn shares(view: &View, guest: &StormGuest) -> u64 {
     let limits = view.limits.get(&guest.id).cloned().unwrap_or_default();
     limits.shares.into()

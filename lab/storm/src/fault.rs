@@ -1,7 +1,7 @@
-//! The kinds of fault, and how often each did strike.
+//! The kinds of faults, and how often each struck.
 //!
-//! Idea: a kind belongs to the part of the storm that it strikes. Parts that cost much (a journal
-//! on a disk, bytes on a wire) are in some seeds only, and so are their kinds.
+//! Idea: a kind belongs to the part of the storm that it strikes. Expensive parts (a journal on a
+//! disk, bytes on a wire) are in some seeds only, and so are their kinds.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ macro_rules! faults {
                 }
             }
 
-            /// What it strikes.
+            /// The part of the storm that it strikes.
             pub(crate) const fn seam(self) -> Seam {
                 match self {
                     $(Fault::$name => Seam::$seam,)*
@@ -34,30 +34,30 @@ macro_rules! faults {
     };
 }
 
-/// What a fault strikes.
+/// The part of the storm that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Seam {
     /// Guests, the host and the daemon: in every seed.
     World,
     /// The journal on a disk.
     Disk,
-    /// What that disk answers.
+    /// The answers of that disk.
     Io,
-    /// Bytes between the daemon and hypervisors.
+    /// The bytes between the daemon and hypervisors.
     Wire,
     /// Agents inside guests.
     Agent,
-    /// A host with little to spare: its swap, its guests' lives, each effect of a tick, its
-    /// operators.
+    /// A host with little spare memory: its swap, the ends of its guests, each effect of a tick,
+    /// its operators.
     Hard,
-    /// A host between others: guests leave for them and come from them.
+    /// A host of a fleet: guests leave for other hosts and come from them.
     Fleet,
 }
 
 faults! {
     /// A guest's hypervisor does not answer for a while.
     Stall => "stall" in World,
-    /// A guest reboots: its balloon is empty and nothing is touched.
+    /// A guest reboots: its balloon is empty and hardly any memory is touched.
     Reboot => "reboot" in World,
     /// A guest's process ends and another begins under the same name.
     Replace => "replace" in World,
@@ -65,27 +65,27 @@ faults! {
     Stop => "stop" in World,
     /// A guest's statistics stop for a while.
     Silence => "silence" in World,
-    /// An offender's driver claims to have given what it keeps.
+    /// An offender's driver claims to have given memory that it keeps.
     HideMemory => "hide-memory" in World,
-    /// An offender's driver claims to hold more than there is.
+    /// An offender's driver claims to hold more than it does.
     ClaimTooMuch => "claim-too-much" in World,
-    /// An offender's driver takes back everything and fills it.
+    /// An offender's driver takes back all memory and fills it.
     TakeBack => "take-back" in World,
-    /// An offender's driver gives nothing.
+    /// An offender's driver gives no memory.
     Refuse => "refuse" in World,
     /// An offender claims to use everything it holds, and some to have no swap.
     ClaimUse => "claim-use" in World,
     /// An offender's memory in use grows without end.
     Grow => "grow" in World,
-    /// An order to a guest is lost, and its outcome with it.
+    /// An order to a guest is lost, and so is its outcome.
     LoseOrder => "lose-order" in World,
-    /// An order is carried out, and its outcome is lost.
+    /// An order is carried out, but its outcome is lost.
     LoseOutcome => "lose-outcome" in World,
     /// An order is carried out only at the next tick.
     DelayOrder => "delay-order" in World,
-    /// What a process occupies cannot be read.
+    /// The memory that a process occupies cannot be read.
     HideResident => "hide-resident" in World,
-    /// What a process occupies is some seconds old.
+    /// The memory that a process occupies is reported some seconds late.
     AgeResident => "age-resident" in World,
     /// The host's own figures cannot be read.
     HideHost => "hide-host" in World,
@@ -109,92 +109,93 @@ faults! {
     TearJournal => "tear-journal" in Disk,
     /// The daemon is killed, and the end of a file of its journal is gone.
     CutJournal => "cut-journal" in Disk,
-    /// The disk takes nothing for a while, as it is gone.
+    /// The disk is gone for a while: it accepts no writes.
     LoseDisk => "lose-disk" in Disk,
-    /// The host loses its power: guests begin anew, and of what the journal had not synced some is
-    /// torn or gone.
+    /// The host loses its power: guests start anew, and unsynced parts of the journal are torn or
+    /// gone.
     LosePower => "lose-power" in Disk,
     /// Some reads of the journal fail for a while.
     FailReads => "fail-reads" in Io,
-    /// Some writes of the journal fail for a while, after a part of them.
+    /// Some writes of the journal fail for a while, after writing a part.
     FailWrites => "fail-writes" in Io,
     /// Some syncs of the journal fail for a while.
     FailSyncs => "fail-syncs" in Io,
     /// The disk has hardly any room for a while.
     FillDisk => "fill-disk" in Io,
-    /// What a hypervisor sends comes only later, cut at any byte.
+    /// Bytes from a hypervisor arrive late, cut anywhere.
     HoldBytes => "hold-bytes" in Wire,
-    /// A hypervisor's connection ends, in a message if one is on its way.
+    /// A hypervisor's connection ends, within a message if one is on its way.
     CutLink => "cut-link" in Wire,
-    /// A hypervisor's connection ends, and it greets nobody for a while.
+    /// A hypervisor's connection ends, and new connections get no greeting for a while.
     GreetLate => "greet-late" in Wire,
-    /// Bytes of a hypervisor come twice, from anywhere on.
+    /// Bytes from a hypervisor arrive twice, beginning anywhere.
     DoubleBytes => "double-bytes" in Wire,
-    /// Each reply of a hypervisor comes twice.
+    /// Each reply of a hypervisor arrives twice.
     DoubleReplies => "double-replies" in Wire,
-    /// Replies of a hypervisor come in another order.
+    /// Replies of a hypervisor arrive in another order.
     SwapReplies => "swap-replies" in Wire,
     /// Two replies of a hypervisor have each other's ids.
     SwapIds => "swap-ids" in Wire,
-    /// Replies with false sizes come for a while, with an id that was answered before.
+    /// For a while replies with false sizes arrive, with the id of a command that was already
+    /// answered.
     ForgeReplies => "forge-replies" in Wire,
     /// A hypervisor refuses the next commands.
     RefuseCommands => "refuse-commands" in Wire,
-    /// Events come that nothing has led to, some of them twice.
+    /// Events arrive without a cause, some of them twice.
     DoubleEvents => "double-events" in Wire,
-    /// An offender's driver says for a while that it holds anything.
+    /// An offender's driver reports an arbitrary size for a while.
     FalseActual => "false-actual" in Wire,
     /// A guest's agent says nothing for a while.
     SilenceAgent => "silence-agent" in Agent,
     /// An offender's agent sends more than may be read, for a while.
     FloodByAgent => "flood-by-agent" in Agent,
-    /// An offender's agent is started anew without end, and each calls for help.
+    /// An offender's agent is started again and again, and each instance sends an emergency.
     CycleAgent => "cycle-agent" in Agent,
-    /// An offender's agent calls for help without need.
+    /// An offender's agent sends emergencies without need.
     CallWithoutNeed => "call-without-need" in Agent,
-    /// An offender's agent says that all is in use, and asks for more.
+    /// An offender's agent reports that all memory is in use, and asks for more.
     LieByAgent => "lie-by-agent" in Agent,
-    /// An offender's agent sends noise, and what it sent before.
+    /// An offender's agent sends noise, and repeats what it sent before.
     GarbleAgent => "garble-agent" in Agent,
     /// Other processes fill the host's swap for a while.
     FillSwap => "fill-swap" in Hard,
     /// The host's swap is slow for a while.
     SlowSwap => "slow-swap" in Hard,
-    /// A guest's process ends. Another one begins under its name later, if any.
+    /// A guest's process ends. Another one may begin under its name later.
     Exit => "exit" in Hard,
-    /// A guest's hypervisor moves or saves it, for which it is stopped.
+    /// A guest's hypervisor moves or saves it; the guest is stopped meanwhile.
     Migrate => "migrate" in Hard,
     /// A guest's kernel panics. It reboots later.
     Panic => "panic" in Hard,
-    /// The daemon is killed after it decided and before it recorded that.
+    /// The daemon is killed after it decided and before it recorded the decision.
     CrashBeforeRecord => "crash-before-record" in Hard,
-    /// The daemon is killed after it recorded and before fences rise.
+    /// The daemon is killed after it recorded and before it raised fences.
     CrashBeforeFence => "crash-before-fence" in Hard,
     /// The daemon is killed after some of its orders.
     CrashInAct => "crash-in-act" in Hard,
-    /// The daemon is killed after all of its orders to balloons and before those to page.
+    /// The daemon is killed after its orders to balloons and before its orders to page.
     CrashBeforePage => "crash-before-page" in Hard,
-    /// The outcome of an order comes twice.
+    /// The outcome of an order arrives twice.
     DoubleOutcome => "double-outcome" in Hard,
-    /// The outcome of an order comes a tick later once more.
+    /// The outcome of an order arrives once more, a tick later.
     RepeatOutcome => "repeat-outcome" in Hard,
     /// An operator sets a guest's floor and ceiling.
     SetBounds => "set-bounds" in Hard,
-    /// Readers ask the daemon without end what it sees and what it would do.
+    /// Readers ask the daemon without pause what it sees and what it would do.
     FloodByReaders => "flood-by-readers" in Hard,
-    /// A guest is shrunk by its ceiling, and leaves for another host.
+    /// A guest is shrunk by a lower ceiling, and leaves for another host.
     Depart => "depart" in Fleet,
-    /// Memory is reserved for a guest that is elsewhere, and it comes.
+    /// Memory is reserved for a guest on another host, and the guest arrives.
     Arrive => "arrive" in Fleet,
-    /// A reservation is given back, and its guest does not come.
+    /// A reservation is released, and its guest does not arrive.
     AbandonMove => "abandon-move" in Fleet,
-    /// A guest's limits, credits and history of another host are put in force.
+    /// Limits, credits and history that a guest brings from another host take effect.
     TakeCarried => "take-carried" in Fleet,
 }
 
 impl Fault {
-    /// What an honest guest may do instead: `None`: nothing of the kind. Whatever is no lie stays
-    /// as it is; a driver that takes its memory back becomes a guest that needs as much.
+    /// What an honest guest does instead; `None`: nothing. Faults that are no lies stay as they
+    /// are. A driver that takes its memory back becomes a guest that needs as much.
     pub(crate) const fn honest(self) -> Option<Fault> {
         match self {
             Fault::HideMemory
@@ -209,7 +210,7 @@ impl Fault {
         }
     }
 
-    /// Whether it strikes the guest that its strike names, which has to be there for that.
+    /// Whether it strikes the guest that its strike names; that guest has to be present.
     pub(crate) const fn strikes_guest(self) -> bool {
         match self {
             Fault::HangSwap
@@ -240,9 +241,9 @@ impl Fault {
             | Fault::DoubleOutcome
             | Fault::RepeatOutcome
             | Fault::FloodByReaders => false,
-            // Its name may be set whether it is there or not.
+            // The limits of a name can be set whether or not the guest is present.
             Fault::SetGuest | Fault::SetBounds => false,
-            // These strike one that is elsewhere.
+            // These strike a guest that is on another host.
             Fault::Arrive | Fault::AbandonMove => false,
             _ => true,
         }

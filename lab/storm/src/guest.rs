@@ -1,10 +1,10 @@
-//! One guest: what is really so, and what its driver and statistics claim.
+//! One guest: its true state, and what its driver and statistics claim.
 //!
-//! Idea: truth and claims are apart. Truth is what the balloon really took, what the guest touched,
-//! and what of that the host has paged out. An honest guest's claims follow the truth; an
-//! offender's need not.
-//! Cost: O(1) a step. Limits: pages are counted, not named; free memory in a guest is what it has
-//! not touched since it was last given.
+//! Idea: truth and claims are separate. The truth is what the balloon has taken, what the guest has
+//! touched, and how much of that the host has paged out. An honest guest's claims follow the truth;
+//! an offender's need not.
+//! Cost: O(1) a step. Limits: pages are counted but have no identity; a guest's free memory is what
+//! it has not touched since it got it.
 
 use std::time::Duration;
 
@@ -13,15 +13,15 @@ use ballast_model::{
     ProcessId, RunState,
 };
 
-/// Memory that a guest's kernel needs whatever runs.
+/// Memory that a guest's kernel needs in any case, MiB.
 pub(crate) const KERNEL: u64 = 64;
-/// What a hypervisor needs beside its guest's memory, MiB.
+/// Memory that a hypervisor needs in addition to its guest's, MiB.
 pub(crate) const OVERHEAD: u64 = 40;
 
-/// What a guest claims to read back from its swap in a second, MiB.
+/// How much a guest claims to read back from its swap in a second, MiB.
 const SWAPPED_PER_S: u64 = 40;
 
-/// Why a guest's processors rest, other than by its operator's will.
+/// Why a guest's processors are stopped, other than by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Halt {
     /// Its hypervisor moves it to another host, or saves it.
@@ -30,16 +30,16 @@ pub(crate) enum Halt {
     Panicked,
 }
 
-/// How a guest's driver behaves.
+/// The behaviour of a guest's balloon driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// Does what it is asked, and says so.
+    /// Follows orders and reports the truth.
     Honest,
-    /// Does nothing, and says so.
+    /// Ignores orders to shrink and reports the truth.
     Refuses,
-    /// Does nothing, and says that it did.
+    /// Ignores orders to shrink and claims to have followed them.
     Hides,
-    /// Takes back all memory and keeps it, and says so.
+    /// Takes back all memory, keeps it, and reports the truth.
     Takes,
 }
 
@@ -47,72 +47,75 @@ pub(crate) enum Driver {
 #[derive(Clone, Debug)]
 pub(crate) struct StormGuest {
     pub(crate) id: GuestId,
-    /// Whether it may misbehave; the others are honest to the end.
+    /// Whether it may misbehave; other guests are always honest.
     pub(crate) is_offender: bool,
     pub(crate) process: ProcessId,
     pub(crate) boot: u64,
-    /// What its programs use, its kernel included.
+    /// Memory that its programs and its kernel use.
     pub(crate) wants: u64,
-    /// What it holds, really.
+    /// Memory that it really holds.
     pub(crate) holds: u64,
-    /// What it has touched of that.
+    /// The part of that which it has touched.
     pub(crate) touched: u64,
-    /// What the host has paged out of that.
+    /// The part of that which the host has paged out.
     pub(crate) paged_out: u64,
     /// What it claims to have read back from its own swap since it booted.
     swapped: u64,
-    /// What it was last ordered to hold.
+    /// The size that it was last ordered to have.
     pub(crate) target: u64,
-    /// Whether it was ever ordered to hold anything.
+    /// Whether it was ever given an order.
     pub(crate) was_ordered: bool,
-    /// What it was last granted, or asked to release to.
+    /// The size that it was last granted, or asked to shrink to.
     pub(crate) granted: u64,
-    /// Whether no daemon knows any more what it was last ordered.
+    /// Whether no daemon knows its last order any more.
     pub(crate) is_forgotten: bool,
-    /// What it may keep whatever it claims: what it filled while no grant to it was known; as it
-    /// claims to have no swap, what it was granted by then and what it is granted by right since.
+    /// Memory that it may keep whatever it claims: what it filled while no grant to it was known.
+    /// If it claims to have no swap, also what it was granted by then and what it is granted by
+    /// right later.
     pub(crate) own: u64,
     pub(crate) driver: Driver,
-    /// Most that its balloon takes a second.
+    /// The most that its balloon takes in a second.
     pub(crate) rate: u64,
-    /// It claims to hold more than there is.
+    /// Whether it claims to hold more than it does.
     pub(crate) claims_too_much: bool,
-    /// Until when it claims to hold this instead.
+    /// It claims to hold this (second field) until then (first field).
     pub(crate) false_claim: Option<(Duration, u64)>,
     /// Whether the daemon does not hear its hypervisor, whatever that says, and what it heard last
     /// that it held, as long as that counts.
     pub(crate) is_unheard: bool,
     pub(crate) heard: u64,
-    /// It claims to use all it holds: guests of every other size without swap.
+    /// Whether it claims to use everything it holds; guests of every other size also claim to have
+    /// no swap.
     pub(crate) claims_use: bool,
-    /// Until when it does not answer, is stopped, and its statistics rest, in virtual time.
+    /// In virtual time: until when it does not answer, is stopped, and sends no statistics.
     pub(crate) stalled_until: Duration,
     pub(crate) stopped_until: Duration,
     pub(crate) silent_until: Duration,
-    /// Why it is stopped until then, if its operator did not do that.
+    /// Why it is stopped until then, if not by its operator.
     pub(crate) halt: Option<Halt>,
-    /// What was reserved for it before it came: it is entitled to that whether it was free or not.
+    /// Memory that was reserved for it before it came; it is entitled to that even if it was not
+    /// free.
     pub(crate) reserved: u64,
     /// When it leaves for another host.
     pub(crate) leaves_at: Option<Duration>,
-    /// Until when nobody has its name; zero: it is there.
+    /// Until when no guest has its name; zero: it is present.
     pub(crate) gone_until: Duration,
-    /// Whether its statistics say what memory is free.
+    /// Whether its statistics include free memory.
     pub(crate) tells_free: bool,
-    /// Until when what it occupies cannot be read, and is this old otherwise.
+    /// Until when its resident memory cannot be read; and by how much the figure is late otherwise.
     pub(crate) unseen_until: Duration,
     pub(crate) seen_age: Duration,
-    /// What it occupied when that was last read for an old figure.
+    /// Its resident memory when that was last read for a late figure.
     seen: u64,
-    /// For how long it has visibly kept what it was not granted.
+    /// For how long it has visibly kept memory that it was not granted.
     pub(crate) kept_for: Duration,
-    /// Its last statistics and when they were made, also by the wall clock, in seconds.
+    /// Its last statistics, when they were made, and the same by the wall clock in seconds.
     stats: (GuestStats, Duration, u64),
-    /// What it claimed to hold then.
+    /// The size that it claimed to hold then.
     claimed: u64,
-    /// How often it booted.
+    /// Its number of boots.
     pub(crate) boots: u32,
-    /// When its agent told its figures last.
+    /// When its agent last reported statistics.
     agent_at: Duration,
 }
 
@@ -159,7 +162,7 @@ impl StormGuest {
         }
     }
 
-    /// Its kernel starts again: the balloon is empty, and hardly anything is touched.
+    /// Its kernel starts again: the balloon is empty, and hardly any memory is touched.
     pub(crate) fn reboot(&mut self) {
         self.boots += 1;
         self.holds = self.boot;
@@ -180,7 +183,7 @@ impl StormGuest {
         (self.driver, self.false_claim) = (Driver::Honest, None);
     }
 
-    /// Its process ends, and nobody has its name until then.
+    /// Its process ends, and no guest has its name until `until`.
     pub(crate) fn exit(&mut self, until: Duration) {
         self.replace();
         self.process.pid += 1;
@@ -188,7 +191,8 @@ impl StormGuest {
         (self.gone_until, self.leaves_at, self.reserved) = (until, None, 0);
     }
 
-    /// What it was granted, or was entitled to when it came.
+    /// What it was granted (`granted`), or what it was entitled to when it came if it had no order
+    /// yet.
     pub(crate) fn entitled(&self, granted: u64) -> u64 {
         if self.was_ordered { granted } else { granted.max(self.reserved) }
     }
@@ -197,28 +201,28 @@ impl StormGuest {
         !self.gone_until.is_zero()
     }
 
-    /// Another process begins under its name, which nobody had.
+    /// A process begins under its name, which no guest had meanwhile.
     pub(crate) fn come_back(&mut self) {
         self.gone_until = Duration::ZERO;
         self.replace();
     }
 
-    /// Its processors rest until then.
+    /// Stops its processors until `until`.
     pub(crate) fn halt(&mut self, why: Halt, until: Duration) {
         (self.halt, self.stopped_until) = (Some(why), until);
     }
 
-    /// The daemon is gone, and whatever it knew of the guest.
+    /// The daemon and everything that it knew of the guest are gone.
     pub(crate) fn forget(&mut self) {
         (self.granted, self.was_ordered, self.is_forgotten) = (0, false, true);
     }
 
-    /// What its process really occupies.
+    /// Memory that its process really occupies.
     pub(crate) fn resident(&self) -> u64 {
         self.touched - self.paged_out
     }
 
-    /// The part of that which the host can see at `now`.
+    /// The resident memory that the host can see at `now`.
     pub(crate) fn visible(&self, now: Duration) -> u64 {
         match self.seen_age {
             _ if now < self.unseen_until => 0,
@@ -227,12 +231,12 @@ impl StormGuest {
         }
     }
 
-    /// It is ordered to hold this.
+    /// Orders the guest to hold `target`.
     pub(crate) fn order(&mut self, target: u64) {
         (self.target, self.was_ordered) = (target, true);
     }
 
-    /// Half a second or so passes.
+    /// Lets time pass: about half a second.
     pub(crate) fn step(&mut self, now: Duration, passed: Duration) {
         self.seen = self.resident();
         self.false_claim = self.false_claim.filter(|(until, _)| now < *until);
@@ -253,13 +257,14 @@ impl StormGuest {
             }
             Driver::Takes => self.holds = self.boot,
         }
-        // One that claims to need more than it holds may claim that it swaps as well. Honest guests
-        // swap unseen here, as some systems do not report it: the worse case.
+        // A guest that claims to need more than it holds may also claim to swap. The swapping of
+        // honest guests is invisible here, as on systems that do not report it; that is the worse
+        // case.
         if self.claims_use {
             self.swapped += share(SWAPPED_PER_S);
         }
         let kept = self.touched.min(self.holds);
-        // What the balloon takes had been paged out as often as the rest.
+        // The balloon takes paged-out memory in proportion.
         self.paged_out = self.paged_out * kept / self.touched.max(1);
         self.touched = kept;
         let wants = self.wants.min(self.holds);
@@ -268,7 +273,7 @@ impl StormGuest {
         }
     }
 
-    /// It reads back what it uses of what the host took, as much as `most`; returns how much.
+    /// Reads back memory that it uses and the host has paged out, at most `most`; returns how much.
     pub(crate) fn read_back(&mut self, now: Duration, most: u64) -> u64 {
         if now < self.stopped_until {
             return 0;
@@ -278,32 +283,32 @@ impl StormGuest {
         back
     }
 
-    /// What the host took of what it uses.
+    /// Memory that it uses and the host has paged out.
     pub(crate) fn missed(&self) -> u64 {
         self.paged_out.saturating_sub(self.spare())
     }
 
-    /// What it has touched and does not use.
+    /// Memory that it has touched and does not use.
     pub(crate) fn spare(&self) -> u64 {
         self.touched.saturating_sub(self.wants.min(self.holds))
     }
 
-    /// How old its statistics are.
+    /// The age of its statistics.
     pub(crate) fn stats_age(&self, now: Duration) -> Duration {
         now.saturating_sub(self.stats.1.max(self.agent_at))
     }
 
-    /// Its agent tells its figures.
+    /// Its agent reports statistics.
     pub(crate) fn tell_agent(&mut self, now: Duration) {
         self.agent_at = now;
     }
 
-    /// Whether it claims to use all it holds, and to have no swap for that.
+    /// Whether it claims to use everything it holds and to have no swap.
     pub(crate) fn claims_no_swap(&self) -> bool {
         self.claims_use && self.boot.is_multiple_of(2)
     }
 
-    /// What its driver claims that it holds.
+    /// The size that its driver claims it holds.
     pub(crate) fn claims(&self) -> u64 {
         if let Some((_, claim)) = self.false_claim {
             return claim;
@@ -315,17 +320,17 @@ impl StormGuest {
         }
     }
 
-    /// Its last statistics, and the second of the wall clock when they were made.
+    /// Its last statistics, and when they were made by the wall clock, in seconds.
     pub(crate) fn stats(&self) -> (GuestStats, u64) {
         (self.stats.0, self.stats.2)
     }
 
-    /// What it claimed to hold when they were made.
+    /// The size that it claimed to hold when they were made.
     pub(crate) fn claimed(&self) -> u64 {
         self.claimed
     }
 
-    /// It gives new statistics, unless they rest.
+    /// Makes new statistics, unless they are stopped.
     pub(crate) fn give_stats(&mut self, now: Duration, wall: u64) {
         if now < self.stalled_until.max(self.silent_until).max(self.stopped_until) {
             return;
@@ -333,7 +338,7 @@ impl StormGuest {
         (self.stats, self.claimed) = ((self.figures(), now, wall), self.claims());
     }
 
-    /// What it says now of its memory.
+    /// What it reports of its memory now.
     pub(crate) fn figures(&self) -> GuestStats {
         let claims = self.claims();
         let uses = if self.claims_use { claims } else { self.wants.min(self.holds) };
@@ -343,14 +348,14 @@ impl StormGuest {
             available: Some(available),
             free: self.tells_free.then_some(available),
             swap_in: Some(Bytes::mib(self.swapped)),
-            // What is in its swap is as much as it was booted with.
+            // It claims to have as much in swap as it was booted with.
             swap_out: (!self.claims_no_swap())
                 .then_some(Bytes::mib(1 + self.swapped + self.boot.min(self.swapped))),
             ..GuestStats::default()
         }
     }
 
-    /// What the daemon sees of it where its hypervisor says `sample`.
+    /// What the daemon sees of it if its hypervisor reports `sample`.
     pub(crate) fn seen_by_host(&self, sample: GuestSample, now: Duration) -> GuestSample {
         let resident = (now >= self.unseen_until).then(|| {
             let (value, age) = match self.seen_age {
@@ -363,7 +368,7 @@ impl StormGuest {
         GuestSample { process: Some(self.process), resident, overhead, ..sample }
     }
 
-    /// Whether its processors run, or why not.
+    /// Whether its processors run, or why they do not.
     pub(crate) fn run_state(&self, now: Duration) -> RunState {
         match self.halt {
             _ if now >= self.stopped_until => RunState::Running,
@@ -373,12 +378,12 @@ impl StormGuest {
         }
     }
 
-    /// Whether the host has to leave it all that it occupies.
+    /// Whether it is being moved or saved, so that the host must not take memory from it.
     pub(crate) fn is_moved(&self, now: Duration) -> bool {
         now < self.stopped_until && self.halt == Some(Halt::Moved)
     }
 
-    /// What its hypervisor says of it.
+    /// The sample that its hypervisor reports.
     pub(crate) fn sample(&self, now: Duration) -> GuestSample {
         if now < self.stalled_until {
             return GuestSample::unknown(self.id.clone(), LinkState::Down(LinkDown::TimedOut));

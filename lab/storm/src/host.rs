@@ -1,11 +1,10 @@
-//! The host's memory and its swap, and what guests and paging make of them.
+//! The host's memory and swap, and the effects of guests and paging on them.
 //!
-//! Idea: what guests and the host itself occupy never exceeds the memory there is. A guest that
-//! touches more makes the host's kernel write idle pages to swap first and pages in use then; where
-//! swap has no room, the guest waits. Orders to page move what they can, within the room that there
-//! is.
-//! Cost: O(n) a step. Limits: one speed for the daemon's orders, one for what guests read back; the
-//! host itself occupies the same all the time.
+//! Idea: guests and the host itself never occupy more than the memory there is. A guest that
+//! touches more makes the host's kernel write idle pages to swap first, then pages in use; if swap
+//! has no room, the guest waits. Orders to page move what they can within the room there is.
+//! Cost: O(n) a step. Limits: one speed for the daemon's orders, one for guests' reads; the memory
+//! of the host itself is constant.
 
 use std::time::Duration;
 
@@ -14,28 +13,29 @@ use ballast_model::{Bytes, GuestId, HostSample, Mechanism, Paging};
 
 use crate::guest::{KERNEL, OVERHEAD, StormGuest};
 
-/// What the host pages out a second, MiB.
+/// How much the host pages out in a second, MiB.
 const PAGE_OUT_PER_S: u64 = 500;
 
-/// What a guest reads back a second, MiB.
+/// How much a guest reads back in a second, MiB.
 const READ_BACK_PER_S: u64 = 60;
 
-/// The part of swap that the daemon leaves free, in percent, as the storm's settings have it.
+/// The part of swap that the daemon leaves free by the storm's settings, in percent.
 pub(crate) const SWAP_LEFT_PERCENT: u64 = 5;
 
 /// A host's memory; sizes in MiB.
 #[derive(Clone, Debug)]
 pub(crate) struct HostMemory {
     pub(crate) total: u64,
-    /// What the host itself occupies.
+    /// Memory that the host itself occupies.
     pub(crate) own: u64,
     pub(crate) swap: u64,
-    /// What others have in swap, until then.
+    /// Swap used by others (first field) until then.
     others: (u64, Duration),
-    /// How much swap moves a second, until then.
+    /// How much swap moves in a second (first field) until then.
     slow: (u64, Duration),
     pub(crate) swap_hangs_until: Duration,
-    /// What guests could not touch in the last step, as neither memory nor swap had room.
+    /// Memory that guests could not touch in the last step because neither memory nor swap had
+    /// room.
     pub(crate) refused: u64,
 }
 
@@ -52,14 +52,14 @@ impl HostMemory {
         }
     }
 
-    /// Others fill all but a hundredth to an eighth of what is free in swap, until then.
+    /// Others fill the free swap until `until`; between nothing and an eighth of it stays free.
     pub(crate) fn fill_swap(&mut self, guests: &[StormGuest], until: Duration, amount: u64) {
         let free = self.swap_free(guests) + self.others.0;
         let left = free * [0, 10, 30, 125][(amount % 4) as usize] / 1000;
         self.others = (free - left, until);
     }
 
-    /// Swap moves 5 to 44 MiB a second, until then.
+    /// Swap moves only 5 to 44 MiB a second until `until`.
     pub(crate) fn slow_swap(&mut self, until: Duration, amount: u64) {
         self.slow = (5 + amount % 40, until);
     }
@@ -69,17 +69,17 @@ impl HostMemory {
         self.swap.saturating_sub(in_swap + self.others.0)
     }
 
-    /// Whether the daemon may page out, by what is so.
+    /// Whether the daemon may page out, by the true state of swap.
     pub(crate) fn has_room(&self, guests: &[StormGuest]) -> bool {
         self.swap_free(guests) * 100 > self.swap * SWAP_LEFT_PERCENT
     }
 
-    /// Whether swap is as quick as it usually is.
+    /// Whether swap works at its usual speed.
     pub(crate) fn is_quick(&self, now: Duration) -> bool {
         now >= self.swap_hangs_until.max(self.slow.1)
     }
 
-    /// What the processes of guests occupy.
+    /// Memory that the guests' processes occupy.
     pub(crate) fn resident(guests: &[StormGuest]) -> u64 {
         guests.iter().filter(|guest| !guest.is_gone()).map(|it| it.resident() + OVERHEAD).sum()
     }
@@ -88,7 +88,7 @@ impl HostMemory {
         self.total.saturating_sub(self.own + HostMemory::resident(guests))
     }
 
-    /// What the host says of itself.
+    /// The host's sample.
     pub(crate) fn sample(&self, guests: &[StormGuest]) -> HostSample {
         HostSample {
             merging: None,
@@ -101,7 +101,7 @@ impl HostMemory {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(crate) fn step(
         &mut self,
         guests: &mut [StormGuest],
@@ -118,7 +118,7 @@ impl HostMemory {
             if guest.leaves_at.is_some_and(|at| now >= at) {
                 guest.exit(Duration::MAX);
             }
-            // A process without memory to begin with is started later.
+            // A process that does not have its first memory yet starts later.
             let is_due = guest.is_gone() && now >= guest.gone_until;
             if is_due && self.free(guests) >= OVERHEAD {
                 guests[place].come_back();
@@ -153,7 +153,8 @@ impl HostMemory {
         assert!(occupied <= self.total, "{occupied} MiB of {} are occupied", self.total);
     }
 
-    /// What guests have touched beyond the memory there is goes to swap, or was not touched.
+    /// Writes to swap what guests touched beyond the memory there is; what finds no room counts as
+    /// not touched.
     fn reclaim(&mut self, guests: &mut [StormGuest], before: &[u64], most: u64, now: Duration) {
         let occupied = self.own + HostMemory::resident(guests);
         let mut excess = occupied.saturating_sub(self.total);
@@ -175,7 +176,7 @@ impl HostMemory {
             }
         }
         self.refused = if is_full { excess } else { 0 };
-        // Whoever began to run or to fill memory waits for it.
+        // Guests that began to run or to fill memory wait for room.
         for (guest, before) in guests.iter_mut().zip(before) {
             let waits = match *before <= KERNEL {
                 true => guest.resident(),
@@ -187,7 +188,7 @@ impl HostMemory {
         }
     }
 
-    /// Carries out orders to page, which move `budget` in all.
+    /// Carries out orders to page; they move at most `budget` in all.
     fn page(&self, guests: &mut [StormGuest], paging: &[Paging], mut budget: u64) {
         for order in paging {
             let (room, free) = (self.swap_free(guests), self.free(guests));

@@ -1,7 +1,7 @@
-//! Lets one strike happen.
+//! Carries out one strike.
 //!
-//! Idea: a strike changes guests, the host or what happens to the next tick; a crash is a tick with
-//! an end in it, judged as any other, and another daemon. Limits: what finds nobody to strike is
+//! Idea: a strike changes guests, the host or the next tick. A crash is a tick that ends early and
+//! is judged like any other, followed by another daemon. Limits: a strike that finds no victim is
 //! not counted.
 
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use crate::world::{Death, Delivery};
 /// How often readers ask between two ticks.
 const QUESTIONS: u32 = 20;
 
-/// A reservation outlives the moment at which its guest is to come by this.
+/// How long a reservation lasts beyond the time at which its guest should come.
 const RESERVED_AFTER: Duration = Duration::from_secs(30);
 
-/// An exit in so many is for good.
+/// One in this many exits is permanent.
 const FOR_GOOD: u64 = 4;
 
 impl Storm<'_> {
-    /// Lets one fault strike; whether it found a victim.
+    /// Carries out one strike; returns whether it found a victim.
     pub(crate) fn inject(&mut self, strike: &Strike) -> Result<bool, Violation> {
         let now = self.world.now;
         let until = now + strike.lasting;
@@ -42,8 +42,8 @@ impl Storm<'_> {
             Fault::Stop | Fault::Migrate | Fault::Panic if guest.halt.is_some() => {
                 return Ok(false);
             }
-            // A guest that is stopped does not panic, and QEMU does not tell that it moves or saves
-            // one.
+            // A stopped guest does not panic, and for a stopped guest QEMU does not report that it
+            // is moved or saved.
             Fault::Migrate | Fault::Panic if now < guest.stopped_until => return Ok(false),
             Fault::Migrate => guest.halt(Halt::Moved, until),
             Fault::Panic => guest.halt(Halt::Panicked, until),
@@ -199,7 +199,7 @@ impl Storm<'_> {
         Ok(true)
     }
 
-    /// An operator says this of a guest; whether it counts from now on.
+    /// An operator sets a guest's limits; returns whether they took effect.
     fn set(&mut self, place: usize, change: GuestChange) -> bool {
         let id = self.world.guests[place].id.clone();
         let is_obeyed = self.obey(Command::SetGuest(id.clone(), change.clone())).is_ok();
@@ -210,7 +210,7 @@ impl Storm<'_> {
         is_obeyed
     }
 
-    /// Readers ask what there is to be seen and what would be done, and change nothing by that.
+    /// Readers ask what there is to see and what would be done; that must change nothing.
     fn ask(&mut self) -> Result<bool, Violation> {
         let Some((_, plan)) = self.engine.latest() else { return Ok(false) };
         let (plan, due) = (plan.clone(), self.engine.due());
@@ -230,7 +230,7 @@ impl Storm<'_> {
         Ok(true)
     }
 
-    /// The daemon is killed in a tick, and started again. What it recorded it has promised.
+    /// The daemon is killed in a tick and started again. What it recorded counts as promised.
     fn crash(&mut self, death: Death, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.death = Some(death);
         self.tick_engine();
@@ -243,8 +243,8 @@ impl Storm<'_> {
     }
 }
 
-/// What a guest brings along: it thrashed at a sixteenth to all of its memory, at most half a
-/// minute ago.
+/// What a guest brings from another host: it thrashed at one to sixteen sixteenths of its memory,
+/// at most half a minute ago.
 fn carried(guest: &StormGuest, strike: &Strike) -> CarriedView {
     let least = guest.boot * (1 + strike.amount % 16) / 16;
     let left_ms = u64::try_from(strike.lasting.as_millis()).unwrap_or(u64::MAX);
@@ -253,7 +253,8 @@ fn carried(guest: &StormGuest, strike: &Strike) -> CarriedView {
     CarriedView { limits: GuestChange::default(), credits, thrashed: Some(thrashed) }
 }
 
-/// A floor of a sixteenth to a half of a guest's memory, and a ceiling from there to all of it.
+/// A floor of one to eight sixteenths of a guest's memory, and a ceiling from the floor to all of
+/// its memory.
 fn bounds(guest: &StormGuest, amount: u64) -> GuestChange {
     let floor = 1 + amount % 8;
     let ceiling = floor + (amount >> 8) % (17 - floor);

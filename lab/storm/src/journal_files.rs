@@ -1,9 +1,9 @@
 //! The files of a journal on a faulty disk, from one daemon to the next.
 //!
-//! Idea: each daemon has a folder of its own. When one is killed, its files are copied as they are
-//! at that moment and go on as the copy: so nothing that SQLite does when it is closed comes to the
-//! help of the next one. Damage is done to the copy. Which answers SQLite gets from the disk, and
-//! what a loss of power leaves of what was not synced, is `lab/faulty-disk`'s.
+//! Idea: each daemon has its own folder. When a daemon is killed, its files are copied as they are
+//! at that moment, and the next daemon gets the copy, so nothing that SQLite does on closing can
+//! help it. Damage is done to the copy. `lab/faulty-disk` decides which answers SQLite gets from
+//! the disk, and what a loss of power leaves of unsynced data.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -21,13 +21,13 @@ use crate::fault::Fault;
 const FILE: &str = "journal.db";
 const LOG: &str = "journal.db-wal";
 
-/// What a disk writes at once, bytes.
+/// How much a disk writes at once, bytes.
 const SECTOR: u64 = 512;
 
-/// The most room that a disk has that is nearly full, bytes.
+/// The most free space of a disk that is nearly full, bytes.
 const ROOM_MAX: u64 = 64 << 10;
 
-/// A folder in memory, where the host has one: no disk is to be waited for.
+/// A folder in memory, if the host has one, so that no test waits for a disk.
 const IN_MEMORY: &str = "/dev/shm";
 
 /// What happens to the files while no daemon writes them.
@@ -46,19 +46,19 @@ pub(crate) enum Damage {
 /// Files on a disk that fails.
 #[derive(Debug)]
 pub(crate) struct JournalFiles {
-    // Before the folder: what it knows of its files ends first.
+    // Dropped before the folder: the disk forgets its files first.
     disk: FaultyDisk,
     folder: TempDir,
-    /// Daemons so far.
+    /// The number of daemons so far.
     daemons: u32,
     /// Whether the folder of the files is gone for now.
     is_gone: bool,
-    /// Until when each kind of failure lasts.
+    /// Each kind of failure that is in force, and until when.
     failing: Vec<(Fault, Duration)>,
 }
 
 impl JournalFiles {
-    /// A disk with room and no journal. If it `lies`, syncs bring nothing to it.
+    /// An empty disk without a journal. If it `lies`, syncs keep nothing.
     pub(crate) fn new(lies: bool) -> io::Result<JournalFiles> {
         let mut builder = tempfile::Builder::new();
         builder.prefix("ballast-storm-");
@@ -88,21 +88,21 @@ impl JournalFiles {
         self.folder.path().join(name)
     }
 
-    /// Where this daemon's journal is, unless the disk is gone.
+    /// The path of this daemon's journal; there is nothing while the disk is gone.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join(self.daemons.to_string()).join(FILE)
     }
 
-    /// How many files that could not be used lie beside the journal.
+    /// The number of unusable files that were moved aside.
     pub(crate) fn asides(&self) -> usize {
         let found = fs::read_dir(self.folder_of(self.daemons)).into_iter().flatten().flatten();
         let names = found.filter_map(|it| it.file_name().into_string().ok());
-        // Each may have its log beside it, and the index of that.
+        // Each of them may have its log and the log's index beside it.
         let is_side_file = |it: &String| it.ends_with("-wal") || it.ends_with("-shm");
         names.filter(|it| it.contains(".aside-") && !is_side_file(it)).count()
     }
 
-    /// The disk is gone, or back.
+    /// The disk goes away, or comes back.
     pub(crate) fn set_gone(&mut self, is_gone: bool) {
         if self.is_gone != is_gone {
             let from = self.folder_of(self.daemons);
@@ -111,7 +111,7 @@ impl JournalFiles {
         }
     }
 
-    /// A kind of failure begins, and lasts until then; `noise` draws how bad it is.
+    /// A kind of failure begins and lasts until `until`; `noise` seeds how bad it is.
     pub(crate) fn strike(&mut self, fault: Fault, until: Duration, noise: u64) {
         let mut rng = Rng::with_seed(noise);
         let per_mille = [20, 200, 1000][rng.usize(0..3)];
@@ -127,7 +127,7 @@ impl JournalFiles {
         self.failing.push((fault, until));
     }
 
-    /// Ends what has lasted long enough by `now`.
+    /// Ends the failures whose time is over at `now`.
     pub(crate) fn step(&mut self, now: Duration) {
         let mut faults = self.disk.faults();
         self.failing.retain(|&(fault, until)| {
@@ -156,7 +156,8 @@ impl JournalFiles {
         for entry in fs::read_dir(&from)? {
             let entry = entry?;
             let name = entry.file_name();
-            // The log's index is made anew from the log, as after a loss of power.
+            // The log's index is not copied: SQLite makes it from the log again, as after a loss of
+            // power.
             if !name.as_encoded_bytes().ends_with(b"-shm") {
                 fs::copy(entry.path(), to.join(&name))?;
                 self.disk.copied(&entry.path(), &to.join(&name));
@@ -165,10 +166,10 @@ impl JournalFiles {
         Ok(())
     }
 
-    /// Removes the files of the daemon before this one, which nobody has open any more.
+    /// Removes the previous daemon's files, which no process has open any more.
     pub(crate) fn remove_last(&self) {
         if let Some(last) = self.daemons.checked_sub(1) {
-            // The first one has none.
+            // The first daemon has no predecessor.
             let _ = fs::remove_dir_all(self.folder_of(last));
         }
     }

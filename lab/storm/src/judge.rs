@@ -1,8 +1,8 @@
-//! Whether what was ordered keeps the promises, by what is really so.
+//! Judges, by the true state, whether a tick's orders keep the promises.
 //!
-//! Idea: guests and host are looked at as they are, not as they are reported. What the daemon
-//! itself thinks is asked for only where a promise depends on it: which guest it holds to be
-//! overdue, and which one it has never heard of.
+//! Idea: guests and the host are judged as they are, not as they are reported. The daemon's own
+//! view is used only where a promise depends on it: which guest it regards as overdue, and which
+//! guest it has never heard of.
 
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use crate::run::Storm;
 use crate::violation::Violation;
 use crate::world::{CAP_ROOM, Holding};
 
-/// An offender may hide this part of its memory in what a hypervisor may need.
+/// The part of its memory that an offender can hide as possible need of its hypervisor, as a
+/// divisor, and the least amount, MiB.
 const HIDDEN_PART: u64 = 8;
 const HIDDEN_MIN: u64 = 64;
 
@@ -24,16 +25,18 @@ const HIDDEN_MIN: u64 = 64;
 const STALE_AFTER: Duration = Duration::from_secs(10);
 const STAMP: Duration = Duration::from_secs(1);
 
-/// What an offender may keep: room for its hypervisor, and what it reads back while the host pages.
+/// What an offender may keep, MiB: room for its hypervisor, and what it reads back while the host
+/// pages.
 const KEPT_MIN: u64 = 200;
 
-/// A tick takes this long at most, unless the host slept.
+/// A tick takes at most this long unless the host slept.
 const SLEEP_MIN: Duration = Duration::from_secs(2);
 
-/// The host takes back what an offender keeps within this time: it is given time to comply first.
+/// The host takes back what an offender keeps within this time; it first gives the guest time to
+/// comply.
 const TAKEN_BACK_WITHIN: Duration = Duration::from_secs(60);
 
-/// What an offender may hide.
+/// How much an offender may hide, MiB.
 pub(crate) fn hidden(guest: &StormGuest) -> u64 {
     HIDDEN_MIN + guest.boot / HIDDEN_PART
 }
@@ -51,11 +54,11 @@ impl Storm<'_> {
         }
         let is_owned = |line: &&GuestPlan| {
             let is_owned = matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
-            // False sizes of a driver look like another's orders; they cost nobody else anything.
+            // False sizes from a driver look like another owner's orders; they harm no other guest.
             is_owned && self.world.guests.iter().any(|it| it.id == line.id && !it.is_offender)
         };
         if let Some(line) = view.plan.guests.iter().find(is_owned) {
-            // Nobody else orders anything in a storm.
+            // There is no other owner in a storm.
             return Err(Violation::TakenForOwned { guest: line.id.clone() });
         }
         if let Some(action) = self.world.ordered.first()
@@ -75,12 +78,12 @@ impl Storm<'_> {
             let fence = self.world.fence(guest);
             let guest = &mut self.world.guests[place];
             let change = view.plan.guest(&guest.id).map(|line| &line.change);
-            // To be told to keep what it holds is no grant.
+            // An order to keep what the guest holds is no grant.
             if matches!(change, Some(Change::CancelShrink { .. })) {
                 continue;
             }
             let needs = (action.target.get() >> 20) + OVERHEAD;
-            // What an offender is let keep that gives nothing is no grant.
+            // What a non-complying offender is left is no grant.
             let is_honest = !guest.is_offender;
             if let Some(height) = fence.filter(|height| *height < needs && is_honest) {
                 let guest = guest.id.clone();
@@ -98,23 +101,24 @@ impl Storm<'_> {
                 let guest = guest.id.clone();
                 return Err(Violation::AboveCeiling { guest, target, ceiling });
             }
-            // A floor may be new, and be reached in steps. An order that takes nothing keeps to it.
+            // A floor may be new and is then reached in steps, so an order that takes nothing keeps
+            // the promise.
             let is_first = granted == 0 && !guest.was_ordered;
             let before = if is_first { u64::MAX } else { granted };
             if target < floor && target < guest.holds.min(before) {
                 let guest = guest.id.clone();
                 return Err(Violation::BelowFloor { guest, target, floor });
             }
-            // Before it was ordered anything its claim is all there is to go by.
+            // Before its first order, its claim is all that the daemon knows.
             let holds =
                 if guest.was_ordered { guest.holds } else { guest.claims().min(guest.boot) };
             grants |= target > guest.holds.max(holds).max(granted);
         }
-        // A stuck guest is asked to hold more without an order; the journal tells.
+        // A stuck guest can be granted more without an order; the journal shows that.
         for left in &self.world.recorded.guests {
             let id = &left.handover.guest;
             let ordered = self.world.ordered.iter().find(|action| action.guest == *id);
-            // To be told to keep what it holds is no grant.
+            // An order to keep what the guest holds is no grant.
             let is_kept = view
                 .plan
                 .guest(id)
@@ -124,10 +128,11 @@ impl Storm<'_> {
             let guest = self.world.guests.iter_mut().find(|guest| guest.id == *id);
             let (Some(guest), Some(granted)) = (guest, granted) else { continue };
             if left.process != guest.process {
-                // A daemon died before it recorded that this is another one.
+                // The daemon died before it recorded that this is another process.
                 continue;
             }
-            // What a cap leaves for a hypervisor counted as held already, as far as it is held.
+            // The room that a cap leaves for the hypervisor was counted as held before, as far as
+            // it is held.
             let room = left.handover.resident_cap.map_or(0, |_| CAP_ROOM);
             let had = guest.granted.max(guest.holds.min(guest.granted + room));
             let had = guest.entitled(had);
@@ -140,7 +145,8 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// What the host is asked to do is possible, and leaves alone who has to be left alone.
+    /// Checks that what the host is asked to do is possible, and that no guest is touched that must
+    /// be left alone.
     fn judge_host(&mut self) -> Result<(), Violation> {
         let Some((_, plan)) = self.engine.latest() else { return Ok(()) };
         let guests = &self.world.guests;
@@ -152,7 +158,7 @@ impl Storm<'_> {
         let ordered = self.world.ordered.iter().map(|action| &action.guest);
         for id in paged_out(&plan.paging).chain(ordered) {
             let guest = guests.iter().find(|guest| guest.id == *id);
-            // Of one that is not heard nobody knows that it is moved.
+            // The daemon cannot know of a guest it does not hear that the guest is being moved.
             let now = self.world.now;
             let is_known = |guest: &StormGuest| {
                 guest.is_moved(now) && !guest.is_unheard && now >= guest.stalled_until
@@ -164,7 +170,7 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// As long as every guest keeps to what it was granted, memory and swap suffice.
+    /// Checks that memory and swap suffice as long as every guest keeps to its grant.
     pub(crate) fn judge_room(&self) -> Result<(), Violation> {
         let lacking = self.world.host.refused;
         let keeps_to_grant = |guest: &StormGuest| {
@@ -177,7 +183,7 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// No agent has more done for it than it has a right to.
+    /// Checks that no agent got more than its ration.
     pub(crate) fn judge_agents(&mut self) -> Result<(), Violation> {
         for (agent, guest) in self.world.agents.iter_mut().zip(&self.world.guests) {
             if let Some(what) = agent.as_mut().and_then(StormAgent::take_excess) {
@@ -187,7 +193,7 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// What an offender keeps without a grant, for the host to see, is taken back in time.
+    /// Checks that the host takes back in time what an offender visibly keeps without a grant.
     pub(crate) fn judge_debts(&mut self, passed: Duration) -> Result<(), Violation> {
         let now = self.world.now;
         let can_page = !self.world.hides_host
@@ -203,7 +209,7 @@ impl Storm<'_> {
                 guest.kept_for = Duration::ZERO;
                 continue;
             }
-            // A host that slept takes nothing back.
+            // A host that slept could take nothing back.
             guest.kept_for += passed.min(SLEEP_MIN);
             if guest.kept_for > TAKEN_BACK_WITHIN {
                 let (guest, granted) = (guest.id.clone(), guest.granted);
@@ -213,8 +219,9 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// Memory was granted: it has to be there, but for what an offender hides. Where more could be
-    /// taken than that already, as a guest rebooted, the grants must not add to it.
+    /// After a grant: checks that the granted memory exists, apart from what offenders may hide. If
+    /// more could be taken before the grant already, because a guest rebooted, the grant must not
+    /// add to it.
     fn judge_grants(&self) -> Result<(), Violation> {
         if self.world.now < self.untold_until {
             return Ok(());
@@ -224,7 +231,7 @@ impl Storm<'_> {
         let mut allowed = self.drawn.budget;
         let plan = self.engine.latest().map(|(_, plan)| plan);
         for (guest, before) in self.world.guests.iter().zip(before) {
-            // Nobody can count a guest that this daemon has never heard of.
+            // The daemon cannot count a guest that it has never heard of.
             let line = plan.and_then(|plan| plan.guest(&guest.id));
             if line.is_some_and(|line| line.allocation.is_none() && line.target.is_none()) {
                 continue;
@@ -237,7 +244,7 @@ impl Storm<'_> {
                 allowed += hidden(guest);
             }
         }
-        // What the plan says is free for guests that are to come is nobody else's.
+        // What the plan keeps free for guests that are to come must not go to others.
         let promised = self.promised();
         let (takeable, earlier) = (takeable + promised, earlier + self.world.promised);
         if takeable > allowed.max(earlier) {
@@ -248,13 +255,13 @@ impl Storm<'_> {
         Ok(())
     }
 
-    /// What is free for guests that are to come, by the last plan, MiB.
+    /// Memory that the last plan keeps free for guests that are to come, MiB.
     pub(crate) fn promised(&self) -> u64 {
         let plan = self.engine.latest().map(|(_, plan)| plan);
         plan.map_or(0, |plan| plan.reservations.iter().map(|it| it.free.get() >> 20).sum())
     }
 
-    /// A guest in the words of a violation.
+    /// A guest's figures for a violation's text.
     fn told(&self, guest: &StormGuest, before: &Holding) -> String {
         let StormGuest { id, holds, granted, target, .. } = guest;
         format!(
@@ -267,17 +274,17 @@ impl Storm<'_> {
         )
     }
 
-    /// Which guests owe memory by the last plan.
+    /// For each guest, whether it owes memory by the last plan.
     pub(crate) fn overdue(&self) -> Vec<bool> {
         self.world.guests.iter().map(|guest| self.is_overdue(guest)).collect()
     }
 
-    /// What a guest may come to occupy. One that is overdue is held to what it was granted.
+    /// How much a guest may come to occupy, MiB. A guest that is overdue is held to its grant.
     fn takeable(&self, guest: &StormGuest) -> u64 {
         self.world.takeable(guest, self.is_overdue(guest))
     }
 
-    /// Whether a guest owes memory by the last plan; another process under its name owes nothing.
+    /// Whether a guest owes memory by the last plan; a new process under its name owes nothing.
     fn is_overdue(&self, guest: &StormGuest) -> bool {
         let plan = self.engine.latest().map(|(_, plan)| plan);
         let plan = plan.filter(|_| self.world.left(guest).is_some());
@@ -286,7 +293,7 @@ impl Storm<'_> {
         })
     }
 
-    /// What has not settled yet.
+    /// Something that has not settled yet; `None`: all has.
     pub(crate) fn amiss(&self) -> Option<String> {
         let (_, plan) = self.engine.latest()?;
         let settles = settles(self.drawn.settings.policy);

@@ -1,9 +1,9 @@
 //! One run of what a seed drew: a storm of faults, a lull in which only lies go on, and a calm.
 //!
-//! Idea: after each tick what was ordered is judged at once (`judge.rs`). When the storm is over,
-//! offenders lie on for a while, and nothing else happens: what each honest guest is left then is
-//! kept for the comparison with a run in which nobody lies (`twin.rs`). In the calm that follows
-//! offenders become honest, and everything has to settle.
+//! Idea: after each tick the orders are judged at once (`judge.rs`). When the storm is over,
+//! offenders go on lying for a while, and nothing else happens. What each honest guest has then is
+//! kept for the comparison with a run without lies (`twin.rs`). In the calm that follows offenders
+//! become honest, and everything has to settle.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -26,32 +26,32 @@ use crate::trace::Trace;
 use crate::violation::Violation;
 use crate::world::{Delivery, StormWorld};
 
-/// How long the lull lasts: the slowest balloon of a storm gives half of the largest guest in less.
+/// Length of the lull: even the slowest balloon of a storm gives half of the largest guest in less.
 const LULL: Duration = Duration::from_secs(180);
 
-/// A daemon whose journal is damaged needs this long to see what guests give and take by orders
+/// How long a daemon whose journal was damaged needs to see what guests give and take by orders
 /// that it does not know.
 const UNTOLD: Duration = Duration::from_secs(60);
 
-/// Ticks in calm until everything is settled, at most.
+/// The greatest number of calm ticks until everything is settled.
 const CALM_TICKS_MAX: u32 = 2_400;
 
-/// Everything is settled when nothing was amiss for so many ticks.
+/// Everything counts as settled when nothing was amiss for this many ticks.
 const QUIET_TICKS: u32 = 60;
 
-/// What a guest is left at the end of the lull, MiB.
+/// What a guest has at the end of the lull, MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) guest: GuestId,
-    /// What it holds and the host has not taken.
+    /// Memory that it holds and the host has not paged out.
     pub(crate) has: u64,
-    /// What it uses when it may.
+    /// Memory that it would use if it could.
     pub(crate) wants: u64,
-    /// What it has filled of what it is entitled to.
+    /// The part of its entitlement that it has filled.
     pub(crate) filled: u64,
-    /// What it may keep of that, whatever it claims.
+    /// The part of its entitlement that it may keep, whatever it claims.
     pub(crate) own: u64,
-    /// What it may come to occupy beyond its grant, and swap has no room for.
+    /// What it may come to occupy beyond its grant and swap has no room for.
     pub(crate) beyond: u64,
 }
 
@@ -63,26 +63,26 @@ pub(crate) struct Storm<'a> {
     pub(crate) engine: Engine,
     pub(crate) world: StormWorld,
     pub(crate) injected: Injected,
-    /// The strikes that found somebody to strike.
+    /// The strikes that found a victim.
     pub(crate) struck: Vec<Strike>,
     pub(crate) ticks: u64,
-    /// Until when operators have paused.
+    /// Until when operators have paused the daemon; zero: they have not.
     pub(crate) paused_until: Duration,
-    /// What operators have said of guests that counts now.
+    /// The limits that operators have set, as they are in force.
     pub(crate) set: BTreeMap<GuestId, GuestChange>,
-    /// Until when a daemon may not know what guests were ordered before it.
+    /// Until when the daemon may not know guests' orders from before its start.
     pub(crate) untold_until: Duration,
-    /// What guests were left before the calm.
+    /// What each guest had at the end of the lull.
     pub(crate) kept: Vec<Kept>,
-    /// The moments of its ticks until then.
+    /// The times of its ticks until then.
     pub(crate) moments: Vec<Duration>,
-    /// The moments at which its next ticks are to be; none: when the engine wants them.
+    /// The times at which its next ticks have to be; empty: the engine decides.
     paced_by: VecDeque<Duration>,
     pub(crate) trace: Trace,
 }
 
 impl<'a> Storm<'a> {
-    /// A run of `drawn` under `strikes` alone.
+    /// A run of `drawn` with only the given `strikes`.
     pub(crate) fn new(drawn: &'a Drawn, strikes: &'a [Strike], sabotage: Option<Sabotage>) -> Self {
         let host = HostMemory::new(drawn.memory, drawn.own, drawn.swap);
         let mut world = StormWorld::new(drawn.guests.clone(), host, sabotage);
@@ -113,7 +113,7 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// The same, with its ticks at the moments of another run.
+    /// The run, with its ticks at the times of another run.
     pub(crate) fn paced_by(self, moments: &[Duration]) -> Self {
         Storm { paced_by: moments.iter().copied().collect(), ..self }
     }
@@ -138,7 +138,7 @@ impl<'a> Storm<'a> {
         self.calm()
     }
 
-    /// One tick, and what is judged after each.
+    /// One tick, and the judgements that follow each tick.
     fn tick(&mut self) -> Result<(), Violation> {
         let passed = match self.paced_by.pop_front() {
             Some(moment) => moment.saturating_sub(self.world.now),
@@ -161,7 +161,7 @@ impl<'a> Storm<'a> {
         self.judge_debts(passed)
     }
 
-    /// Notes what guests may keep as they claim to have no swap.
+    /// Notes what guests may keep that claim to have no swap.
     fn note_parts(&mut self) {
         for place in 0..self.world.guests.len() {
             let guest = &self.world.guests[place];
@@ -172,7 +172,7 @@ impl<'a> Storm<'a> {
     }
 
     pub(crate) fn tick_engine(&mut self) {
-        // What they filled before this daemon or the last one ordered them anything they may keep.
+        // Memory that they filled before any daemon ordered them anything, they may keep.
         for guest in self.world.guests.iter_mut().filter(|guest| !guest.was_ordered) {
             guest.own = guest.own.max(guest.touched);
         }
@@ -196,7 +196,7 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// All faults are over but the offenders' lies.
+    /// All faults are over except the offenders' lies.
     fn lull(&mut self) -> Result<(), Violation> {
         self.world.delivery = Delivery::Reliable;
         self.world.hides_host = false;
@@ -206,7 +206,7 @@ impl<'a> Storm<'a> {
         self.resume();
         let (now, wall) = (self.world.now(), self.world.wall());
         if let Some(mut disk) = self.world.disk.take() {
-            // What comes now is decided as in any other seed.
+            // From now on the run goes on without the disk, like other seeds.
             disk.judge_end(wall, now)?;
         }
         let until = self.world.now + LULL;
@@ -251,7 +251,8 @@ impl<'a> Storm<'a> {
         Err(Violation::NotSettled { what: amiss })
     }
 
-    /// False sizes may have looked like another owner's orders. Operators say that there is none.
+    /// False sizes may have looked like another owner's orders. Operators tell the daemon that
+    /// there is no other owner.
     fn take_over_offenders(&mut self) {
         let Some((_, plan)) = self.engine.latest() else { return };
         let is_owned =
@@ -263,7 +264,7 @@ impl<'a> Storm<'a> {
         }
     }
 
-    /// The daemon is gone, and another is started.
+    /// The daemon ends, and another one is started.
     pub(crate) fn restart(&mut self, damage: Damage, noise: u64) -> Result<(), Violation> {
         self.world.daemon_died();
         self.set.clear();
@@ -281,7 +282,8 @@ impl<'a> Storm<'a> {
                     self.untold_until = self.world.now + UNTOLD;
                 }
                 if !is_pause_known || damage == Damage::Unsynced {
-                    // Of a pause it knows what it was told. One that is over ends once more.
+                    // The new daemon knows of a pause only what it finds. If a pause is over, it is
+                    // resumed once more.
                     let ends = self.world.now + Duration::from_secs(1);
                     self.paused_until = if left.paused { ends } else { Duration::ZERO };
                 }
@@ -301,7 +303,7 @@ pub(crate) fn settings(drawn: &Drawn, sabotage: Option<Sabotage>) -> ballast_con
     settings
 }
 
-/// A daemon that finds what the last one `left`.
+/// A daemon that finds what the previous one `left`.
 fn start(drawn: &Drawn, sabotage: Option<Sabotage>, left: Restart, world: &StormWorld) -> Engine {
     let left = match sabotage {
         Some(sabotage) => sabotage.left(left),

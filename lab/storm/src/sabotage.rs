@@ -1,8 +1,8 @@
-//! Safeties that can be taken away, to see that a storm finds out.
+//! Safeties that can be taken away, to check that a storm notices.
 //!
-//! Idea: what is taken away is an input that the safety works on, its setting, or what the world
-//! does with its result; the code under test stays what the daemon runs. Limits: safeties without
-//! any of these cannot be taken away so.
+//! Idea: a sabotage changes an input of the safety, its setting, or what the world does with its
+//! result; the code under test stays the daemon's. Limits: a safety without any of these cannot be
+//! taken away in this way.
 
 use std::time::Duration;
 
@@ -12,59 +12,59 @@ use ballast_model::{Bytes, Handover, Restart, RunState, Snapshot};
 use crate::drawn::Drawn;
 use crate::fault::Fault;
 
-/// A safety that is taken away.
+/// A safety to take away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
-    /// The host does not see what processes occupy: claims are all there is.
+    /// The host does not see how much processes occupy, so there are only claims.
     Evidence,
-    /// A process that takes another's name is not told apart.
+    /// A new process under a guest's name is taken for the old one.
     Identity,
     /// Claims are believed without evidence.
     Belief,
-    /// Statistics never get stale.
+    /// Statistics never become stale.
     Staleness,
-    /// Nothing is paged out, whoever owes what.
+    /// Nothing is paged out, whatever guests owe.
     Paging,
-    /// Whoever owes memory is to be paged out, and is not.
+    /// Guests that owe memory should be paged out, but are not.
     Caps,
-    /// An order counts as carried out, whatever became of it.
+    /// Every order counts as carried out.
     Outcomes,
-    /// Guests' claims of what they hold are taken for nothing but half of it.
+    /// The daemon sees only half of what guests claim to hold.
     Allocation,
-    /// Floors are not known.
+    /// The daemon does not know floors.
     Floors,
-    /// Memory is granted at once, not when it was released.
+    /// Memory is granted at once, not after it was released.
     Grants,
-    /// Orders are carried out that nobody has checked: to half of what was checked.
+    /// Orders are carried out that were not checked: half of the checked target.
     Checker,
-    /// Nothing is held back for a guest that was found and not heard yet.
+    /// Nothing is held back for a guest that was found but not heard yet.
     Newcomers,
-    /// A daemon knows nothing of the last one's promises.
+    /// A daemon knows none of the previous one's promises.
     Journal,
-    /// A tick is recorded only when it is over.
+    /// A tick is recorded only after it is over.
     Intents,
     /// After a daemon's death guests are entitled to what they hold.
     Entitlement,
-    /// A daemon knows the last one's targets, and nothing else of what it remembered.
+    /// A daemon knows the previous one's targets, but nothing else that it remembered.
     Handovers,
     /// A pause ends with the daemon.
     Pause,
-    /// The disk says that it has what it was given to keep, and has not.
+    /// The disk reports a sync as done but keeps nothing.
     Syncs,
-    /// A reply of a hypervisor counts for what is asked now, whatever it answers.
+    /// Any reply of a hypervisor is taken for the answer to the current question.
     Replies,
-    /// An agent that is started anew has its rations anew.
+    /// An agent that is started again gets new rations.
     Rations,
     /// All of the host's swap counts as free.
     Room,
     /// A guest that its hypervisor moves or saves counts as paused by its operator.
     Moves,
-    /// What is free for guests that are to come is granted to others.
+    /// Memory that is kept free for guests that are to come is granted to others.
     Promises,
 }
 
 impl Sabotage {
-    /// All of them.
+    /// All sabotages.
     pub const ALL: [Sabotage; 23] = [
         Sabotage::Evidence,
         Sabotage::Identity,
@@ -125,7 +125,7 @@ impl Sabotage {
         Sabotage::ALL.into_iter().find(|it| it.code() == code)
     }
 
-    /// Whether the safety has anything to do in a run; where not, there is nothing to find.
+    /// Whether the safety matters in a run; if not, there is nothing to find.
     pub(crate) fn can_show_in(self, drawn: &Drawn) -> bool {
         let has = |fault: Fault| drawn.strikes.iter().any(|strike| strike.fault == fault);
         match self {
@@ -148,7 +148,7 @@ impl Sabotage {
         }
     }
 
-    /// What the engine is shown instead of `snapshot`.
+    /// The snapshot that the engine gets instead of `snapshot`.
     pub(crate) fn shown(self, snapshot: Snapshot) -> Snapshot {
         let (taken_at, mut host) = (snapshot.taken_at, snapshot.host.clone());
         if self == Sabotage::Room {
@@ -173,7 +173,7 @@ impl Sabotage {
         Snapshot::new(taken_at, host, guests)
     }
 
-    /// What a new daemon learns of the last one instead of `left`.
+    /// What a new daemon finds of the previous one instead of `left`.
     pub(crate) fn left(self, mut left: Restart) -> Restart {
         match self {
             Sabotage::Journal => return Restart::default(),

@@ -1,4 +1,4 @@
-//! One seed: its run, and where its offenders lied the run of its honest twin.
+//! One seed: its run, and the run without lies if its offenders lied.
 
 use crate::drawn::Drawn;
 use crate::fault::Injected;
@@ -8,14 +8,14 @@ use crate::strike::Strike;
 use crate::twin;
 use crate::violation::Violation;
 
-/// What one seed came to.
+/// The result of one seed.
 #[derive(Clone, Debug)]
 pub struct SeedReport {
     /// The faults that struck.
     pub injected: Injected,
     /// Ticks of the engine.
     pub ticks: u64,
-    /// The promise that was broken first, and at which tick; `None`: all held.
+    /// The first promise that was broken, and the tick in which it was; `None`: all held.
     pub violation: Option<(u64, Violation)>,
 }
 
@@ -32,15 +32,15 @@ pub fn run_seed(seed: u64, sabotage: Option<Sabotage>) -> SeedReport {
     report
 }
 
-/// What some strikes came to.
+/// The result of a run with some strikes.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) injected: Injected,
-    /// The strikes that found somebody to strike.
+    /// The strikes that found a victim.
     pub(crate) struck: Vec<Strike>,
     pub(crate) ticks: u64,
     pub(crate) violation: Option<(u64, Violation)>,
-    /// Where it was traced: the ticks that were judged, and those of the run without lies.
+    /// If the run was traced: the judged ticks, and those of the run without lies.
     pub(crate) trace: Vec<String>,
     pub(crate) honest_trace: Vec<String>,
 }

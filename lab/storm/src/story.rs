@@ -1,11 +1,12 @@
-//! A seed's failure with as few faults as it needs.
+//! A seed's failure, reduced to as few faults as it needs.
 //!
-//! Idea (delta debugging): a run is made again without some of its strikes; as long as a promise of
-//! the same kind is broken, they stay out. First whole kinds of fault go, then ever smaller groups
-//! of strikes, last single ones. What remains is what an engineer has to understand.
+//! Idea (delta debugging): the run is repeated without some of its strikes. As long as a promise of
+//! the same kind is broken, those strikes stay out. First whole kinds of fault are removed, then
+//! smaller and smaller groups of strikes, last single ones. What remains is what an engineer has to
+//! understand.
 //!
-//! Cost: at most [`TRIES_MAX`] runs. Limits: the least set of strikes is not looked for, only one
-//! from which nothing more can be left out one by one.
+//! Cost: at most [`TRIES_MAX`] runs. Limits: the result is not the smallest set of strikes, only
+//! one from which no single strike can be removed.
 
 use std::mem::discriminant;
 
@@ -16,25 +17,25 @@ use crate::seed::{Judged, judge};
 use crate::strike::Strike;
 use crate::violation::Violation;
 
-/// Most runs to shrink one seed.
+/// The greatest number of runs to reduce one seed.
 const TRIES_MAX: usize = 500;
 
-/// What is left of a seed that breaks a promise.
+/// A reduced failure.
 #[derive(Clone, Debug)]
 pub struct Story {
-    /// Host and guests, a line each.
+    /// Host and guests, one line each.
     pub scene: Vec<String>,
-    /// The strikes that suffice, in order.
+    /// The strikes that suffice, in their order.
     pub strikes: Vec<Strike>,
-    /// At which tick which promise is broken then.
+    /// The promise that they break, and in which tick.
     pub violation: (u64, Violation),
-    /// What was so and what was decided in each tick until then, some lines each.
+    /// The true state and the decisions in each tick until then, some lines each.
     pub trace: Vec<String>,
-    /// The same of the run without lies, if that broke the promise or is compared.
+    /// The same for the run without lies, if that run broke the promise or is compared.
     pub honest_trace: Vec<String>,
 }
 
-/// The story of a seed; `None`: it breaks no promise.
+/// The reduced failure of a seed; `None`: it breaks no promise.
 pub fn story_of(seed: u64, sabotage: Option<Sabotage>) -> Option<Story> {
     let can_show = |drawn: &Drawn| sabotage.is_none_or(|it| it.can_show_in(drawn));
     let all = Drawn::all_of(seed).into_iter().filter(can_show);
@@ -85,7 +86,7 @@ impl Shrinking<'_> {
         }
     }
 
-    /// Keeps to `strikes` if they suffice; whether they do.
+    /// Tries only `strikes`; keeps them if they suffice. Returns whether they do.
     fn try_with(&mut self, strikes: Vec<Strike>) -> bool {
         self.tries += 1;
         if self.tries > TRIES_MAX {

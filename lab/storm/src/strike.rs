@@ -1,7 +1,7 @@
-//! Strikes of faults, drawn ahead.
+//! Strikes of faults, drawn beforehand.
 //!
-//! Idea: a strike has everything that it needs, so that a run can be made again without some of
-//! them.
+//! Idea: a strike contains everything that it needs, so that a run can be repeated without some
+//! strikes.
 //! Limits: rates are per tick.
 
 use std::fmt;
@@ -11,22 +11,21 @@ use fastrand::Rng;
 
 use crate::fault::{Fault, Seam};
 
-/// Ticks under faults.
+/// The number of ticks with faults.
 pub(crate) const STORM_TICKS: u32 = 240;
 
-/// One fault at one moment.
+/// One fault at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Strike {
-    /// Before which tick, from 1 on.
+    /// The tick before which it strikes, from 1.
     pub tick: u32,
     /// The kind.
     pub fault: Fault,
-    /// The number of the guest, for kinds that strike one.
+    /// The index of the guest, for kinds that strike a guest.
     pub guest: usize,
     /// How long it lasts, for kinds that last.
     pub lasting: Duration,
-    /// How much, in the kind's own unit: seconds of clocks and ages, shares, what damage is drawn
-    /// from.
+    /// How much, in the kind's own unit: seconds of a clock or age, a share, a seed for the damage.
     pub amount: u64,
 }
 
@@ -85,12 +84,12 @@ impl fmt::Display for Strike {
     }
 }
 
-/// Every strike of the kinds of one seam. One kind in `one_in` strikes at all.
+/// All strikes of the kinds of one seam. One in `one_in` kinds strikes at all.
 pub(crate) fn strikes(rng: &mut Rng, seam: Seam, one_in: u32, guests: usize) -> Vec<Strike> {
     let mut rates = Vec::new();
     for &fault in Fault::ALL.iter().filter(|fault| fault.seam() == seam) {
         if rng.u32(0..one_in) == 0 {
-            // Parts of 10,000.
+            // Rates are in parts of 10,000.
             rates.push((fault, rng.u32(20..600)));
         }
     }

@@ -1,7 +1,8 @@
-//! What happens to a machine's answers on their way.
+//! Changes a machine's answers on their way to the daemon.
 //!
-//! Idea: an answer is lines, one a message. Once struck, the next answer is doubled, cut, put in
-//! another order, or its ids are exchanged; forged replies carry an id that was answered long ago.
+//! Idea: an answer consists of lines, one for each message. After a strike the next answer is
+//! doubled, cut or reordered, or ids are exchanged; forged replies have an id that was answered
+//! long ago.
 //! Limits: one kind at a time, the last one that struck.
 
 use std::time::Duration;
@@ -16,13 +17,13 @@ const ANSWERED: u64 = 0;
 /// Changes answers.
 #[derive(Debug)]
 pub(crate) struct Tamper {
-    /// What strikes the next answer, and how.
+    /// The fault that strikes the next answer, and its amount.
     next: Option<(Fault, u64)>,
-    /// Until when replies are forged, and what they say the balloon leaves the guest.
+    /// Until when replies are forged, and the balloon size in bytes that they report.
     forges: Option<(Duration, u64)>,
-    /// Whether a reply counts for what it answers, whatever its id.
+    /// Sabotage: forged replies have the id of the current question.
     takes_any: bool,
-    /// The id of the question for the balloon in the last commands.
+    /// The id of the `query-balloon` among the last commands.
     asked: Option<u64>,
 }
 
@@ -33,20 +34,20 @@ impl Tamper {
 
     pub(crate) fn strike(&mut self, fault: Fault, until: Duration, amount: u64) {
         match fault {
-            // From nothing to 4 GiB.
+            // From 0 to 4 GiB.
             Fault::ForgeReplies => self.forges = Some((until, (amount % 4096) << 20)),
             _ => self.next = Some((fault, amount)),
         }
     }
 
-    /// Looks at commands on their way to the machine.
+    /// Reads commands on their way to the machine.
     pub(crate) fn watch(&mut self, commands: &[u8]) {
         let text = String::from_utf8_lossy(commands);
         let asks = |line: &&str| line.contains("\"query-balloon\"");
         self.asked = text.lines().find(asks).and_then(id_of);
     }
 
-    /// What comes instead of `answer`.
+    /// The bytes that arrive instead of `answer`.
     pub(crate) fn tampered(&mut self, answer: Vec<u8>, now: Duration) -> Vec<u8> {
         let is_forging = self.forges.is_some_and(|(until, _)| now < until);
         if answer.is_empty() || (!is_forging && self.next.is_none()) {
@@ -82,7 +83,7 @@ fn id_of(command: &str) -> Option<u64> {
     command.rsplit_once("\"id\":")?.1.trim_end_matches('}').parse().ok()
 }
 
-/// The first two replies exchange their ids.
+/// Exchanges the ids of the first two replies.
 fn swap_ids(lines: &mut [String]) {
     let replies: Vec<(usize, u64)> =
         lines.iter().enumerate().filter_map(|(at, line)| Some((at, id_in(line)?))).collect();

@@ -1,8 +1,8 @@
-//! What was so and what was decided in each tick of a run, for people who read a story.
+//! The true state and the decisions in each tick of a run, for people who read a story.
 //!
-//! Idea: one line for the host and one for each guest, truth first, then what the daemon makes of
-//! it. Cost: O(n) a tick, and only for a story. Limits: sizes in MiB; of a tick in which the daemon
-//! dies the line shows what it had decided.
+//! Idea: one line for the host and one for each guest, first the true state, then the daemon's
+//! view. Cost: O(n) a tick, and only for a story. Limits: sizes in MiB. For a tick in which the
+//! daemon dies, the line shows what it had decided.
 
 use ballast_model::{Bytes, GuestPlan, Plan};
 
@@ -12,16 +12,16 @@ use crate::world::StormWorld;
 /// The ticks of a run so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Trace {
-    /// Whether anybody wants to read them.
+    /// Whether the ticks are wanted.
     pub(crate) is_kept: bool,
-    /// Some lines each.
+    /// The ticks, some lines each.
     pub(crate) ticks: Vec<String>,
-    /// How many were before the calm.
+    /// The number of ticks before the calm.
     before_calm: usize,
 }
 
 impl Trace {
-    /// Notes the tick that just was.
+    /// Notes the tick that was just played.
     pub(crate) fn note(&mut self, tick: u64, world: &StormWorld, plan: Option<&Plan>) {
         if let Some(plan) = plan.filter(|_| self.is_kept) {
             self.ticks.push(tick_text(tick, world, plan));
@@ -84,7 +84,7 @@ fn truth(world: &StormWorld, guest: &StormGuest) -> String {
     text
 }
 
-/// What the daemon makes of a guest.
+/// The daemon's decision about a guest.
 fn decided(line: &GuestPlan) -> String {
     let size = |size: Option<Bytes>| size.map_or_else(|| "?".to_owned(), |it| mib(it).to_string());
     let demand = line.estimate.as_ref().map(|it| it.demand.size);

@@ -1,48 +1,50 @@
-//! Whether lies cost honest guests anything: the same seed twice, as drawn and with nobody lying.
+//! Whether lies harm honest guests: the same seed is run twice, as drawn and without lies.
 //!
 //! Idea: both runs have the same guests, faults and needs; only the lies are left out, and an
-//! offender that takes its memory back and fills it becomes a guest that needs as much. Their ticks
-//! are at the same moments: an engine ticks faster while memory moves, and what lasts some seconds
-//! would end some ticks earlier or later, so that the two runs would differ by more than the lies.
-//! At the end of the lull every honest guest is due what it was left where nobody lies, as far as
-//! it uses that. More is not its due: what policies divide beyond needs depends on what was claimed
-//! before.
+//! offender that takes its memory back and fills it becomes a guest that needs as much. The ticks
+//! of both runs are at the same times. An engine ticks faster while memory moves, so without that a
+//! fault of some seconds would end a few ticks earlier or later, and the runs would differ by more
+//! than the lies. At the end of the lull every honest guest is due what it has in the run without
+//! lies, as far as it uses that. More is not due to it: what policies divide beyond needs depends
+//! on earlier claims.
 //!
-//! Liars are promised to gain something, and no more:
+//! Liars may gain some memory, and no more than that:
 //!
-//! - each may hide what a measured hypervisor may have come to need since, and is left room for its
+//! - each may hide what a measured hypervisor may have come to need since, and gets room for its
 //!   hypervisor when it is paged out;
-//! - it is believed to need a quarter more than it fills of what it was granted (nothing where
-//!   shares alone count). That comes to its *needs*: what policies give each guest beside them,
-//!   they give it with a lie or without (`docs/decisions/0012-entitlements.md`);
-//! - what it filled while no grant to it was known, as it is new or a daemon lost its journal, is
-//!   its own: nobody can tell it from what it was to have (it has that or the quarter, not both);
-//! - a guest that says that it uses all and has no swap keeps what it was granted, by then and
-//!   since (`docs/security.md`): its part by shares or what it is believed to need and a reserve,
-//!   but no grant beyond these excuses itself;
-//! - what it really uses and fills of its grants once its process has begun anew is no gain, as far
-//!   as honest guests whose processes began anew as well lack it. They fill the same free memory in
-//!   turn, and what is filled is evidence (decision 12): one that is believed a quarter more at
-//!   each decision is served before one that waits for its use to show, and where more is needed
-//!   than there is, the last one lacks. What a liar takes that others used before counts as its
-//!   gain;
+//! - each is believed to need a quarter more than it fills of its grant (nothing where shares alone
+//!   count). That concerns only its *needs*: what policies give each guest in addition to needs,
+//!   they give with a lie or without (`docs/decisions/0012-entitlements.md`);
+//! - memory that it filled while no grant to it was known, because it is new or a daemon lost its
+//!   journal, is its own: the daemon cannot tell it from what the guest should have (either this or
+//!   the quarter counts, not both);
+//! - a guest that claims to use everything and to have no swap keeps what it was granted, by then
+//!   and since (`docs/security.md`): its part by shares, or what it is believed to need and a
+//!   reserve. a grant beyond these counts as its gain;
+//! - what it really uses and fills of its grants after its process has begun anew is no gain, as
+//!   far as honest guests whose processes also began anew lack it. They fill the same free memory
+//!   in turn, and what is filled is evidence (decision 12): a guest that is believed a quarter more
+//!   at each decision is served before one that waits for its use to show, and if more is needed
+//!   than there is, the last one lacks memory. What a liar takes that others used before does count
+//!   as its gain;
 //! - what it may come to occupy beyond its grant and the host's swap has no room for: the host
-//!   could not take that back, so nobody is granted it (`docs/security.md`).
+//!   could not take that back, so it is granted to no guest (`docs/security.md`).
 //!
-//! Honest guests may lack as much *in all*, whoever of them lacks it: what one of them has more for
-//! the lies, another one has less. A single guest's due would be no sound measure: where more is
-//! needed than there is, many divisions are at rest, and lies, as any other event, may lead from
-//! one to another. But only what an honest guest *uses* makes up for what another one lacks: were
-//! memory that lies in surplus counted, a lie that starves one guest and leaves another more than
-//! it needs would cost nothing.
+//! Honest guests may lack that amount *in all*, however it is distributed among them: if one has
+//! more because of the lies, another has less. A single guest's due would be no sound measure: if
+//! more is needed than there is, many divisions are stable, and lies, like any other event, may
+//! lead from one to another. But only memory that an honest guest *uses* makes up for what another
+//! one lacks. If unused memory counted, a lie that starves one guest and leaves another more than
+//! it needs would seem harmless.
 //!
-//! Policies that divide by bids never come to rest: what guests hold at one moment is no measure of
-//! them, and nothing is compared.
+//! Policies that divide by bids never settle: what guests hold at one moment says nothing about
+//! them, so nothing is compared.
 //!
-//! A guest may hold a dead band more than is divided to it, as the policies send no order for less,
-//! and whether it does is left to the order of events. What is not worth an order to each of the
-//! others adds up for one that lacks memory, as in the calm (`judge.rs`): what they have more than
-//! where nobody lies, and do not use, up to a dead band each.
+//! A guest may hold a dead band more than its part, because policies send no order for less;
+//! whether it does depends on the order of events. For one guest that lacks memory, the amounts
+//! that are not worth an order to each of the others add up, as in the calm (`judge.rs`). So what
+//! the others have more than in the run without lies, and do not use, is allowed up to a dead band
+//! each.
 
 use std::collections::BTreeSet;
 
@@ -56,20 +58,20 @@ use crate::strike::Strike;
 use crate::violation::Violation;
 use crate::world::{CAP_ROOM, NEED_GROWS};
 
-/// What a liar may hide where its hypervisor's need is measured, and what is not worth an order.
+/// What a liar may hide in its hypervisor's measured need, and what is not worth an order, MiB.
 const HIDDEN: u64 = NEED_GROWS + SLACK;
 
-/// What an honest guest may do instead of `strike`.
+/// What an honest guest does instead of `strike`; `None`: nothing.
 pub(crate) fn honest(strike: &Strike) -> Option<Strike> {
     Some(Strike { fault: strike.fault.honest()?, ..strike.clone() })
 }
 
-/// Whether `strike` makes a liar of its guest.
+/// Whether `strike` is a lie of its guest.
 pub(crate) fn is_lie(strike: &Strike) -> bool {
     strike.fault.honest() != Some(strike.fault)
 }
 
-/// Judges what honest guests were left after `struck` by what they were left without its lies.
+/// Compares what honest guests have after `struck` with what they have without its lies.
 pub(crate) fn compare(
     drawn: &Drawn,
     struck: &[Strike],
@@ -124,15 +126,16 @@ pub(crate) fn compare(
     }
 }
 
-/// The most that a liar may gain; `is_new`: what it filled is no gain, as its process began anew.
+/// The most that a liar may gain, MiB. `is_new`: its process began anew, so what it filled is no
+/// gain.
 fn gain_max(drawn: &Drawn, lying: &Kept, honest: &Kept, is_new: bool) -> u64 {
     let believed = match drawn.settings.policy {
         PolicyName::Static => 0,
         _ => lying.filled / BELIEVED_PART,
     };
     let own = lying.own.saturating_sub(honest.has);
-    // What it holds for its needs is no more than its own, or than it is believed to need; what
-    // guests are given beside their needs it has without a lie as well.
+    // What it holds for its needs is at most its own, or what it is believed to need. What guests
+    // get in addition to their needs it gets without a lie, too.
     let needs = honest.has.min(honest.wants);
     let most = lying.own.max(lying.filled + believed).saturating_sub(needs);
     let filled = if is_new { lying.filled.saturating_sub(needs) } else { 0 };

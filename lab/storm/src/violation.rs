@@ -1,4 +1,4 @@
-//! Promises that were found broken, by what is really so.
+//! Promises that were found broken, judged by the true state.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,18 +8,18 @@ use ballast_model::GuestId;
 /// A promise that was broken; sizes in MiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// The checker refused a plan: the guard and it disagree.
+    /// The checker refused a plan: guard and checker disagree.
     PlanRefused {
         /// What it found.
         why: String,
     },
-    /// Memory was granted that was not there.
+    /// Memory was granted that does not exist.
     Overcommitted {
-        /// What guests may take.
+        /// What guests may come to occupy.
         takeable: u64,
-        /// What there is, and what offenders took or hide.
+        /// What exists, and what offenders took or hide.
         allowed: u64,
-        /// Each guest as it really is.
+        /// The true state of each guest.
         guests: Vec<String>,
     },
     /// A guest was ordered below its floor.
@@ -31,7 +31,7 @@ pub enum Violation {
         /// Its floor.
         floor: u64,
     },
-    /// A guest was granted more than operators allow it.
+    /// A guest was granted more than operators allow.
     AboveCeiling {
         /// The guest.
         guest: GuestId,
@@ -40,53 +40,52 @@ pub enum Violation {
         /// Its ceiling.
         ceiling: u64,
     },
-    /// A guest was granted what its fence keeps from it.
+    /// A guest was granted memory that its fence keeps from it.
     FencedIn {
         /// The guest.
         guest: GuestId,
-        /// What its process needs to hold what it was granted.
+        /// What its process needs to hold its grant.
         needs: u64,
-        /// How high its fence is.
+        /// The height of its fence.
         height: u64,
     },
-    /// The host was to page a guest out, and has no room in swap for that.
+    /// The host was ordered to page a guest out without room in swap.
     PagedWithoutRoom {
         /// The guest.
         guest: GuestId,
     },
-    /// Something was taken from a guest that its hypervisor moves or saves, or it was ordered
-    /// something.
+    /// A guest that its hypervisor moves or saves was paged out or given an order.
     TakenWhileMoved {
         /// The guest.
         guest: GuestId,
     },
-    /// Memory and swap of the host are full, although every guest keeps to what it was granted.
+    /// Memory and swap of the host are full although every guest keeps to its grant.
     Exhausted {
-        /// What guests could not touch.
+        /// Memory that guests could not touch.
         lacking: u64,
     },
-    /// Readers changed what is decided.
+    /// Questions of readers changed a decision.
     MovedByReaders {
-        /// How that shows.
+        /// What changed.
         what: &'static str,
     },
-    /// A guest was ordered something although an operator had paused.
+    /// A guest was given an order although an operator had paused the daemon.
     ActsPaused {
         /// The guest.
         guest: GuestId,
     },
-    /// A guest was taken for one that somebody else moves.
+    /// A guest was taken for one that another owner moves.
     TakenForOwned {
         /// The guest.
         guest: GuestId,
     },
-    /// Honest guests are left less than they would be if nobody lied.
+    /// Honest guests have less than they would have without lies.
     Interference {
-        /// Which of them lost most.
+        /// The guest that lost most.
         guest: GuestId,
-        /// What it is left.
+        /// What it has.
         has: u64,
-        /// What it is left where nobody lies, as far as it needs it.
+        /// What it has in the run without lies, as far as it needs that.
         due: u64,
         /// What honest guests lack in all.
         lacking: u64,
@@ -100,7 +99,7 @@ pub enum Violation {
         /// How old they were.
         age: Duration,
     },
-    /// A guest occupied more than it was granted, for the host to see and to take back.
+    /// A guest visibly occupied more than its grant for too long.
     NotTakenBack {
         /// The guest.
         guest: GuestId,
@@ -109,13 +108,13 @@ pub enum Violation {
         /// What it was granted.
         granted: u64,
     },
-    /// An honest guest has less than it needs and is entitled to, when all is over.
+    /// At the end, an honest guest has less than it needs and is entitled to.
     Squeezed {
         /// The guest.
         guest: GuestId,
         /// What it has.
         has: u64,
-        /// The less of what it needs and what it is entitled to.
+        /// What it needs or what it is entitled to, whichever is less.
         due: u64,
     },
     /// Something is still amiss long after the last fault.
@@ -123,21 +122,21 @@ pub enum Violation {
         /// What.
         what: String,
     },
-    /// The journal is not what it has to be, whatever was done to its disk.
+    /// The journal does not have what it must have, whatever happened to its disk.
     Journal {
         /// What is wrong.
         what: String,
     },
-    /// More was done for a guest's agent than it has a right to.
+    /// A guest's agent got more than its ration.
     BeyondRation {
         /// The guest.
         guest: GuestId,
         /// What.
         what: String,
     },
-    /// More is remembered than there are guests.
+    /// The daemon remembers more guests than there are.
     Unbounded {
-        /// How many limits are named.
+        /// The number of guests whose limits it remembers.
         remembered: usize,
     },
 }

@@ -1,12 +1,13 @@
-//! One guest's QMP: the daemon's side, a machine, and the bytes between them, with faults.
+//! One guest's QMP connection: the daemon's side, a machine, and the bytes between them, with
+//! faults.
 //!
-//! Idea: what the daemon knows of a guest comes through the QMP code that it runs, from bytes of a
-//! machine that says what the guest claims; what it orders becomes commands, which the machine may
-//! carry out late or not at all. Bytes move when time passes, and in no time when the daemon waits
-//! for an answer; what is held back then is late.
+//! Idea: everything that the daemon knows of a guest passes through its own QMP code, from the
+//! bytes of a machine that reports the guest's claims. Orders become commands, which the machine
+//! may carry out late or not at all. Bytes move as time passes; when the daemon waits for an answer
+//! they move at once, except those that are held back, which are late.
 //!
-//! Cost: some 20 µs a guest and tick. Limits: a socket takes what is written, and a connection that
-//! is made was accepted; a wait for an answer takes no time.
+//! Cost: some 20 µs a guest and tick. Limits: a socket accepts everything that is written, and
+//! connecting always succeeds; waiting for an answer takes no time.
 
 use std::time::Duration;
 
@@ -22,13 +23,14 @@ use crate::guest::StormGuest;
 use crate::sabotage::Sabotage;
 use crate::tamper::Tamper;
 
-/// As the daemon has it.
+/// The daemon's value.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Exchanges until both sides have nothing to say: a first probe has four rounds, a poll one.
+/// The greatest number of exchanges until both sides are silent: a first probe takes four, a poll
+/// one.
 const ROUNDS_MAX: u32 = 16;
 
-/// Both clocks.
+/// The current time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub(crate) now: Duration,
@@ -47,21 +49,21 @@ impl Moment {
 pub(crate) struct Wire {
     link: GuestLink,
     machine: Machine,
-    /// The process that the machine is.
+    /// The process of the machine.
     process: ProcessId,
     /// When the daemon connects next.
     connects_at: Duration,
     /// Whether the machine has greeted this connection.
     is_greeted: bool,
-    /// Before this the machine greets nobody.
+    /// The machine sends no greeting before this time.
     greets_at: Duration,
-    /// On the way to the machine, and from it.
+    /// Bytes on the way to the machine, and from it.
     to_machine: Vec<u8>,
     to_daemon: Vec<u8>,
-    /// Until when bytes of the machine are held back, all but so many.
+    /// Until when bytes from the machine are held back, and how many still pass.
     held_until: Duration,
     passing: usize,
-    /// Whether the connection ends once they have come.
+    /// Whether the connection ends after those have arrived.
     ends: bool,
     tamper: Tamper,
 }
@@ -84,14 +86,14 @@ impl Wire {
         }
     }
 
-    /// The daemon is gone, or the guest from it. What it wrote last may still be read.
+    /// The daemon ended, or lost the guest. What it wrote last may still be read.
     pub(crate) fn begin_anew(&mut self, guest: &StormGuest, now: Duration) {
         self.disconnect("one side is gone", now);
         self.link = link(guest);
         self.connects_at = now;
     }
 
-    /// Lets one fault strike until then.
+    /// One fault strikes until `until`.
     pub(crate) fn strike(&mut self, fault: Fault, until: Duration, amount: u64) {
         match fault {
             Fault::HoldBytes => {
@@ -110,14 +112,14 @@ impl Wire {
         }
     }
 
-    /// Moves all bytes that can move now. `is_late`: the machine reads nothing for now.
+    /// Moves all bytes that can move now. `is_late`: the machine reads nothing in this call.
     pub(crate) fn exchange(&mut self, guest: &mut StormGuest, at: Moment, is_late: bool) {
         if guest.process != self.process {
             self.disconnect("end of stream", at.now);
             self.to_machine.clear();
             self.process = guest.process;
             self.machine = machine(guest, at.now);
-            // Its socket is new.
+            // The new process has a new socket.
             self.connects_at = at.now;
         }
         let hangs = is_late || at.now < guest.stalled_until;
@@ -151,7 +153,7 @@ impl Wire {
             if let Some(order) = self.machine.take_order() {
                 guest.order(order.get() >> 20);
             }
-            // What a connection that is gone asked for is answered to nobody.
+            // Answers to commands from a closed connection are dropped.
             if self.is_greeted {
                 self.to_daemon.extend(self.tamper.tampered(answer.bytes, at.now));
             }
@@ -163,7 +165,7 @@ impl Wire {
         }
     }
 
-    /// What the machine says of its guest.
+    /// What the machine reports about its guest.
     fn claims(guest: &StormGuest, at: Moment) -> Claims {
         let (mut stats, stats_at) = guest.stats();
         // The machine's balloon does not deflate by itself: Linux counts what it holds as gone.
@@ -182,7 +184,7 @@ impl Wire {
         }
     }
 
-    /// Gives the daemon what came; whether there was anything.
+    /// Delivers arrived bytes to the daemon; returns whether there were any.
     fn deliver(&mut self, at: Moment) -> bool {
         let passing = match at.now < self.held_until {
             true => std::mem::take(&mut self.passing).min(self.to_daemon.len()),
@@ -213,7 +215,7 @@ impl Wire {
         }
     }
 
-    /// What the daemon sees of the guest once it was asked.
+    /// The sample that the daemon has after asking the guest.
     pub(crate) fn sample(&mut self, guest: &mut StormGuest, at: Moment) -> GuestSample {
         self.exchange(guest, at, false);
         if self.link.guest.begin_sample(at.timestamp()) {
@@ -226,7 +228,7 @@ impl Wire {
         sample
     }
 
-    /// Orders it something. `is_late`: it is read later.
+    /// Gives the guest an order. `is_late`: the machine reads it later.
     pub(crate) fn act(
         &mut self,
         action: &Action,
@@ -259,7 +261,7 @@ fn machine(guest: &StormGuest, now: Duration) -> Machine {
     Machine::new(PeerConfig { boot_memory, ..PeerConfig::default() }, now)
 }
 
-/// Guests wait differently before they are connected again.
+/// Guests differ in how long they wait before they connect again.
 fn seed_of(id: &GuestId) -> u64 {
     id.as_str().bytes().map(u64::from).sum()
 }

@@ -1,10 +1,10 @@
 //! The outside of the engine: guests, a host, clocks and a journal in memory, with faults.
 //!
-//! Idea: physics (`host.rs`) move what is really so; a sample tells the engine what guests claim
-//! and what the host sees. Faults strike between ticks and at the seams of a tick: a daemon that
-//! dies at one does nothing from there on.
-//! Cost: O(n) a tick. Limits: the journal remembers the last tick. A daemon only
-//! logs what it hears of its paging, so it hears nothing here.
+//! Idea: the physics in `host.rs` change the true state; a sample shows the engine what guests
+//! claim and what the host sees. Faults strike between ticks and at the seams within a tick: a
+//! daemon that dies at a seam does nothing that comes after it.
+//! Cost: O(n) a tick. Limits: the journal in memory has only the last tick. The outcomes of paging
+//! are not reported, because a daemon only logs them.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -24,16 +24,16 @@ use crate::host::HostMemory;
 use crate::sabotage::Sabotage;
 use crate::wire::{Moment, Wire};
 
-/// The measured need of a hypervisor may grow by this before it is measured again.
+/// How much a hypervisor's measured need may grow before it is measured again, MiB.
 pub(crate) const NEED_GROWS: u64 = 16;
 
-/// Room for the hypervisor in what a process is held to.
+/// Room for the hypervisor in a process's cap, MiB.
 pub(crate) const CAP_ROOM: u64 = 64;
 
-/// One guest in so many has no agent.
+/// One in this many guests has no agent.
 const AGENTLESS: usize = 3;
 
-/// What happens to an order at the seam between daemon and hypervisor.
+/// What happens to an order between daemon and hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Delivery {
     #[default]
@@ -41,25 +41,25 @@ pub(crate) enum Delivery {
     LosesOrder,
     LosesOutcome,
     Late,
-    /// Each outcome comes twice.
+    /// Each outcome arrives twice.
     Doubled,
-    /// Each outcome comes with the next ones as well.
+    /// Each outcome arrives again with the next ones.
     Repeated,
 }
 
-/// Before which of its effects a daemon dies in a tick.
+/// The effect of a tick before which the daemon dies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Death {
     Record,
     Fence,
-    /// The order that comes after so many.
+    /// Before the order that comes after this many.
     Act(usize),
     Page,
-    /// After all of them.
+    /// After all effects.
     End,
 }
 
-/// What a guest may come to occupy at one moment, MiB.
+/// How much a guest may come to occupy at one time, MiB.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Holding {
     pub(crate) granted: u64,
@@ -70,12 +70,12 @@ pub(crate) struct Holding {
 #[derive(Debug)]
 pub(crate) struct StormWorld {
     pub(crate) now: Duration,
-    /// How far the wall clock is off.
+    /// By how much the wall clock is off.
     pub(crate) wall_off: Duration,
     pub(crate) guests: Vec<StormGuest>,
-    /// Each guest's QMP, if it is heard by that.
+    /// Each guest's QMP, if guests are heard over QMP.
     pub(crate) wires: Vec<Wire>,
-    /// Each guest's agent, if it is heard by QMP and has one.
+    /// Each guest's agent, if guests are heard over QMP and it has one.
     pub(crate) agents: Vec<Option<StormAgent>>,
     pub(crate) host: HostMemory,
     pub(crate) hides_host: bool,
@@ -84,29 +84,29 @@ pub(crate) struct StormWorld {
     pub(crate) death: Option<Death>,
     /// Whether it is dead.
     is_dead: bool,
-    /// Orders that come late.
+    /// Orders that arrive late.
     late: Vec<Action>,
-    /// Outcomes that come once more.
+    /// Outcomes that arrive once more.
     repeated: Vec<Outcome>,
     /// Fences in force.
     fences: Vec<FenceOrder>,
     /// Orders to page in force.
     paging: Vec<Paging>,
-    /// Orders of the last tick, as they were given.
+    /// The orders of the last tick, as the daemon gave them.
     pub(crate) ordered: Vec<Action>,
-    /// Which guests owed memory before the tick.
+    /// For each guest, whether it owed memory before the tick.
     pub(crate) overdue: Vec<bool>,
-    /// What was free for guests that are to come, by the plan before.
+    /// Memory that the previous plan kept free for guests that are to come.
     pub(crate) promised: u64,
-    /// What guests might come to occupy when they were looked at last: before anything was decided.
+    /// How much each guest might come to occupy, as of just before the last decision.
     pub(crate) before: Vec<Holding>,
     /// What the journal has for the next daemon.
     pub(crate) recorded: Restart,
-    /// Where the journal is, if that is more than memory.
+    /// The journal's disk, if the journal is not in memory.
     pub(crate) disk: Option<Disk>,
     pub(crate) disk_gone_until: Duration,
     sabotage: Option<Sabotage>,
-    /// Under [`Sabotage::Intents`]: what is recorded when the tick is over.
+    /// Under [`Sabotage::Intents`]: what is recorded after the tick.
     unrecorded: Option<Restart>,
     /// Under [`Sabotage::Grants`]: the targets that the policy wants in this tick.
     wanted: Vec<(GuestId, Bytes)>,
@@ -149,7 +149,7 @@ impl StormWorld {
         }
     }
 
-    /// Time passes.
+    /// Lets time pass.
     pub(crate) fn step(&mut self, passed: Duration) {
         self.now += passed;
         if let Some(disk) = &mut self.disk {
@@ -167,7 +167,7 @@ impl StormWorld {
         self.host.step(&mut self.guests, &self.paging, &self.fences, now, passed);
     }
 
-    /// What the daemon's death leaves behind: nothing of what it was about to do.
+    /// The daemon dies: nothing of what it was about to do happens.
     pub(crate) fn daemon_died(&mut self) {
         (self.death, self.is_dead) = (None, false);
         self.paging.clear();
@@ -182,7 +182,7 @@ impl StormWorld {
         }
     }
 
-    /// Guests are heard by QMP from now on, and by their agents.
+    /// From now on guests are heard over QMP, and their agents are heard.
     pub(crate) fn wire(&mut self) {
         let wire = |guest: &StormGuest| Wire::new(guest, self.now, self.sabotage);
         self.wires = self.guests.iter().map(wire).collect();
@@ -198,25 +198,27 @@ impl StormWorld {
         Moment { now: self.now, wall: since.as_secs() }
     }
 
-    /// What a guest may come to occupy at any time, as the world really is: what it holds, was
-    /// ordered to hold or promised. What the host pages out, what it holds a process to, and what
-    /// an offender takes without a grant, is the host's to take again: of those what they occupy
-    /// counts. A guest that claims to hold more than it does was counted with that.
+    /// How much a guest may come to occupy at any time, by the true state: what it holds, or was
+    /// ordered or promised to hold. For memory that the host can take back (because it pages the
+    /// guest out, holds its process to a cap, or the guest is an offender that took it without a
+    /// grant) only what is occupied now counts. A guest that claims to hold more than it does
+    /// counts with its claim.
     pub(crate) fn takeable(&self, guest: &StormGuest, is_overdue: bool) -> u64 {
         if guest.is_gone() {
             return 0;
         }
-        // Of a guest that does not answer nobody can know that it rebooted and its balloon is
-        // empty.
+        // Of a guest that does not answer, the daemon cannot know that it rebooted and its balloon
+        // is empty.
         let is_unheard = self.now < guest.stalled_until || guest.is_unheard;
         let is_false =
             matches!(guest.driver, Driver::Hides | Driver::Takes) || guest.false_claim.is_some();
         let granted = guest.granted.min(guest.boot);
         let takeable = if is_unheard && guest.heard > 0 {
-            // Its silence is not noticed yet: what it gave since then counts as its own.
+            // Its silence is not noticed yet: memory that it gave since then still counts as its
+            // own.
             granted.max(guest.heard)
         } else if is_overdue {
-            // Of what it holds its cap's room counts, which is given back to nobody else.
+            // The room in its cap counts as far as the guest holds it; no other guest gets that.
             granted.max(guest.holds.min(self.cap(guest).unwrap_or(0)))
         } else if is_false || is_unheard {
             granted
@@ -225,7 +227,7 @@ impl StormWorld {
         } else if guest.paged_out > 0 && self.cap(guest).is_some() {
             granted
         } else {
-            // An order that was lost may have been carried out, for all that is known.
+            // The daemon does not know whether a lost order was carried out.
             let ordered = self.left(guest).and_then(|left| left.target).unwrap_or_default();
             let target = guest.target.max(ordered.get() >> 20);
             target.min(guest.boot).max(guest.holds).max(granted)
@@ -237,19 +239,20 @@ impl StormWorld {
             None => 0,
         };
         let cap = self.cap(guest).unwrap_or(u64::MAX);
-        // Of a guest that does not say what it holds the host sees that much less, as its
-        // hypervisor may have come to need that.
+        // For a guest that does not report what it holds, the host regards this much of what it
+        // sees as a need of its hypervisor.
         let unseen = if is_unheard { NEED_GROWS } else { 0 };
         takeable.max(claims).min(cap).max(guest.visible(self.now).saturating_sub(unseen))
     }
 
-    /// What the daemon recorded of a guest; `None`: nothing, or of another process under its name.
+    /// The daemon's record of a guest; `None`: there is none, or it is of another process of that
+    /// name.
     pub(crate) fn left(&self, guest: &StormGuest) -> Option<&LeftGuest> {
         let mut left = self.recorded.guests.iter();
         left.find(|left| left.handover.guest == guest.id && left.process == guest.process)
     }
 
-    /// What the host holds a guest's process to.
+    /// The cap to which the host holds a guest's process, MiB.
     fn cap(&self, guest: &StormGuest) -> Option<u64> {
         let left = self.left(guest)?;
         Some((left.handover.resident_cap?.get() >> 20).max(guest.granted + CAP_ROOM))
@@ -265,7 +268,7 @@ impl StormWorld {
         self.heard.contains(&key)
     }
 
-    /// What is carried out instead of `actions`.
+    /// The actions that are carried out instead of `actions`.
     fn tampered(&self, actions: &[Action]) -> Vec<Action> {
         let mut actions = actions.to_vec();
         if self.sabotage == Some(Sabotage::Promises) {
@@ -284,7 +287,7 @@ impl StormWorld {
         actions
     }
 
-    /// One guest that grows is ordered to what is free for others that are to come as well.
+    /// Adds what is kept free for guests that are to come to the order of one guest that grows.
     fn grant_promised(&self, actions: &mut [Action]) {
         for action in actions {
             let guest = self.guests.iter().find(|guest| guest.id == action.guest);
@@ -296,7 +299,7 @@ impl StormWorld {
         }
     }
 
-    /// How high the fence around a guest's process is, if there is one.
+    /// The height of the fence around a guest's process, if there is one.
     pub(crate) fn fence(&self, guest: &StormGuest) -> Option<u64> {
         let is_its = |it: &&FenceOrder| it.guest == guest.id && it.process == guest.process;
         Some(self.fences.iter().find(is_its)?.height.get() >> 20)
@@ -308,7 +311,7 @@ impl StormWorld {
         }
     }
 
-    /// What hypervisors say of their guests.
+    /// The samples that hypervisors report of their guests.
     fn asked(&mut self) -> Vec<GuestSample> {
         let moment = self.moment();
         let mut samples = Vec::new();
@@ -328,7 +331,7 @@ impl StormWorld {
         samples
     }
 
-    /// Sends one order by QMP; `None`: its outcome is lost.
+    /// Sends one order over QMP; `None`: its outcome is lost.
     fn send(&mut self, place: usize, action: &Action) -> Option<Outcome> {
         let moment = self.moment();
         let (wire, guest) = (&mut self.wires[place], &mut self.guests[place]);

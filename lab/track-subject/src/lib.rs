@@ -1,9 +1,9 @@
 //! The orders in which the program touches its memory.
 //!
-//! Idea: the order of pages follows from a few settings, so the program and the one who measures it
-//! compute the same order independently, and a count of touches determines exactly which pages were
-//! touched, at no cost to the program. An order is a *round* that repeats; a round has *parts*,
-//! each a list that is traversed a number of times.
+//! Idea: the order of pages follows from a few settings. The program and the measuring process
+//! compute the same order independently, and the number of touches determines exactly which pages
+//! were touched, at no cost to the program. An order is a *round* that repeats; a round has
+//! *parts*, each a list that is traversed a number of times.
 //!
 //! Cost: 4 bytes per list entry; O(touches) to compute the pages touched, at most one pass per
 //! part.

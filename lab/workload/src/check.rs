@@ -70,7 +70,7 @@ pub enum WorkloadError {
         /// Number of its points.
         points: usize,
     },
-    /// A cold workload has a rate beside its own.
+    /// A cold workload has `touches_per_s` in addition to its own rate.
     #[error("touches_per_s does not go with kind = \"cold\": share_per_s is its rate")]
     RateOfCold,
     /// A phase has phases.

@@ -23,5 +23,5 @@ pub use order::{Order, scattered_stride};
 pub use pattern::{Kind, Pace, Pattern, Phase, Program, Ramp, Step, TracePoint, WorkloadSpec};
 pub use schedule::{DrawPages, ScheduleEntry};
 
-/// What stands before the name of a rival's rule where a scenario names its policies.
+/// The prefix of a rival's name in a scenario's list of policies.
 pub const RIVAL_PREFIX: &str = "rival:";

@@ -19,7 +19,7 @@ pub enum Order {
     FilledThenRandom,
     /// By popularity; see [`Pattern::Zipf`].
     Zipf {
-        /// How unequal.
+        /// How unequal the popularity is; 0 is uniform.
         exponent: f64,
     },
     /// By the stack distances of a miss curve; see [`Pattern::Curve`].
@@ -27,7 +27,7 @@ pub enum Order {
 }
 
 impl Pattern {
-    /// Its order.
+    /// The order in which this pattern visits its pages.
     pub const fn order(&self) -> Order {
         match self {
             Pattern::Mono { .. } | Pattern::Flux { .. } | Pattern::Sequential { .. } => {

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// Shortest ramp of [`Pattern::Mono`]: the resolution of a schedule.
 const RAMP_MIN: Duration = Duration::from_millis(1);
 
-/// A workload: its pattern and what all kinds share.
+/// A workload: its pattern, and the settings that all patterns share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkloadSpec {
     /// What it does.
@@ -48,7 +48,7 @@ pub enum Pattern {
         /// Cycles before it ends; `None`: it never ends.
         cycles: Option<u32>,
     },
-    /// One size; goes through all of it again and again in a scattered order, which neither swap
+    /// One size; visits all of it again and again in a scattered order, which neither swap
     /// readahead nor an LRU list can predict.
     Constant {
         /// Its size.
@@ -107,8 +107,8 @@ pub enum Pattern {
         file: bool,
     },
     /// A real program that is asked for random items of its data. Touches are keys, rows,
-    /// transactions or milliseconds, whichever the program counts. The simulator models it as
-    /// [`Pattern::RandomSteps`] of one size, and PostgreSQL, which has most of its data in the page
+    /// transactions or milliseconds, depending on what the program counts. The simulator models it
+    /// as [`Pattern::RandomSteps`] of one size; PostgreSQL, which has most of its data in the page
     /// cache, as [`Pattern::FileRandom`].
     Program {
         /// Which program.
@@ -167,15 +167,15 @@ pub struct TracePoint {
     pub touches_per_s: Option<u64>,
 }
 
-/// What a duration of [`Pattern::Phases`] counts.
+/// The unit of the durations of [`Pattern::Phases`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pace {
-    /// Time, whatever the program does in it.
+    /// Time, whatever the program does in that time.
     #[default]
     Clock,
-    /// Work, as the time that it takes with all its memory: a program that waits for its disk
-    /// stays in a phase for longer, as one does that runs to its end.
+    /// Work, as the time that it takes with all its memory: a program that waits for its disk stays
+    /// longer in a phase, like a program with a fixed amount of work.
     Work,
 }
 

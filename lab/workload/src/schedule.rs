@@ -1,4 +1,4 @@
-//! How large a workload is at a moment, and how fast.
+//! How large and how fast a workload is at a given time.
 //!
 //! Idea: a pure function of the time since the workload started, so that any moment can be asked
 //! for directly and a plot of the schedule needs no guest. Limits: sizes are whole pages, at least
@@ -21,7 +21,8 @@ pub struct ScheduleEntry<'a> {
     pub size: Bytes,
     /// Number of sizes before this one, where sizes are drawn or listed; else 0.
     pub changes: u64,
-    /// Most touches per second; the share of [`Pattern::Cold`] is rounded to whole touches.
+    /// Most touches per second. For [`Pattern::Cold`] its share of the pages, rounded to whole
+    /// touches.
     pub touches_per_s: Option<u64>,
     /// The pattern: the workload's, or that of its current phase.
     pub pattern: &'a Pattern,

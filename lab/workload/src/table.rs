@@ -1,9 +1,9 @@
-//! Workloads as scenario files and the lab protocol write them.
+//! Workloads in the form in which scenario files and the lab protocol have them.
 //!
 //! Idea: a flat table with a `kind` and times in seconds: `{"kind": "mono", "low": "100MiB",
 //! "high": "300MiB", "ramp_s": 30, "cycles": 2}`. Limits: reading checks the form only; see
-//! [`WorkloadSpec::validate`]. What only the simulator runs is read but not written: no protocol
-//! carries it.
+//! [`WorkloadSpec::validate`]. Patterns that only the simulator runs can be read but not written,
+//! because the lab protocol never carries them.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -3,12 +3,12 @@
 //!
 //! Intervals of 20,000 references, after 20 intervals over 4,000 pages:
 //!
-//! - *fall*, *rise*: intervals until WSS(1 %) is within 10 % of the new one for good, after the
-//!   working set fell to 1,000 pages or rose to 8,000, all pages as likely or by Zipf(0.9);
+//! - *fall*, *rise*: intervals until WSS(1 %) stays within 10 % of the new working set, after it
+//!   fell to 1,000 pages or rose to 8,000; all pages are equally likely, or follow Zipf(0.9);
 //! - *pulse*: each fourth interval uses 4,000 pages, the others 1,000: the least estimate as a part
 //!   of what the pulse needs;
-//! - *noise*: how far the estimate of one interval is from the next, on average, where each has but
-//!   500 references to 4,000 pages by Zipf(0.9).
+//! - *noise*: the mean difference between the estimates of one interval and the next, where each
+//!   has only 500 references to 4,000 pages by Zipf(0.9).
 //!
 //!     cargo run --release -p ballast-mrc --example aging
 
@@ -58,7 +58,7 @@ fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// WSS(1 %) after each interval, where each uses the first so many pages.
+/// WSS(1 %) after each interval; each interval uses the first pages, as many as its entry says.
 fn working_sets(
     factor: f64,
     exponent: f64,

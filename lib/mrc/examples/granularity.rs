@@ -1,8 +1,8 @@
 //! What tags of many pages do to a miss-ratio curve: the table of `src/page_weighted.rs`.
 //!
 //! For each workload and `G`: the error of WSS(1 %) and the mean absolute error of the total miss
-//! ratio (500 sizes up to the largest that matters) against `G = 1`, of the paper's reading, of
-//! distances in touched pages, and of one page in `G` sampled by its hash, which needs as many
+//! ratio (500 sizes up to the largest that matters) against `G = 1`, for the paper's reading, for
+//! distances in touched pages, and for sampling one page in `G` by its hash, which needs as many
 //! tags.
 //!
 //!     cargo run --release -p ballast-mrc --example granularity

@@ -1,9 +1,10 @@
 //! What a hot set does to a miss-ratio curve: the table of `src/hot_set.rs`.
 //!
 //! For each workload and hot-set size: the share of accesses that trap, and the error of WSS(1 %)
-//! and mean absolute error of the total miss ratio (500 sizes) against the curve of all accesses:
-//! of what trapped alone, of it with the true number of hidden accesses added, and with their
-//! number estimated from one watched entry in 64, whose own error and share of traps follow.
+//! and mean absolute error of the total miss ratio (500 sizes) against the curve of all accesses.
+//! The curves are those of the trapped accesses alone, of these with the true number of hidden
+//! accesses added, and of these with the number estimated from one watched entry in 64; the error
+//! of that estimate and the share of traps that it costs follow.
 //!
 //!     cargo run --release -p ballast-mrc --example hot_set
 

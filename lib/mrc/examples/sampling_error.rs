@@ -2,10 +2,9 @@
 //! `cargo run --release -p ballast-mrc --example sampling_error`.
 //!
 //! Idea: three streams of 16 M references; the mean absolute error of total miss ratios over sizes
-//! up to all pages, for each way of scaling, rate and seed. How fast they come `ballast bench mrc`
-//! tells.
+//! up to all pages, for each way of scaling, rate and seed. `ballast bench mrc` measures the speed.
 
-// An example prints.
+// Examples may print.
 
 #[path = "streams/mod.rs"]
 mod streams;

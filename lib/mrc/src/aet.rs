@@ -1,8 +1,9 @@
-//! AET: stack distances out of how long ago tags were used, without any order of tags.
+//! AET: stack distances from reuse times, without keeping any order of tags.
 //!
-//! Idea: of a reference it is counted how many references ago its tag was used (its reuse time
-//! `t`). With `P(x)` the share of references whose reuse time is above `x`, a tag that was used `x`
-//! references ago is still the latest to be used then with chance `P(x)`; so in `t` references
+//! Idea: for each reference, the number of references since its tag was last used is counted (its
+//! reuse time `t`). Let `P(x)` be the share of references whose reuse time is above `x`. A tag that
+//! was used `x` references ago has not been used since then with probability `P(x)`, so in `t`
+//! references
 //!
 //! ```text
 //! d(t) = Σ P(x) over 0 ≤ x < t
@@ -12,20 +13,20 @@
 //! words: an average eviction time of `t` belongs to a cache of `d(t)`.
 //!
 //! Tags can be sampled by their hash, a fixed number of them as in
-//! [`ShardsFixedSize`](crate::ShardsFixedSize), and with the same weights and correction. But their
+//! [`ShardsFixedSize`](crate::ShardsFixedSize), with the same weights and correction. But their
 //! reuse times are counted in all references, so sampling affects only how many references have
-//! each reuse time. Distances among few sampled tags, which are the coarser the fewer there are,
-//! are not needed. So it is better than SHARDS at sizes that hold few samples, and no better at
+//! each reuse time. It needs no distances among the few sampled tags, which are the coarser the
+//! fewer there are. So it is better than SHARDS at sizes that hold few samples, and no better at
 //! larger ones.
 //!
-//! Cost: a table look-up for each reference; sampled, 5–10 cycles. Memory: 20 to 60 bytes for each
-//! tag, or 100 for each sampled one, and 64 KiB to count different tags. Source: Hu, Wang, Li,
+//! Cost: a table look-up for each reference; if sampled, 5–10 cycles. Memory: 20 to 60 bytes for
+//! each tag, or 100 for each sampled one, and 64 KiB to count different tags. Source: Hu, Wang, Li,
 //! Zhou, Luo, Ding, Jiang, Wang: Kinetic Modeling of Data Eviction in Cache, ATC 2016. The paper
-//! samples references; the same number picked by the hash of their tags, and corrected, had a third
-//! of the error. Limits: assumes that references do not depend on their place in time, so phases
-//! blur: the error on a mix of phases is 0.025 without any sampling (`examples/sampling_error.rs`).
-//! Reuse times are kept in 64 buckets per octave, so distances are off by up to 1/128 of
-//! themselves.
+//! samples references; with the same number picked by the hash of their tags, and corrected, the
+//! error was a third. Limits: assumes that references do not depend on their place in time, so
+//! phases blur: the error on a mix of phases is 0.025 without any sampling
+//! (`examples/sampling_error.rs`). Reuse times are kept in 64 buckets per octave, so distances are
+//! off by up to 1/128 of themselves.
 
 use hashbrown::HashMap;
 
@@ -39,13 +40,13 @@ use crate::{Engine, EngineName, Full, Granularity, Histogram, TAGS_MAX};
 /// Reuse times.
 type Times = LogLinear<6>;
 
-/// Tags that are filtered at once.
+/// Tags that are filtered together.
 const BLOCK: usize = 256;
 
 /// Average eviction time.
 #[derive(Clone, Debug)]
 pub struct Aet {
-    /// References since the beginning.
+    /// References since the first one.
     now: u64,
     references: u64,
     cold: f64,
@@ -66,19 +67,19 @@ impl Default for Aet {
 }
 
 impl Aet {
-    /// Samples that [`sampled`](Self::sampled) is good with.
+    /// The number of samples for which [`sampled`](Self::sampled) is good.
     pub const SAMPLES_DEFAULT: usize = 512;
-    /// Most samples.
+    /// The greatest number of samples.
     pub const SAMPLES_MAX: usize = 1 << 20;
 
-    /// Reuse times of all tags.
+    /// Counts the reuse times of all tags.
     #[must_use]
     pub fn new() -> Self {
         Self::with(Tracked::All { index: TagIndex::default(), last: Vec::new() })
     }
 
-    /// Reuse times of at most `samples_max` tags (from 1 to [`Self::SAMPLES_MAX`], else the
-    /// nearest), picked by `seed`.
+    /// Counts the reuse times of at most `samples_max` tags, picked by `seed`. `samples_max` is
+    /// from 1 to [`Self::SAMPLES_MAX`]; other values become the nearest of these.
     #[must_use]
     pub fn sampled(samples_max: usize, seed: u64) -> Self {
         let samples_max = samples_max.clamp(1, Self::SAMPLES_MAX);
@@ -101,8 +102,8 @@ impl Aet {
         }
     }
 
-    /// The weight of each reuse time, in buckets, adding up to all warm references: what is missing
-    /// or too much is of hot tags, as in [`Estimates::correct`].
+    /// The weight of each reuse time, in buckets, scaled to the sum of all warm references. As in
+    /// [`Estimates::correct`], what is missing or too much belongs to hot tags.
     fn corrected(&self, warm: f64) -> Vec<f64> {
         let mut weights = self.reused.weights().to_vec();
         let mut too_much = weights.iter().sum::<f64>() - warm;
@@ -165,7 +166,7 @@ impl Engine for Aet {
     fn histogram(&self) -> Option<Histogram> {
         let (all, cold) = (self.references as f64, self.cold());
         let (weights, distinct) = (self.corrected(all - cold), (self.distinct() as f64).max(1.0));
-        // `P` where the bucket begins, and `d`.
+        // `P` at the start of the bucket, and `d`.
         let (mut share, mut distance) = (1.0, 0.0);
         let mut estimates = Estimates::default();
         for (index, &weight) in weights.iter().enumerate() {
@@ -188,12 +189,12 @@ impl Engine for Aet {
         }
     }
 
-    /// A coarser tag was used when the last of its members was. Finer ones were used, all of them,
-    /// when the coarse one was. Sampled ones start over, whichever way.
+    /// A coarser tag was last used when the last of its members was. Finer tags were all used when
+    /// the coarse one was. Sampled tags start over in both cases.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         match &mut self.tracked {
             Tracked::All { index, last } => {
-                // Before they are made: each coarse tag may be 2^20 finer ones.
+                // Checked before they are made: each coarse tag may become 2^20 finer ones.
                 let parts = (from.pages() / to.pages()).max(1);
                 if index.len().saturating_mul(parts) > TAGS_MAX {
                     return Err(Full);
@@ -227,7 +228,7 @@ impl Engine for Aet {
     }
 }
 
-/// Tags sampled by their hash, and when each was used last.
+/// Tags sampled by their hash, and when each was last used.
 #[derive(Clone, Debug)]
 struct Sample {
     threshold: Threshold,
@@ -260,14 +261,15 @@ impl Sample {
         if self.threshold.is_all() { sampled } else { self.distinct.count().max(sampled) }
     }
 
-    /// Takes in a block, whose first reference is at `now`; returns the weight of cold references.
+    /// Counts a block whose first reference is at `now`; returns the weight of cold references.
     fn record(&mut self, block: &[u64], now: u64, reused: &mut Times) -> f64 {
         let mut sampled = std::mem::take(&mut self.sampled);
         self.threshold.sift(block, &mut sampled);
         self.distinct.note(block);
         let (mut at, mut cold) = (0, 0.0);
         for tag in sampled.drain(..) {
-            // All references to a sampled tag are sampled, so its next one is this one.
+            // All references to a sampled tag are sampled, so the tag's next occurrence is this
+            // one.
             at += block[at..].iter().position(|&other| other == tag).unwrap_or(0);
             cold += self.sample(tag, now + at as u64, reused);
             at += 1;

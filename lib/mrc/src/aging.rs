@@ -1,15 +1,16 @@
-//! A histogram over intervals, older ones weighing less.
+//! A histogram over several intervals, in which older ones weigh less.
 //!
-//! Idea: at the end of each interval what was there is multiplied by λ and the interval's histogram
-//! added. λ = 1 is MEB's: it never forgets, and so answers slowly when the working set falls (MEB
-//! §5.2.1). λ = 0 knows the last interval only, and loses what is used every other one. A rise is
-//! seen at once with any λ, as its distances are new.
+//! Idea: at the end of each interval the sum is multiplied by λ and the interval's histogram is
+//! added. λ = 1 is MEB's: it never forgets, so it answers slowly when the working set falls (MEB
+//! §5.2.1). λ = 0 has only the last interval, and loses what is used in every other one. A rise
+//! shows at once with any λ, because its distances are new.
 //!
-//! Measured (`cargo run --release -p ballast-mrc --example aging`): intervals until WSS(1 %) is
-//! within 10 % of the new one after 20 intervals over 4,000 pages, when these become 1,000 or
-//! 8,000, all as likely or by Zipf(0.9); how much of 4,000 pages used in each fourth interval only
-//! (1,000 in the others) is never forgotten between; and how far the estimates of two intervals of
-//! but 500 references lie apart.
+//! Measured (`cargo run --release -p ballast-mrc --example aging`). *fall* and *rise* are the
+//! intervals until WSS(1 %) is within 10 % of the new working set, when 4,000 pages that were used
+//! for 20 intervals become 1,000 or 8,000; pages are equally likely or follow Zipf(0.9). *pulse* is
+//! the part that is never forgotten of 4,000 pages used only in each fourth interval (1,000 in the
+//! others). *noise* is the difference between the estimates of two intervals of only 500
+//! references.
 //!
 //! | λ       | fall | rise | fall, Zipf | rise, Zipf | pulse | noise |
 //! |---------|------|------|------------|------------|-------|-------|
@@ -24,16 +25,17 @@
 //! | 0.2     | 3    | 1    | 3          | 4          | 25 %  | 2.0 % |
 //! | 0       | 2    | 1    | 2          | 4          | 25 %  | 2.7 % |
 //!
-//! The default is 0.5: at intervals of 5 s that fall is followed in 35 s, while a balancer that
-//! takes back 10 % an interval needs 70 s for it, and memory used every 20 s is kept. A working set
-//! is forgotten after `log ε / log λ` intervals: 7 at ε = 1 %.
+//! The default is 0.5: with intervals of 5 s that fall is followed in 35 s (a balancer that takes
+//! back 10 % in an interval needs 70 s for it), and memory that is used every 20 s is kept. A
+//! working set is forgotten after `log ε / log λ` intervals: 7 at ε = 1 %.
 //!
-//! Cost: O(buckets) an interval.
-//! Limits: intervals are equal, however many references they had; of two, the busier weighs more.
+//! Cost: O(buckets) for each interval.
+//! Limits: λ applies once per interval, however many references the interval had; of two intervals,
+//! the one with more references weighs more.
 
 use crate::{Granularity, Histogram, Layout};
 
-/// Interval histograms summed up, older ones weighing less.
+/// The sum of interval histograms, in which older ones weigh less.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aging {
     factor: f64,
@@ -51,14 +53,14 @@ impl Aging {
     /// The default factor λ; the table above argues it.
     pub const FACTOR: f64 = 0.5;
 
-    /// Nothing counted yet; `factor` is λ, from 0 (only the last interval counts) to 1 (all count
-    /// the same). `None` for one outside of that.
+    /// An empty sum; `factor` is λ, from 0 (only the last interval counts) to 1 (all count the
+    /// same). `None` if it is outside that range.
     #[must_use]
     pub fn new(factor: f64, layout: Layout) -> Option<Self> {
         (0.0..=1.0).contains(&factor).then(|| Self { factor, sum: Histogram::new(layout) })
     }
 
-    /// An interval has ended: what was there ages, and what was counted in it is added.
+    /// Ends an interval: the sum ages, and `interval`'s counts are added.
     pub fn end_interval(&mut self, interval: &Histogram) {
         self.sum.scale(self.factor);
         self.sum.merge(interval);
@@ -70,7 +72,7 @@ impl Aging {
         &self.sum
     }
 
-    /// Goes on with tags of another size ([`Histogram::regroup`]).
+    /// Converts the sum to tags of another size ([`Histogram::regroup`]).
     pub fn regroup(&mut self, from: Granularity, to: Granularity) {
         self.sum = self.sum.regroup(from, to);
     }

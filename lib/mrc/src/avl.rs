@@ -1,23 +1,24 @@
 //! The LRU order as an AVL tree with subtree sizes.
 //!
-//! Idea: in order, the tree is the LRU list: a tag's left child was referenced later than it, its
-//! right child earlier. The distance of a tag is what lies left of the path to it, summed while
-//! walking up: each ancestor that is entered from its right adds itself and its left child (the
-//! paper's ANC is the next such one). Then the tag is removed and becomes the leftmost leaf.
+//! Idea: in order, the tree is the LRU list: a tag's left child was referenced after it, its right
+//! child before it. The distance of a tag is the number of nodes left of the path to it, summed
+//! while walking up: each ancestor that is reached from its right child adds itself and its left
+//! subtree (the paper's ANC is the next such one). Then the tag is removed and becomes the leftmost
+//! leaf.
 //!
 //! Source: MEB §3.3. Cost: O(log n) a reference: one walk up that sums and shrinks, one of at most
-//! the same length that rebalances, and one along the left edge. 16 bytes a tag and the index:
-//! which child is taller is stored in the top bits of the links, so that a node never straddles
-//! cache lines.
+//! the same length that rebalances, and one along the left edge. 16 bytes for each tag, and the
+//! index: which child is taller is stored in the top bits of the links, so that a node never
+//! straddles cache lines.
 //!
-//! Limit: one tag less than [`TAGS_MAX`](crate::TAGS_MAX), whose number means "none".
+//! Limit: one tag less than [`TAGS_MAX`](crate::TAGS_MAX), because that number means "none".
 
 use crate::index::TagIndex;
 use crate::{COLD, Full, Stack};
 
 /// No node.
 const NIL: u32 = TALLER - 1;
-/// In a link to a child: this child is one taller than the other.
+/// In a link to a child: this child's subtree is one taller than the other.
 const TALLER: u32 = 1 << 31;
 
 const LEFT: usize = 0;
@@ -29,7 +30,7 @@ struct Node {
     /// Links, with [`TALLER`].
     children: [u32; 2],
     parent: u32,
-    /// Nodes in the subtree below and with this one.
+    /// The number of nodes in its subtree, including itself.
     size: u32,
 }
 
@@ -46,7 +47,7 @@ impl Node {
         self.children[side] & TALLER != 0
     }
 
-    /// Links to `child` and leaves alone which one is taller.
+    /// Links to `child` without changing which child is taller.
     #[inline]
     fn set_child(&mut self, side: usize, child: u32) {
         self.children[side] = (self.children[side] & TALLER) | child;
@@ -68,7 +69,7 @@ impl Node {
 #[derive(Clone, Debug)]
 pub struct Avl {
     index: TagIndex,
-    /// By the tag's number.
+    /// By the tag's number in the index.
     nodes: Vec<Node>,
     root: u32,
     leftmost: u32,
@@ -118,13 +119,13 @@ impl Avl {
         if at == NIL { 0 } else { self.node(at).size }
     }
 
-    /// The side of its parent on which `node` hangs.
+    /// The side on which `node` is a child of its parent.
     #[inline]
     fn side(&self, parent: u32, node: u32) -> usize {
         usize::from(self.node(parent).child(LEFT) != node)
     }
 
-    /// The distance of `node`, which no ancestor counts any more when this returns.
+    /// The distance of `node`; afterwards no ancestor counts it.
     fn count_out(&mut self, node: u32) -> u32 {
         let Node { size, mut parent, .. } = *self.node(node);
         let mut distance = self.size(self.node(node).child(LEFT)) + 1;
@@ -133,7 +134,8 @@ impl Avl {
             let above = self.node_mut(parent);
             let size_above = above.size;
             above.size = size_above - 1;
-            // What is above and not below is the ancestor and its left child: no need to visit it.
+            // The nodes above but not below are the ancestor and its left subtree, which need not
+            // be visited.
             let from_right = above.child(RIGHT) == below;
             distance += if from_right { size_above - size_below } else { 0 };
             (below, size_below) = (parent, size_above);
@@ -142,7 +144,7 @@ impl Avl {
         distance
     }
 
-    /// Takes out `node`, which is not the leftmost and which its ancestors do not count any more.
+    /// Removes `node`, which is not the leftmost and which its ancestors no longer count.
     fn remove(&mut self, node: u32) {
         let Node { children, parent, .. } = *self.node(node);
         let (left, right) = (children[LEFT] & !TALLER, children[RIGHT] & !TALLER);
@@ -152,7 +154,7 @@ impl Avl {
             self.rebalance_shrunk(parent, side);
             return;
         }
-        // The next in order takes the place; it has no left child.
+        // The next node in order takes its place; that node has no left child.
         let next = self.uncount_leftmost(right);
         let Node { children: [_, after], parent: above, .. } = *self.node(next);
         let after = after & !TALLER;
@@ -178,7 +180,7 @@ impl Avl {
         }
     }
 
-    /// The leftmost node below and with `top`, which no node on the way counts any more.
+    /// The leftmost node of the subtree of `top`; afterwards no node on the way counts it.
     fn uncount_leftmost(&mut self, top: u32) -> u32 {
         let mut at = top;
         loop {
@@ -192,7 +194,8 @@ impl Avl {
         }
     }
 
-    /// Hangs `new` (or nothing) where `old` hung, and tells on which side of `parent` that is.
+    /// Puts `new` (or nothing) in the place of `old`, and returns the side of `parent` on which
+    /// that is.
     fn replace(&mut self, parent: u32, old: u32, new: u32) -> usize {
         if new != NIL {
             self.node_mut(new).parent = parent;
@@ -206,7 +209,7 @@ impl Avl {
         side
     }
 
-    /// Makes up for the subtree of `at` on `side` having become one lower.
+    /// Rebalances after the subtree on `side` of `at` has become one lower.
     fn rebalance_shrunk(&mut self, mut at: u32, mut side: usize) {
         while at != NIL {
             let other = side ^ 1;
@@ -243,7 +246,8 @@ impl Avl {
         }
     }
 
-    /// Lowers `at` to `side`; its other child comes up and is returned. Both are even afterwards.
+    /// Rotates `at` down to `side`; its other child comes up and is returned. Both are balanced
+    /// afterwards.
     fn rotate(&mut self, at: u32, side: usize) -> u32 {
         let other = side ^ 1;
         let Node { children, parent, size, .. } = *self.node(at);
@@ -267,7 +271,7 @@ impl Avl {
         up
     }
 
-    /// Lowers `at` to `side` where its other child leans to `side`: that child's child comes up
+    /// Rotates `at` down to `side` if its other child leans to `side`: that child's child comes up
     /// between the two and is returned.
     fn rotate_twice(&mut self, at: u32, side: usize) -> u32 {
         let other = side ^ 1;
@@ -275,7 +279,7 @@ impl Avl {
         let up = *self.node(self.node(child).child(side));
         self.rotate(child, other);
         let top = self.rotate(at, side);
-        // The halves of what came up: the one that was lower leaves a gap where it went.
+        // The subtrees of the node that came up: the lower one leaves its new parent unbalanced.
         if up.is_taller(other) {
             self.node_mut(at).set_taller(side);
         } else if up.is_taller(side) {
@@ -284,7 +288,7 @@ impl Avl {
         top
     }
 
-    /// Hangs `node` left of all others.
+    /// Inserts `node` left of all others.
     fn insert_leftmost(&mut self, node: u32) {
         let below = self.leftmost;
         *self.node_mut(node) = Node { parent: below, ..Node::LEAF };
@@ -294,7 +298,7 @@ impl Avl {
             return;
         }
         self.node_mut(below).set_child(LEFT, node);
-        // Rebalancing ends somewhere along the left edge, counting at its top.
+        // Rebalancing ends somewhere along the left edge; above that only counts change.
         let mut at = below;
         while at != NIL {
             let above = self.node_mut(at);
@@ -305,7 +309,7 @@ impl Avl {
                 return self.count_in(parent);
             }
             if above.is_taller(LEFT) {
-                // What grew is the left side of the left side: once is enough.
+                // The left side of a left side has grown: one rotation is enough.
                 self.rotate(at, RIGHT);
                 return self.count_in(parent);
             }
@@ -314,7 +318,7 @@ impl Avl {
         }
     }
 
-    /// Counts one node more in `at` and all above.
+    /// Counts one more node in `at` and all its ancestors.
     fn count_in(&mut self, mut at: u32) {
         while at != NIL {
             let node = self.node_mut(at);
@@ -324,7 +328,7 @@ impl Avl {
     }
 
     /// Links the nodes of `range`, which are numbered in order, as a subtree; returns its root and
-    /// height. Recursion is as deep as the tree is high.
+    /// height. The recursion is as deep as the tree is high.
     fn link(&mut self, range: std::ops::Range<u32>, parent: u32) -> (u32, u32) {
         if range.is_empty() {
             return (NIL, 0);
@@ -334,7 +338,7 @@ impl Avl {
         let (right, height_right) = self.link(middle + 1..range.end, middle);
         let size = range.end - range.start;
         *self.node_mut(middle) = Node { children: [left, right], parent, size };
-        // The left half is never the smaller one.
+        // The left half is never smaller than the right one.
         if height_left > height_right {
             self.node_mut(middle).set_taller(LEFT);
         }
@@ -401,7 +405,8 @@ impl Stack for Avl {
 mod tests {
     use super::*;
 
-    /// Holds every node to what an AVL tree with sizes and parents must be; returns the height.
+    /// Checks that every node satisfies the rules of an AVL tree with sizes and parents; returns
+    /// the height.
     fn check(tree: &Avl, at: u32, parent: u32) -> u32 {
         if at == NIL {
             return 0;

@@ -1,19 +1,19 @@
-//! Which engine for how many tags, in how much memory, how fast.
+//! Chooses an engine by the number of tags, the memory, and the speed.
 //!
-//! Idea: rules in order, the first that fits.
+//! Idea: rules in order; the first that fits applies.
 //!
-//! 1. `exact`, when no more speed is asked for than it has and its memory is in the budget.
-//! 2. `shards` at the highest of the rates 0.1, 0.01 and 0.001 that is fast enough, is in the
+//! 1. `exact`, if no more speed is wanted than it has and its memory is within the budget.
+//! 2. `shards` at the highest of the rates 0.1, 0.01 and 0.001 that is fast enough, is within the
 //!    budget and samples at least [`SAMPLES_MIN`] tags.
-//! 3. `shards-fixed-size` with as many samples as the budget has room for, when how many tags there
-//!    will be is unknown, or too many for 2; for a speed-up of at most 3, and then no more than
-//!    [`ShardsFixedSize::SAMPLES_DEFAULT`].
-//! 4. `aet` with few samples, when there is too little of anything.
+//! 3. `shards-fixed-size` with as many samples as the budget has room for, if the number of tags is
+//!    unknown or too large for 2; only for a speed-up of at most 3, and then with at most
+//!    [`ShardsFixedSize::SAMPLES_DEFAULT`] samples.
+//! 4. `aet` with few samples, if everything else is too large or too slow.
 //!
-//! How many times as fast as `exact` engines are depends on the workload, as `exact` does five
-//! times as many references a second on a scan as on Zipf (`ballast bench mrc`, 2026-11-22; at
-//! rates of 0.1 and 0.001, and `aet`'s 512 samples, a scratch program with the same streams, best
-//! of five):
+//! How many times as fast as `exact` the engines are depends on the workload, because `exact`
+//! handles five times as many references a second on a scan as on Zipf (`ballast bench mrc`,
+//! 2026-11-22; rates of 0.1 and 0.001 and `aet`'s 512 samples were measured with a scratch program
+//! on the same streams, best of five):
 //!
 //! | engine                  | Zipf(0.9), 1 M pages | phases, 1.5 M pages | scan of 300,000 |
 //! |-------------------------|----------------------|---------------------|-----------------|
@@ -24,12 +24,13 @@
 //! | fixed size, 65,536      | 1.1                  | 1.0                 | 0.15            |
 //! | `aet`, 512              | 8                    | 5                   | 1.6             |
 //!
-//! The factors below are those of Zipf and phases, as programs with much memory are more like
-//! these; on a scan only what `shards` gains at 0.001 is as promised. Of a program with few pages
-//! `shards` samples all or many, whatever the rate, and is as slow as `exact`.
+//! The factors below are those of Zipf and phases, because programs with much memory are more like
+//! these; on a scan only `shards` at 0.001 is as fast as promised. For a program with few pages
+//! `shards` samples all or many of them, whatever the rate, and is as slow as `exact`.
 //!
-//! Limits: the expected number of tags is believed; begin with a guess, and choose again with
-//! [`Engine::distinct`] of the first interval. Tags are taken to be dense ([`Chosen::need_bytes`]).
+//! Limits: the expected number of tags is trusted; begin with a guess, and choose again with
+//! [`Engine::distinct`] of the first interval. Tags are assumed to be dense
+//! ([`Chosen::need_bytes`]).
 
 use std::fmt;
 
@@ -37,43 +38,43 @@ use crate::{
     Aet, Counted, Engine, EngineName, Exact, SampleRate, Shards, ShardsFixedSize, TAGS_MAX,
 };
 
-/// `exact` occupies this much for each tag, with its counts: 6 bytes and 8, and half as much again
-/// while it grows.
+/// Memory of `exact` for each tag, in bytes, with its counts: 6 and 8, and half as much again while
+/// it grows.
 const EXACT_TAG_BYTES: u64 = 21;
-/// `shards` for each sampled tag: as above, and a table of them.
+/// Memory of `shards` for each sampled tag, in bytes: as above, and a table of tags.
 const SHARDS_SAMPLE_BYTES: u64 = 80;
-/// And for blocks of references.
+/// Memory of `shards` for blocks of references, in bytes.
 const SHARDS_FIXED_BYTES: u64 = 384 << 10;
-/// `shards-fixed-size` for each sample.
+/// Memory of `shards-fixed-size` for each sample, in bytes.
 const FIXED_SIZE_SAMPLE_BYTES: u64 = 160;
-/// And for distances and for counting different tags.
+/// Memory of `shards-fixed-size` for distances and for counting different tags, in bytes.
 const FIXED_SIZE_FIXED_BYTES: u64 = 320 << 10;
-/// `aet` for each sample.
+/// Memory of `aet` for each sample, in bytes.
 const AET_SAMPLE_BYTES: u64 = 120;
-/// And for reuse times and for counting different tags.
+/// Memory of `aet` for reuse times and for counting different tags, in bytes.
 const AET_FIXED_BYTES: u64 = 160 << 10;
 
-/// Fewer sampled tags than this leave too much to chance.
+/// With fewer sampled tags than this, the curve depends too much on chance.
 const SAMPLES_MIN: u64 = 1000;
-/// More samples than this gain nothing worth their time.
+/// More samples than this gain too little for their time.
 const SAMPLES_MAX: u64 = 1 << 16;
 
-/// Rates of `shards`, and how many times as fast as `exact` it is with them about, on Zipf and
+/// Rates of `shards`, and about how many times as fast as `exact` it is with each, on Zipf and
 /// phases.
 const RATES: [(f64, u32); 3] = [(0.1, 3), (0.01, 10), (0.001, 12)];
-/// How many times as fast as `exact` `shards-fixed-size` is about, there and with no more than
-/// [`ShardsFixedSize::SAMPLES_DEFAULT`].
+/// About how many times as fast as `exact` `shards-fixed-size` is, on the same streams and with at
+/// most [`ShardsFixedSize::SAMPLES_DEFAULT`] samples.
 const FIXED_SIZE_SPEEDUP: u32 = 3;
 
-/// What is wanted of an engine.
+/// The requirements on an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// How many different tags are expected, and how great they become: they are taken to be
-    /// numbered from 0 with few gaps. `None` when unknown.
+    /// The expected number of different tags, which are assumed to be numbered from 0 with few
+    /// gaps. `None` if unknown.
     pub tags: Option<u64>,
-    /// Memory it may occupy, in bytes.
+    /// Memory that it may occupy, in bytes.
     pub memory_bytes: u64,
-    /// How many times the speed of `exact` is wanted; up to 1 is its own.
+    /// The wanted speed as a multiple of that of `exact`; 1 or less is the speed of `exact`.
     pub speedup: u32,
 }
 
@@ -89,7 +90,7 @@ pub enum Choice {
     },
     /// `shards-fixed-size`.
     ShardsFixedSize {
-        /// Most samples.
+        /// The greatest number of samples.
         samples_max: usize,
     },
     /// `aet`, sampled.
@@ -111,7 +112,7 @@ impl Choice {
         }
     }
 
-    /// The engine; `seed` is for those that sample.
+    /// Builds the engine; `seed` is for engines that sample.
     #[must_use]
     pub fn build(self, seed: u64) -> Box<dyn Engine> {
         match self {
@@ -126,7 +127,7 @@ impl Choice {
         }
     }
 
-    /// What it occupies with `tags` different tags, in bytes, at most.
+    /// The most memory that it occupies with `tags` different tags, in bytes.
     fn need_bytes(self, tags: Option<u64>) -> u64 {
         let tags = tags.unwrap_or(u64::MAX);
         match self {
@@ -134,7 +135,7 @@ impl Choice {
             Self::Shards { rate } => {
                 let samples = (tags as f64 * rate.get()) as u64;
                 let samples = samples.max(tags.min(2 * Shards::SAMPLES_MIN_DEFAULT));
-                // A bit for each tag, in a power of two of words.
+                // A bit for each tag, rounded up to a power of two of words.
                 let bits = (tags / 4).max(64 << 10);
                 bits.saturating_add(samples.saturating_mul(SHARDS_SAMPLE_BYTES))
                     .saturating_add(SHARDS_FIXED_BYTES)
@@ -150,25 +151,25 @@ impl Choice {
 /// Why an engine was chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChoiceReason {
-    /// Exact fits, and is as fast as asked for.
+    /// Exact fits, and is as fast as wanted.
     ExactFits,
-    /// The highest rate that does what is asked for, with so many sampled tags.
+    /// The highest rate that meets the requirements, with this number of sampled tags.
     RateFits {
         /// Expected number of sampled tags.
         samples: u64,
     },
-    /// How many tags there will be is unknown.
+    /// The number of tags is unknown.
     TagsUnknown,
-    /// Tags are too many for the budget with any rate that is fast enough.
+    /// There are too many tags for the budget with any rate that is fast enough.
     TagsTooMany,
-    /// No rate is as fast as asked for.
+    /// No rate is as fast as wanted.
     TooFast,
-    /// A rate that does what is asked for would sample too few tags.
+    /// A rate that meets the requirements would sample too few tags.
     TooFewSamples {
         /// Expected number of sampled tags.
         samples: u64,
     },
-    /// Nothing else is in the budget; this one may not be either.
+    /// Nothing else is within the budget; this engine may not be either.
     BudgetTooSmall,
 }
 
@@ -179,21 +180,22 @@ pub struct Chosen {
     pub choice: Choice,
     /// Why.
     pub reason: ChoiceReason,
-    /// What it will occupy, in bytes, at most, where tags are dense; up to 0.1 MiB that `exact`
-    /// begins with is not in it. Where tags are numbers far apart `exact` and `shards` need more,
-    /// up to [`SPREAD_BYTES`](Self::SPREAD_BYTES).
+    /// The most memory that it will occupy if tags are dense, in bytes, without up to 0.1 MiB with
+    /// which `exact` begins. If tags are numbers far apart, `exact` and `shards` need up to
+    /// [`SPREAD_BYTES`](Self::SPREAD_BYTES) more.
     pub need_bytes: u64,
-    /// What it was chosen for.
+    /// The requirements for which it was chosen.
     pub wanted: Wanted,
 }
 
 impl Chosen {
-    /// What an engine may occupy beyond [`need_bytes`](Self::need_bytes), in bytes, where tags lie
-    /// far apart, however few they are; or, when it is more, 64 for each tag.
+    /// The most memory that an engine may occupy beyond [`need_bytes`](Self::need_bytes), in bytes,
+    /// if tags are far apart, even if they are few; or 64 bytes for each tag if that is more.
     ///
     /// `exact` may have an array as long as the greatest tag while that is below 2^24 (64 MiB, and
-    /// as much again while it grows) or eight times the number of tags, else a table; `shards` has
-    /// up to 16 MiB of bits, or 16 bits for each tag. Others need no more than was said.
+    /// as much again while it grows) or eight times the number of tags; otherwise it has a table.
+    /// `shards` has up to 16 MiB of bits, or 16 bits for each tag. Other engines need no more than
+    /// [`need_bytes`](Self::need_bytes).
     pub const SPREAD_BYTES: u64 = 128 << 20;
 }
 
@@ -212,7 +214,7 @@ fn pick(wanted: Wanted) -> (Choice, ChoiceReason) {
             return (Choice::Exact, ChoiceReason::ExactFits);
         }
         reason = ChoiceReason::TooFast;
-        // From the highest rate, which is the first to have too few samples.
+        // The highest rate comes first; it also has the most samples.
         for (rate, _) in RATES.into_iter().filter(|&(_, speedup)| wanted.speedup <= speedup) {
             let Some(rate) = SampleRate::new(rate) else { continue };
             let samples = (tags as f64 * rate.get()) as u64;
@@ -272,7 +274,7 @@ impl fmt::Display for Chosen {
     }
 }
 
-/// A number in groups of three digits.
+/// A number with its digits grouped in threes.
 struct Grouped(u64);
 
 impl fmt::Display for Grouped {

@@ -1,11 +1,12 @@
-//! An engine out of a stack: distances counted in an array.
+//! An engine made from a stack: distances are counted in an array.
 //!
 //! Idea: tags go through the stack in blocks, and a block's distances are counted while they are in
-//! the nearest cache. A distance is at most the number of tags, so the array grows once a block.
+//! the nearest cache. A distance is at most the number of tags, so the array grows at most once for
+//! a block.
 //!
-//! Cost: one addition a reference beside the stack's own work, 1–5 ns (1 ns where all distances are
-//! one, as in a loop); 8 bytes for each tag, as the greatest distance may be all of
-//! them, and an eighth of that to grow.
+//! Cost: in addition to the stack's work one addition for each reference, 1–5 ns (1 ns if all
+//! distances are the same, as in a loop); 8 bytes for each tag, because the greatest distance may
+//! be the number of tags, and an eighth of that to grow.
 
 use crate::{Engine, EngineName, Full, Granularity, Histogram, Stack, TAGS_MAX};
 
@@ -14,13 +15,13 @@ use crate::{Engine, EngineName, Full, Granularity, Histogram, Stack, TAGS_MAX};
 pub struct Counted<S> {
     name: EngineName,
     stack: S,
-    /// By distance; `counts[0]` are the cold references.
+    /// By distance; `counts[0]` is the number of cold references.
     counts: Vec<u64>,
     references: u64,
 }
 
 impl<S: Stack> Counted<S> {
-    /// Counts what `stack` finds from here on; `name` is what users know it by.
+    /// Counts the distances of `stack` from now on; `name` is the name that users know.
     #[must_use]
     pub fn new(name: EngineName, stack: S) -> Self {
         let counts = vec![0; stack.len() as usize + 1];
@@ -33,8 +34,8 @@ impl<S: Stack> Counted<S> {
         &self.stack
     }
 
-    /// How often each distance was found since the interval started; `counts()[0]` are the cold
-    /// references.
+    /// The number of references at each distance since the interval started; `counts()[0]` is that
+    /// of cold references.
     #[must_use]
     pub fn counts(&self) -> &[u64] {
         &self.counts
@@ -71,7 +72,7 @@ impl<S: Stack> Engine for Counted<S> {
 
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let parts = (from.pages() / to.pages()).max(1);
-        // Before they are made: there may be 2^20 of each.
+        // Checked before they are made: each tag may become 2^20 finer ones.
         if self.stack.len().saturating_mul(parts) > TAGS_MAX {
             return Err(Full);
         }

@@ -1,45 +1,45 @@
 //! Miss ratios of every memory size.
 //!
 //! Idea: a reference at distance `d` misses in memory of fewer than `d` tags, so the miss curve is
-//! the histogram summed from its far end: `misses(m) = Σ_{d > m/G} Hist[d]` (MEB §3.1). Two forms:
-//! *warm* leaves cold references out of numerator and denominator, *total* has them in both. Cold
-//! references miss in every memory, so sizing goes by the warm form.
+//! the histogram summed from its far end: `misses(m) = Σ_{d > m/G} Hist[d]` (MEB §3.1). There are
+//! two forms: *warm* leaves cold references out of numerator and denominator, *total* has them in
+//! both. Cold references miss in every memory, so sizing uses the warm form.
 //!
-//! Within a log-linear bucket references are taken to lie evenly over its distances.
+//! Within a log-linear bucket references are assumed to be evenly distributed over its distances.
 //!
-//! Cost: building is O(buckets), 24 bytes each; a question is one binary search.
+//! Cost: building is O(buckets), 24 bytes each; a query is one binary search.
 //! Source: Mattson 1970; MEB §3.1, §3.4 (the inverse). The error between curves is that of
 //! Waldspurger 2015 §4.2.
-//! Limits: sizes are pages, and a tag is in memory whole or not at all.
+//! Limits: sizes are pages, and a tag is in memory as a whole or not at all.
 
 use crate::{Bucket, Granularity, Histogram};
 
-/// Which references a miss ratio is of.
+/// The references that a miss ratio counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Those to tags seen before.
+    /// References to tags that were seen before.
     Warm,
-    /// All: a tag's first reference is a miss in every memory.
+    /// All references: a tag's first reference is a miss in every memory.
     Total,
 }
 
-/// A size at which the curve falls, and what holds from there to the next.
+/// A size at which the curve falls, and the miss ratios from there to the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
     /// The size in pages.
     pub pages: u64,
-    /// Misses among warm references, as a ratio of these.
+    /// Misses among warm references, as a ratio of warm references.
     pub miss_ratio_warm: f64,
-    /// Misses among all references, as a ratio of these.
+    /// Misses among all references, as a ratio of all references.
     pub miss_ratio_total: f64,
 }
 
-/// Distances between `first` and `last`, in tags.
+/// The references with distances from `first` to `last`, in tags.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Fall {
     first: u64,
     last: u64,
-    /// Warm misses from `last` tags on.
+    /// Warm misses with `last` tags of memory.
     misses: f64,
 }
 
@@ -62,20 +62,20 @@ impl Curve {
     /// The curve of a histogram of tags that occupy `pages_per_tag` pages on average.
     ///
     /// # Panics
-    /// When `pages_per_tag` is below 1 or not finite.
+    /// If `pages_per_tag` is below 1 or not finite.
     #[must_use]
     pub fn with_pages_per_tag(histogram: &Histogram, pages_per_tag: f64) -> Self {
         assert!(pages_per_tag >= 1.0 && pages_per_tag.is_finite(), "a tag has a page or more");
         Self::of(histogram.buckets(), histogram.cold(), pages_per_tag)
     }
 
-    /// The curve of rising buckets.
+    /// The curve of buckets in rising order.
     pub(crate) fn of(
         buckets: impl DoubleEndedIterator<Item = Bucket>,
         cold: f64,
         pages_per_tag: f64,
     ) -> Self {
-        // From the far end, so that small sums are not lost in great ones and the last is 0.
+        // From the far end, so that small sums are not lost in large ones and the last sum is 0.
         let mut misses = 0.0;
         let fall = |bucket: Bucket| {
             let after = misses;
@@ -93,7 +93,7 @@ impl Curve {
         self.warm
     }
 
-    /// The weight of cold references, which are misses of every size.
+    /// The weight of cold references, which miss at every size.
     #[must_use]
     pub fn cold(&self) -> f64 {
         self.cold
@@ -108,7 +108,7 @@ impl Curve {
     /// The weight of warm references that miss in `pages` of memory.
     #[must_use]
     pub fn misses(&self, pages: u64) -> f64 {
-        // The falls before `next` lie wholly within `pages`.
+        // The falls before `next` are entirely within `pages`.
         let next = self.falls.partition_point(|fall| self.pages_of(fall.last) <= pages);
         let before = next.checked_sub(1).map_or(self.warm, |index| self.falls[index].misses);
         let Some(fall) = self.falls.get(next) else {
@@ -119,19 +119,19 @@ impl Curve {
         before - (before - fall.misses) * part
     }
 
-    /// [`Self::misses`] as a ratio of warm references; 0 when there are none.
+    /// [`Self::misses`] as a ratio of warm references; 0 if there are none.
     #[must_use]
     pub fn miss_ratio_warm(&self, pages: u64) -> f64 {
         ratio(self.misses(pages), self.warm)
     }
 
-    /// Misses, cold ones included, as a ratio of all references; 0 when there are none.
+    /// Misses including cold ones, as a ratio of all references; 0 if there are none.
     #[must_use]
     pub fn miss_ratio_total(&self, pages: u64) -> f64 {
         ratio(self.misses(pages) + self.cold, self.warm + self.cold)
     }
 
-    /// The miss ratio of `pages` of memory, in either form.
+    /// The miss ratio with `pages` of memory, in either form.
     #[must_use]
     pub fn miss_ratio(&self, pages: u64, form: Form) -> f64 {
         match form {
@@ -146,8 +146,8 @@ impl Curve {
         self.inverse(epsilon, Form::Warm).unwrap_or_else(|| self.pages_max())
     }
 
-    /// The least memory, in pages, whose miss ratio is at most `miss_ratio`: `MRC⁻¹` of MEB §3.4.
-    /// `None` when no memory is enough, as cold references alone are more.
+    /// The least memory, in pages, with a miss ratio of at most `miss_ratio`: `MRC⁻¹` of MEB §3.4.
+    /// `None` if no memory is enough, because cold references alone exceed it.
     #[must_use]
     pub fn inverse(&self, miss_ratio: f64, form: Form) -> Option<u64> {
         if self.miss_ratio(self.pages_max(), form) > miss_ratio || miss_ratio.is_nan() {
@@ -162,8 +162,8 @@ impl Curve {
         Some(self.pages_of(least(fall.first, fall.last, enough)))
     }
 
-    /// The curve from 0 pages on, one [`Step`] for each size at which it falls; of a log-linear
-    /// bucket, for its end.
+    /// The curve from 0 pages on, one [`Step`] for each size at which it falls; a log-linear bucket
+    /// has one step, at its end.
     pub fn steps(&self) -> impl Iterator<Item = Step> + '_ {
         let start = self.step(0, self.warm);
         let falls = self.falls.iter().map(|fall| self.step(self.pages_of(fall.last), fall.misses));
@@ -178,16 +178,17 @@ impl Curve {
         }
     }
 
-    /// At most `points` of the [`steps`](Self::steps) (but at least the first and the last), for
-    /// plots drawn as steps. Between two of them the curve falls by less than `2 / (points − 2)` of
-    /// its height, or they are neighbours.
+    /// At most `points` of the [`steps`](Self::steps), but at least the first and the last, for
+    /// plots drawn as steps. Two adjacent ones are either neighbours in `steps`, or the curve falls
+    /// between them by less than `2 / (points − 2)` of its height.
     #[must_use]
     pub fn resampled(&self, points: usize) -> Vec<Step> {
         let count = self.falls.len() + 1;
         if count <= points.max(2) {
             return self.steps().collect();
         }
-        // Along the curve both ways across the plot count the same: width 1 and height 1.
+        // Along the curve, horizontal and vertical distances count the same: the plot has width 1
+        // and height 1.
         let width = self.pages_max() as f64;
         let stride = 2.0 / points.saturating_sub(2).max(1) as f64;
         let mut kept: Vec<Step> = Vec::with_capacity(points);
@@ -209,7 +210,8 @@ impl Curve {
     }
 }
 
-/// The least number in `first..=last` for which `holds`, as for all above; it does for `last`.
+/// The least number in `first..=last` for which `holds` is true. `holds` must be true for all
+/// greater numbers, too, and for `last`.
 fn least(mut first: u64, mut last: u64, holds: impl Fn(u64) -> bool) -> u64 {
     while first < last {
         let middle = first + (last - first) / 2;
@@ -226,7 +228,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
     if whole > 0.0 { part / whole } else { 0.0 }
 }
 
-/// The mean of how far the miss ratios of `a` and `b` lie apart at `sizes`, in pages; 0 at none.
+/// The mean difference of the miss ratios of `a` and `b` over `sizes`, in pages; 0 if there are no
+/// sizes.
 pub fn mean_absolute_error(
     a: &Curve,
     b: &Curve,
@@ -261,7 +264,7 @@ mod tests {
 
     #[test]
     fn sizes_by_name() {
-        // 10 cold; 4 at distance 1, 5 at 3, 1 at 8; 32 pages a tag.
+        // 10 cold references; 4 at distance 1, 5 at 3, 1 at 8; 32 pages per tag.
         let curve = curve(10.0, &[(1, 4.0), (3, 5.0), (8, 1.0)], 32);
         let cases = [
             (0, 10.0, 1.0, 1.0),
@@ -367,7 +370,7 @@ mod tests {
             let misses = |pages: u64| -> f64 {
                 distances.iter().filter(|d| pages_of(d.0) > pages).map(|d| d.1).sum()
             };
-            // At and around each step too.
+            // Also at and just below each step.
             let around = distances.iter().flat_map(|d| [pages_of(d.0), pages_of(d.0) - 1]);
             for pages in sizes.into_iter().chain(around) {
                 prop_assert_eq!(curve.misses(pages), misses(pages));

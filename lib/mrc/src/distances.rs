@@ -1,12 +1,12 @@
 //! Distances counted in an array: one count for each possible distance.
 
-/// Distances that are compared at once: a cache line of them.
+/// Distances that are compared together: a cache line.
 const RUN: usize = 16;
 
-/// Adds 1 to the count of each distance; none is greater than `len`, the number of tags.
+/// Adds 1 to the count of each distance; no distance is greater than `len`, the number of tags.
 ///
-/// In a loop all distances are one, and each addition would wait for the one before to be stored:
-/// so runs are added at once.
+/// In a loop all distances are the same, and each addition would wait for the previous one to be
+/// stored, so runs of equal distances are added together.
 pub(crate) fn add_distances(counts: &mut Vec<u64>, len: u64, distances: &[u32]) {
     let counts_len = len as usize + 1;
     if counts.len() < counts_len {

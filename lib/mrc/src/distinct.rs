@@ -1,27 +1,29 @@
-//! How many different tags there were.
+//! Counts the different tags.
 //!
-//! Idea: a bit for each tag while tags are numbers not far beyond how many there are; for tags that
-//! are spread wider, HyperLogLog: the hash of a tag names one of 2^16 registers, which keeps the
-//! longest run of leading zeros seen. Its count is taken along the way ("historic inverse
-//! probability"): whenever a register changes, one over the chance of just that is added. That is
-//! unbiased at any count, needs no correction for small ones, and is known at every moment.
+//! Idea: a bit for each tag as long as tags are numbers not far above their count. For tags that
+//! are spread wider, HyperLogLog: the hash of a tag selects one of 2^16 registers, which keeps the
+//! longest run of leading zeros seen. The count is updated along the way ("historic inverse
+//! probability"): whenever a register changes, the reciprocal of the probability of that change is
+//! added. This is unbiased at any count, needs no correction for small ones, and is known at any
+//! time.
 //!
-//! Cost: one load and a test per tag seen before. Memory: [`BITS_FREE`] bits at most or, if it is
-//! more, twice [`BITS_PER_TAG`] for each different tag, as their number is rounded up to a power of
-//! two; 64 KiB for HyperLogLog. Errors: none with bits; HyperLogLog has a standard error of `0.833
-//! / √65536 = 0.33 %`. Where bits were not enough it goes on from their exact count.
+//! Cost: one load and one test for each tag seen before. Memory: at most [`BITS_FREE`] bits or, if
+//! that is more, twice [`BITS_PER_TAG`] bits for each different tag, because their number is
+//! rounded up to a power of two; 64 KiB for HyperLogLog. Errors: none with bits; HyperLogLog has a
+//! standard error of `0.833 / √65536 = 0.33 %`. When it replaces the bits it continues from their
+//! exact count.
 //!
 //! Source: Flajolet 2007 (HyperLogLog); Cohen 2014 and Ting 2014 (the count along the way).
 
 use crate::hash::mix;
 use crate::shards::filter;
 
-/// Tags that may always have a bit: 16 MiB of address space; only pages in use take memory.
+/// Tags that may always have a bit: 16 MiB of address space; only the pages in use take memory.
 const BITS_FREE: u64 = 1 << 27;
-/// Beyond that the greatest tag is below this times the number of different tags: as in
-/// [`TagIndex`](crate::index::TagIndex), dense enough for an array.
+/// Beyond that, bits are used while the greatest tag is below this times the number of different
+/// tags; as in [`TagIndex`](crate::index::TagIndex), that is dense enough for an array.
 const BITS_PER_TAG: u64 = 8;
-/// Registers of HyperLogLog are 2 to this power.
+/// Log2 of the number of HyperLogLog registers.
 const REGISTER_BITS: u32 = 16;
 
 /// Counts different tags.
@@ -38,17 +40,17 @@ enum Counter {
 }
 
 impl Distinct {
-    /// Counts exactly while tags are dense; `seed` is for when they are not.
+    /// Counts exactly while tags are dense; `seed` is used when they are not.
     pub(crate) fn new(seed: u64) -> Self {
         Self { counter: Counter::Bits(SeenBits::default()), salt: mix(!seed) }
     }
 
-    /// Counts in constant memory, whatever the tags are.
+    /// Counts in constant memory, whatever the tags.
     pub(crate) fn constant(seed: u64) -> Self {
         Self { counter: Counter::Sketch(HyperLogLog::new()), salt: mix(!seed) }
     }
 
-    /// Notes `tags`, which are neighbours in order.
+    /// Counts `tags`, which are consecutive numbers in rising order.
     pub(crate) fn note_scan(&mut self, tags: &[u64]) {
         if let (Counter::Bits(bits), Some(&first)) = (&self.counter, tags.first())
             && filter::is_seen(&bits.words, first, tags.len() as u64)
@@ -58,7 +60,7 @@ impl Distinct {
         self.note(tags);
     }
 
-    /// Takes in `tags`.
+    /// Counts `tags`.
     pub(crate) fn note(&mut self, tags: &[u64]) {
         if let Counter::Bits(bits) = &mut self.counter {
             if bits.note(tags) {
@@ -73,7 +75,7 @@ impl Distinct {
         }
     }
 
-    /// How many different tags were taken in.
+    /// The number of different tags so far.
     pub(crate) fn count(&self) -> f64 {
         match &self.counter {
             Counter::Bits(bits) => bits.count as f64,
@@ -81,7 +83,8 @@ impl Distinct {
         }
     }
 
-    /// Goes on with tags that are coarser by `bits`. Whether it could; if not, it forgets all.
+    /// Continues with tags that are coarser by `bits`. Returns whether it could; if not, it forgets
+    /// all tags.
     pub(crate) fn coarser(&mut self, bits: u32) -> bool {
         match &mut self.counter {
             Counter::Bits(seen) => seen.coarser(bits),
@@ -104,7 +107,7 @@ impl Distinct {
         matches!(self.counter, Counter::Bits(_))
     }
 
-    /// What it occupies on the heap, in bytes.
+    /// The memory that it occupies on the heap, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         match &self.counter {
             Counter::Bits(bits) => (bits.words.capacity() * size_of::<u64>()) as u64,
@@ -121,7 +124,7 @@ struct SeenBits {
 }
 
 impl SeenBits {
-    /// Takes in `tags`; `false`, with nothing done, when one of them is too great to have a bit.
+    /// Counts `tags`; `false`, with nothing done, if one of them is too large to have a bit.
     fn note(&mut self, tags: &[u64]) -> bool {
         if let Some(new) = filter::note(&mut self.words, tags) {
             self.count += new;
@@ -131,7 +134,7 @@ impl SeenBits {
         self.reach(greatest) && self.note(tags)
     }
 
-    /// Makes room for `tag`, beyond what there is, if it may have it.
+    /// Makes room for the bit of `tag`, if it may have one.
     fn reach(&mut self, tag: u64) -> bool {
         if tag >= BITS_FREE.max(self.count.saturating_mul(BITS_PER_TAG)) {
             return false;
@@ -163,7 +166,7 @@ impl SeenBits {
         })
     }
 
-    /// The sketch of the same tags; it goes on from their number, which is known.
+    /// A sketch of the same tags; it continues from their known number.
     fn sketch(&self, salt: u64) -> HyperLogLog {
         let mut sketch = HyperLogLog::new();
         self.tags().for_each(|tag| sketch.insert(mix(tag ^ salt)));
@@ -172,12 +175,13 @@ impl SeenBits {
     }
 }
 
-/// HyperLogLog that counts along the way.
+/// HyperLogLog that updates its count along the way.
 #[derive(Clone, Debug)]
 struct HyperLogLog {
-    /// One more than the longest run of leading zeros among the hashes of each register.
+    /// For each register one more than the longest run of leading zeros among its hashes.
     registers: Vec<u8>,
-    /// `Σ 2^-register`: a new tag changes a register with a chance of this over their number.
+    /// `Σ 2^-register`; divided by the number of registers, the probability that a new tag changes
+    /// one.
     open: f64,
     count: f64,
 }
@@ -191,13 +195,13 @@ impl HyperLogLog {
     #[inline]
     fn insert(&mut self, hash: u64) {
         let register = &mut self.registers[(hash >> (64 - REGISTER_BITS)) as usize];
-        // The bit after the hash ends the run.
+        // The bit after the hash ends the run of zeros.
         let rest = (hash << REGISTER_BITS) | (1 << (REGISTER_BITS - 1));
         let rank = rest.leading_zeros() as u8 + 1;
         if rank > *register {
             self.count += f64::from(1 << REGISTER_BITS) / self.open;
-            // Exact: powers of two from 2^-49 up, sum at most 2^16, would need 65 bits, but what is
-            // below 2^-36 matters only beyond 2^50 tags.
+            // Exact enough: the terms are powers of two from 2^-49 up and the sum is at most 2^16,
+            // which would need 65 bits; but terms below 2^-36 matter only beyond 2^50 tags.
             self.open += 2_f64.powi(-i32::from(rank)) - 2_f64.powi(-i32::from(*register));
             *register = rank;
         }
@@ -218,7 +222,7 @@ mod tests {
             let mut sketch = Distinct::constant(seed);
             let mut before = 0;
             for count in [1, 100, 10_000, 100_000, 200_000, 400_000] {
-                // A stride, which weak hashes do not spread.
+                // Tags with a stride, which weak hashes do not spread.
                 (before..count).for_each(|tag| sketch.note(&[tag << 12, tag << 12]));
                 before = count;
                 let error = sketch.count() / count as f64 - 1.0;
@@ -240,7 +244,8 @@ mod tests {
         assert!(distinct.is_exact());
         distinct.note(&[3, 1 << 40, u64::MAX]);
         assert!(!distinct.is_exact());
-        // Two tags add at most a few times one over the share of registers still open to them.
+        // Two tags add at most a few times the reciprocal of the share of registers that they can
+        // still change.
         assert!((150_000.0..150_100.0).contains(&distinct.count()), "{}", distinct.count());
         assert_eq!(distinct.memory_bytes(), 1 << 16);
         distinct.clear();

@@ -1,17 +1,17 @@
-//! What every engine is: references in, a histogram of stack distances out.
+//! The interface of engines: references in, a histogram of stack distances out.
 
 use std::fmt;
 
 use crate::{Full, Granularity, Histogram};
 
-/// The engines by the names users type.
+/// The engines, by the names that users type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EngineName {
     /// Doubly linked list with linear search (MEB §3.1.1).
     List,
     /// AVL tree with subtree sizes (MEB §3.3).
     Avl,
-    /// Bitmap with hierarchical counters: the fast exact one.
+    /// Bitmap with hierarchical counters: the fast exact engine.
     Exact,
     /// SHARDS with a fixed sampling rate (Waldspurger 2015).
     Shards,
@@ -35,7 +35,7 @@ impl EngineName {
         Self::Statistical,
     ];
 
-    /// As users type it.
+    /// The name that users type.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl EngineName {
         }
     }
 
-    /// Whether its histogram is exact, and so the same as that of every other exact engine.
+    /// Whether its histogram is exact, and therefore equal to that of every other exact engine.
     #[must_use]
     pub fn is_exact(self) -> bool {
         matches!(self, Self::List | Self::Avl | Self::Exact)
@@ -64,36 +64,36 @@ impl fmt::Display for EngineName {
 
 /// Turns references to tags into a histogram of stack distances.
 pub trait Engine {
-    /// Which engine it is.
+    /// The engine's name.
     fn name(&self) -> EngineName;
 
-    /// Takes in references to `tags`, in this order.
+    /// Counts references to `tags`, in this order.
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags; what came before them is counted.
+    /// [`Full`] if there are too many different tags; the references before that are counted.
     fn record(&mut self, tags: &[u64]) -> Result<(), Full>;
 
-    /// References taken in since the interval started.
+    /// The number of references since the interval started.
     fn references(&self) -> u64;
 
-    /// How many different tags there were since the beginning; sampling engines may estimate it.
+    /// The number of different tags since the beginning; sampling engines may estimate it.
     fn distinct(&self) -> u64;
 
     /// Distances of the references since the interval started, in tags; sampling engines scale what
-    /// they saw up to all references. `None` for an engine that knows no distances.
+    /// they saw to all references. `None` for an engine without distances.
     fn histogram(&self) -> Option<Histogram>;
 
-    /// Starts an interval: counts restart from zero, the LRU order stays (MEB §3.1).
+    /// Starts an interval: counts start from zero again, the LRU order stays (MEB §3.1).
     fn start_interval(&mut self);
 
-    /// Goes on with tags of another size: the LRU order is regrouped, not lost (MEB §3.1.2), and an
-    /// interval starts.
+    /// Continues with tags of another size: the LRU order is regrouped, not lost (MEB §3.1.2), and
+    /// an interval starts.
     ///
     /// # Errors
-    /// [`Full`] when finer tags would be more than [`TAGS_MAX`](crate::TAGS_MAX); nothing is
+    /// [`Full`] if finer tags would be more than [`TAGS_MAX`](crate::TAGS_MAX); then nothing is
     /// changed.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full>;
 
-    /// What the engine occupies on the heap, in bytes.
+    /// The memory that the engine occupies on the heap, in bytes.
     fn memory_bytes(&self) -> u64;
 }

@@ -1,4 +1,4 @@
-//! How many pages share a tag (MEB §3.1.2).
+//! The number of pages per tag (MEB §3.1.2).
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub struct Granularity {
 }
 
 impl Granularity {
-    /// Most pages per tag: 2^20, which at 4 KiB is 4 GiB.
+    /// The greatest number of pages per tag: 2^20, which is 4 GiB with pages of 4 KiB.
     pub const PAGES_MAX: u64 = 1 << 20;
     /// Every page is a tag of its own.
     pub const PAGE: Self = Self { shift: 0 };
@@ -33,11 +33,12 @@ impl Granularity {
         page >> self.shift
     }
 
-    /// The tags of size `to` in the order of `order`, which are of this size, most recent first.
+    /// Converts the tags in `order`, which are of this size and most recent first, to tags of size
+    /// `to`.
     ///
-    /// Coarser: each tag once, where the first of its members is. Finer: in the place of a tag all
-    /// its parts, in rising order, also those that were never referenced. So the number of finer
-    /// tags and their distances are overstated where tags are used in part.
+    /// Coarser: each coarse tag once, at the place of the first of its members. Finer: a tag is
+    /// replaced by all its parts in rising order, including those that were never referenced. So
+    /// the number of finer tags and their distances are too large if only parts of tags are used.
     #[must_use]
     pub fn regroup(self, to: Self, order: &[u64]) -> Vec<u64> {
         if to.shift >= self.shift {

@@ -1,16 +1,16 @@
-//! Hashes of tags, and random numbers out of a seed.
+//! Hashes of tags, and random numbers from a seed.
 //!
-//! Idea: whether a tag is sampled is decided by multiply-add hashing, `a·tag + b` modulo 2^64 with
-//! `a` odd. It is one multiplication, and its top bits are as good as those of independent draws
-//! for any two tags. On a run of neighbouring tags it is better: multiples of an odd constant are
-//! spread more evenly than random numbers are, so that a run of `n` tags has `R·n` samples but for
-//! a few, not but for `√(R·n)` as by chance. Programs use memory in runs.
+//! Idea: multiply-add hashing, `a·tag + b` modulo 2^64 with odd `a`, decides whether a tag is
+//! sampled. It is one multiplication, and for any two tags its top bits are as good as those of
+//! independent draws. For a run of neighbouring tags it is better: multiples of an odd constant are
+//! spread more evenly than random numbers, so a run of `n` tags has `R·n` samples up to a small
+//! constant, and not up to `√(R·n)` as by chance. Programs use memory in runs.
 //!
-//! Where a hash must look random (HyperLogLog) it is [`mix`].
+//! Where a hash must look random (HyperLogLog), [`mix`] is used.
 //!
 //! Source: Dietzfelbinger 1996 (multiply-add); Steele 2014 and Stafford (SplitMix64).
-//! Limits: not against an adversary; a stride for which `a·stride` is close to a simple fraction of
-//! 2^64 is sampled unevenly, for few strides of any seed.
+//! Limits: not secure against an adversary; a stride for which `a·stride` is close to a simple
+//! fraction of 2^64 is sampled unevenly, but only few strides are for any seed.
 
 /// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
 #[inline(always)]
@@ -27,7 +27,7 @@ pub(crate) struct Random {
 }
 
 impl Random {
-    /// The stream that begins at `seed`; streams of neighbouring seeds have nothing in common.
+    /// The stream that begins at `seed`; streams of neighbouring seeds are unrelated.
     pub(crate) fn new(seed: u64) -> Self {
         Self { state: mix(seed ^ 0x6A09_E667_F3BC_C908) }
     }
@@ -37,7 +37,7 @@ impl Random {
         mix(self.state)
     }
 
-    /// A number below `bound`, which is not 0. Biased by less than `bound` / 2^64.
+    /// A number below `bound`, which is not 0. The bias is less than `bound` / 2^64.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
@@ -50,7 +50,7 @@ pub(crate) struct TagHash {
     pub(crate) offset: u64,
     /// `factor` for tags of the first size.
     factor_first: u64,
-    /// By how many bits tags are coarser than the first ones were.
+    /// By how many bits tags are coarser than the first tags.
     shift: u32,
 }
 
@@ -66,13 +66,13 @@ impl TagHash {
         tag.wrapping_mul(self.factor).wrapping_add(self.offset)
     }
 
-    /// The hash for tags coarser by `bits`: that of the first tag they are made of.
+    /// Hashes tags that are coarser by `bits`: a tag's hash is that of its first member.
     pub(crate) fn coarser(&mut self, bits: u32) {
         self.set_shift(self.shift.saturating_add(bits));
     }
 
-    /// The hash for tags finer by `bits`: what [`coarser`](Self::coarser) undoes, and the same hash
-    /// of tags finer than the first.
+    /// Hashes tags that are finer by `bits`: reverts [`coarser`](Self::coarser). Tags finer than
+    /// the first ones keep the same hash function.
     pub(crate) fn finer(&mut self, bits: u32) {
         self.set_shift(self.shift.saturating_sub(bits));
     }

@@ -1,18 +1,19 @@
-//! How many references found their tag at which distance.
+//! The number of references by stack distance.
 //!
-//! Idea: distances from 1 with a weight each; cold references (a tag's first) counted apart.
-//! Weights are `f64`, which is exact for counts to 2^53 and lets samples and aged counts weigh what
-//! they must. Two layouts: a weight for each distance, or 64 buckets per octave, which bound the
-//! memory. A log-linear bucket that begins at `d` ends before `d + d/64`, so a distance is
-//! misplaced by less than 1/64 of itself; below 128 buckets hold one distance each.
+//! Idea: distances from 1, each with a weight; cold references (the first to a tag) are counted
+//! separately. Weights are `f64`, which is exact for counts up to 2^53 and allows fractional
+//! weights for samples and aged counts. There are two layouts: a weight for each distance, or 64
+//! buckets per octave, which bound the memory. A log-linear bucket that begins at `d` ends before
+//! `d + d/64`, so a distance is misplaced by less than 1/64 of itself; buckets below 128 have one
+//! distance each.
 //!
-//! Cost: adding is O(1), all else O(buckets); memory as [`Layout`] says.
+//! Cost: adding is O(1), everything else O(buckets); memory as in [`Layout`].
 //! Limits: weights are finite and never negative; exact histograms end at [`TAGS_MAX`].
 
 use crate::log_linear::LogLinear;
 use crate::{Granularity, TAGS_MAX};
 
-/// Log-linear buckets, whose first is that of 0, which is no distance.
+/// Log-linear buckets; the first one is for 0, which is not a distance.
 type Octaves = LogLinear<6>;
 
 /// Resolution of distances.
@@ -25,7 +26,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// The index of the bucket that holds `distance`, which is not 0.
+    /// The index of the bucket of `distance`, which is not 0.
     fn index(self, distance: u64) -> usize {
         match self {
             Self::Exact => (distance - 1) as usize,
@@ -60,7 +61,8 @@ pub struct Bucket {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram {
     layout: Layout,
-    /// By bucket; bucket 0 is distance 1. No zeros at the end, so that equal means equal.
+    /// By bucket; bucket 0 is distance 1. There are no zeros at the end, so that equal histograms
+    /// compare equal.
     weights: Vec<f64>,
     cold: f64,
 }
@@ -72,7 +74,8 @@ impl Histogram {
         Self { layout, weights: Vec::new(), cold: 0.0 }
     }
 
-    /// The exact histogram of `counts`, whose index is the distance; `counts[0]` are the cold ones.
+    /// The exact histogram of `counts`, indexed by distance; `counts[0]` is the number of cold
+    /// references.
     #[must_use]
     pub fn from_counts(counts: &[u64]) -> Self {
         let Some((&cold, warm)) = counts.split_first() else {
@@ -83,7 +86,7 @@ impl Histogram {
         Self { layout: Layout::Exact, weights, cold: cold as f64 }
     }
 
-    /// The layout it has.
+    /// Its layout.
     #[must_use]
     pub fn layout(&self) -> Layout {
         self.layout
@@ -95,7 +98,7 @@ impl Histogram {
         self.cold
     }
 
-    /// The weight of references that found their tag.
+    /// The weight of warm references.
     #[must_use]
     pub fn warm(&self) -> f64 {
         self.weights.iter().sum()
@@ -113,11 +116,11 @@ impl Histogram {
         self.weights.is_empty() && self.cold == 0.0
     }
 
-    /// Counts a reference of `weight` that found its tag at `distance`.
+    /// Counts a warm reference of `weight` at `distance`.
     ///
     /// # Panics
-    /// When `distance` is 0, or above [`TAGS_MAX`] in an exact histogram; when `weight` is negative
-    /// or not finite.
+    /// If `distance` is 0, or above [`TAGS_MAX`] in an exact histogram; if `weight` is negative or
+    /// not finite.
     pub fn add(&mut self, distance: u64, weight: f64) {
         assert!(distance > 0, "distances begin at 1");
         check_weight(weight);
@@ -137,7 +140,7 @@ impl Histogram {
     /// Counts a cold reference of `weight`.
     ///
     /// # Panics
-    /// When `weight` is negative or not finite.
+    /// If `weight` is negative or not finite.
     pub fn add_cold(&mut self, weight: f64) {
         check_weight(weight);
         self.cold += weight;
@@ -152,13 +155,13 @@ impl Histogram {
         }
     }
 
-    /// The greatest distance that a counted reference may have; 0 when none found its tag.
+    /// The greatest distance that a counted reference may have; 0 if there are no warm references.
     #[must_use]
     pub fn distance_max(&self) -> u64 {
         self.weights.len().checked_sub(1).map_or(0, |index| self.layout.span(index).1)
     }
 
-    /// The buckets with a weight, in rising order.
+    /// The buckets with a weight above 0, in rising order.
     pub fn buckets(&self) -> impl DoubleEndedIterator<Item = Bucket> + '_ {
         let layout = self.layout;
         let weighty = self.weights.iter().enumerate().filter(|&(_, &weight)| weight > 0.0);
@@ -171,7 +174,7 @@ impl Histogram {
     /// Multiplies every weight by `factor`.
     ///
     /// # Panics
-    /// When `factor` is negative or not finite, or a weight becomes infinite.
+    /// If `factor` is negative or not finite, or a weight becomes infinite.
     pub fn scale(&mut self, factor: f64) {
         check_weight(factor);
         self.cold *= factor;
@@ -180,8 +183,9 @@ impl Histogram {
         self.trim();
     }
 
-    /// Adds the weights of `other`. Histograms of one layout merge as if all was counted in one; of
-    /// two layouts the result is log-linear, as if `other` or `self` had been so before.
+    /// Adds the weights of `other`. Two histograms of the same layout merge as if everything had
+    /// been counted in one of them. For different layouts the result is log-linear, as if both had
+    /// been.
     pub fn merge(&mut self, other: &Self) {
         if self.layout == Layout::Exact && other.layout == Layout::LogLinear {
             *self = self.to_log_linear();
@@ -197,7 +201,7 @@ impl Histogram {
         self.cold += other.cold;
     }
 
-    /// The same in 64 buckets per octave.
+    /// The same histogram with 64 buckets per octave.
     #[must_use]
     pub fn to_log_linear(&self) -> Self {
         let mut coarse = Self::new(Layout::LogLinear);
@@ -205,13 +209,13 @@ impl Histogram {
         coarse
     }
 
-    /// The distances in tags of another size, so that each stays the same amount of memory: coarser
-    /// tags are rounded up to whole ones, and the memory of a finer one is the whole coarse tag's.
-    /// A log-linear bucket that falls into several is spread evenly.
+    /// Converts the distances to tags of another size, so that each remains the same amount of
+    /// memory: distances in coarser tags are rounded up, and a finer distance is that of the whole
+    /// coarse tag. A log-linear bucket that falls into several is spread evenly.
     ///
-    /// Limits: no more than a reading. What the distances would have been depends on which tags lie
-    /// side by side; only regrouping the stack ([`Granularity::regroup`]) knows of that from then
-    /// on. An exact histogram becomes log-linear where distances would grow above [`TAGS_MAX`].
+    /// Limits: this is only an approximation. The true distances would depend on which tags are
+    /// neighbours; only the regrouped stack ([`Granularity::regroup`]) takes that into account from
+    /// then on. An exact histogram becomes log-linear if distances would exceed [`TAGS_MAX`].
     #[must_use]
     pub fn regroup(&self, from: Granularity, to: Granularity) -> Self {
         if to <= from {
@@ -221,8 +225,8 @@ impl Histogram {
             return self.rebuilt(layout, |result, bucket| {
                 let (first, last) =
                     (bucket.first.saturating_mul(factor), bucket.last.saturating_mul(factor));
-                // Buckets are as wide in proportion wherever they are, so this one stays whole
-                // unless it comes from where each holds a single distance.
+                // All buckets have the same relative width, so this one stays whole unless it comes
+                // from the range in which each bucket has a single distance.
                 result.spread(first, last, bucket.weight, 1);
             });
         }
@@ -245,7 +249,7 @@ impl Histogram {
         let width = (last - first) as f64 + 1.0;
         let mut next = first;
         loop {
-            // All that fall into the same bucket at once.
+            // All distances that fall into the same bucket are added together.
             let distance = next.div_ceil(factor);
             let end = self.layout.span(self.layout.index(distance)).1;
             let end = end.saturating_mul(factor).min(last);
@@ -362,7 +366,7 @@ mod tests {
     #[test]
     fn a_regrouped_distance_is_the_same_memory() {
         let cases = [
-            // distances before, G before, G after, distances after
+            // Distances before, G before, G after, distances after.
             (vec![1, 32, 33], 1, 32, vec![(1, 2.0), (2, 1.0)]),
             (vec![1, 3], 32, 1, vec![(32, 1.0), (96, 1.0)]),
             (vec![5, 6, 16, 17], 32, 512, vec![(1, 3.0), (2, 1.0)]),
@@ -476,7 +480,7 @@ mod tests {
                     prop_assert_eq!(regrouped.regroup(to, from), histogram);
                 }
             } else {
-                // Cumulated weights are never further off than a bucket is wide.
+                // Cumulated weights are never off by more than the width of a bucket.
                 let tolerance = |pages: u64| pages / 32 + 2 * to.pages();
                 for &(distance, _) in &distances {
                     let pages = distance * from.pages();

@@ -1,24 +1,25 @@
-//! Miss ratios over all accesses, where a hot set hides most of them.
+//! Miss ratios over all accesses when a hot set hides most of them.
 //!
-//! Trapping every access is too dear, so MEB §3.4 lets the pages that trapped last keep their
-//! permission: a FIFO of `HSS` pages whose accesses are not seen. A curve of what still traps is
-//! one of misses of the hot set: all its distances are above `HSS`, and its ratios are of the wrong
-//! whole.
+//! Trapping every access is too expensive, so MEB §3.4 lets the pages that trapped last keep their
+//! permission: a FIFO of `HSS` pages, whose accesses are not seen. A curve of what still traps is
+//! one of misses of the hot set: all its distances are above `HSS`, and its ratios refer to the
+//! wrong total.
 //!
 //! Idea: hidden accesses are hits. While a page is in the FIFO fewer than `HSS` others enter, and
 //! only they and the `HSS` that were there can be accessed, so the distance of a hidden access is
-//! below `2 × HSS`. Added back with these distances ([`with_hidden`]) they make the ratio one of
-//! real accesses; only for memory smaller than that does it matter how they are spread, and they
-//! are spread so that each doubling of the distance gets as many.
+//! below `2 × HSS`. When hidden accesses are added with these distances ([`with_hidden`]), the
+//! ratio is that of real accesses. How they are spread matters only for memory smaller than that;
+//! each doubling of the distance gets the same number.
 //!
 //! Their number comes from a known total of accesses, or from *watched* entries: one in every
 //! `watch_every` enters the FIFO like any other, but without permission, so that each access to it
-//! is seen while it is there. Because entries are watched and not chosen pages, the estimate does
+//! is seen while it is there. Because entries are watched, and not chosen pages, the estimate does
 //! not depend on whether the hottest page was chosen: the hottest pages enter again and again.
 //!
 //! Measured (`cargo run --release -p ballast-mrc --example hot_set`): error of WSS(1 %), and mean
-//! absolute error of the total miss ratio over 500 sizes, against the curve of all accesses; with
-//! one entry in 64 watched, and the error of the number of hidden accesses estimated from that.
+//! absolute error of the total miss ratio over 500 sizes, against the curve of all accesses.
+//! *Watched* has one entry in 64 watched, and in parentheses the error of the estimated number of
+//! hidden accesses.
 //!
 //! | workload (1.5 M accesses) | HSS   | traps | trapped alone | true count   | watched             |
 //! |---------------------------|-------|-------|---------------|--------------|---------------------|
@@ -35,14 +36,15 @@
 //! | each 8 times              | 1,024 | 13 %  | +0 %, 0.872   | +0 %, 0.011  | +0 %, 0.011 (+0 %)  |
 //! |                           | 4,096 | 13 %  | +0 %, 0.872   | +0 %, 0.039  | +0 %, 0.039 (+0 %)  |
 //!
-//! A hot set of 1/16 of the pages costs next to nothing once the hidden hits are back, and the
-//! working set is right. The watched entries themselves trap in 0.2–1.4 % of accesses; their
-//! estimate is the poorer the fewer entries there are, as with a large hot set and few very hot
+//! A hot set of 1/16 of the pages costs very little accuracy once the hidden hits are added, and
+//! the working set is right. The watched entries themselves trap in 0.2–1.4 % of accesses. Their
+//! estimate is less accurate if there are few entries, as with a large hot set and few very hot
 //! pages.
 //!
-//! Cost: O(1) an access. Source: MEB §3.4; the correction is ours.
+//! Cost: O(1) for each access. Source: MEB §3.4; the correction is ours.
 //! Limits: a page's place in the LRU order is that of its last trap, so distances of trapped
-//! accesses stay approximate; a watched page that is very hot traps on each access until it leaves.
+//! accesses remain approximate; a very hot page that is watched traps on each access until it
+//! leaves.
 
 use std::collections::VecDeque;
 
@@ -50,18 +52,18 @@ use hashbrown::HashMap;
 
 use crate::Histogram;
 
-/// What became of an access.
+/// How an access was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// It trapped: the page was not in the hot set, and is now.
     Trapped,
-    /// It trapped although the page is in the hot set: it is one of the watched.
+    /// It trapped although the page is in the hot set, because the entry is watched.
     Watched,
     /// It was not seen.
     Hidden,
 }
 
-/// Accesses since an interval started, as far as they are seen.
+/// The number of accesses seen since an interval started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// [`Access::Trapped`] ones.
@@ -71,35 +73,35 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Accesses to the hot set, where all accesses are known to be `total`.
+    /// Accesses to the hot set, if the total of all accesses is known.
     #[must_use]
     pub fn hidden_of_total(self, total: u64) -> u64 {
         total.saturating_sub(self.trapped)
     }
 
-    /// Accesses to the hot set, estimated from the watched ones, where one entry in `watch_every`
-    /// was watched.
+    /// Accesses to the hot set, estimated from the watched ones; one entry in `watch_every` was
+    /// watched.
     #[must_use]
     pub fn hidden_of_watched(self, watch_every: u32) -> u64 {
         self.watched.saturating_mul(u64::from(watch_every))
     }
 }
 
-/// The pages with permission, first in first out.
+/// The pages with permission: a first-in, first-out queue.
 #[derive(Clone, Debug)]
 pub struct HotSet {
     pages_max: usize,
     /// One entry in this many is watched; 0 watches none.
     watch_every: u32,
     queue: VecDeque<u64>,
-    /// Those in the queue, and whether they are watched.
+    /// The pages in the queue, and whether they are watched.
     members: HashMap<u64, bool>,
     entered: u64,
     seen: Seen,
 }
 
 impl HotSet {
-    /// A hot set of up to `pages_max` pages (0 hides nothing), that watches one entry in
+    /// A hot set of up to `pages_max` pages (0 hides nothing) that watches one entry in
     /// `watch_every` (0 watches none).
     #[must_use]
     pub fn new(pages_max: usize, watch_every: u32) -> Self {
@@ -113,7 +115,7 @@ impl HotSet {
         }
     }
 
-    /// Most pages it holds.
+    /// The greatest number of pages that it holds.
     #[must_use]
     pub fn pages_max(&self) -> usize {
         self.pages_max
@@ -125,12 +127,12 @@ impl HotSet {
         self.seen
     }
 
-    /// Starts an interval: counts restart from zero, the hot set stays.
+    /// Starts an interval: counts start from zero again, the hot set stays.
     pub fn start_interval(&mut self) {
         self.seen = Seen::default();
     }
 
-    /// Accesses `page`. One that is [`Access::Trapped`] belongs in the LRU stack, no other.
+    /// Accesses `page`. Only accesses that are [`Access::Trapped`] belong in the LRU stack.
     pub fn access(&mut self, page: u64) -> Access {
         match self.members.get(&page) {
             Some(false) => Access::Hidden,
@@ -146,7 +148,7 @@ impl HotSet {
         }
     }
 
-    /// Changes the size; the pages that entered first lose their permission.
+    /// Changes the size; if it shrinks, the pages that entered first lose their permission.
     pub fn resize(&mut self, pages_max: usize) {
         self.pages_max = pages_max;
         self.shrink_to(pages_max);
@@ -162,7 +164,8 @@ impl HotSet {
         self.entered += 1;
     }
 
-    /// Of each `watch_every` entries a different one, lest it be the same page each time round.
+    /// Watches a different one of each `watch_every` entries, so that it is not the same page in
+    /// every round.
     fn is_watched(&self) -> bool {
         let Some(round) = self.entered.checked_div(u64::from(self.watch_every)) else {
             return false;
@@ -180,19 +183,19 @@ impl HotSet {
     }
 }
 
-/// The histogram of trapped accesses with `hidden` accesses added, that found their page in a hot
-/// set of `hot_set` tags: spread over the distances below `2 × hot_set`, as many over each
-/// doubling.
+/// The histogram of trapped accesses with `hidden` accesses added, which found their page in a hot
+/// set of `hot_set` tags. They are spread over the distances below `2 × hot_set`, with the same
+/// number for each doubling.
 ///
 /// # Panics
-/// When `hidden` is negative or not finite; when `trapped` is exact and `2 × hot_set` above
+/// If `hidden` is negative or not finite; if `trapped` is exact and `2 × hot_set` is above
 /// [`TAGS_MAX`](crate::TAGS_MAX).
 #[must_use]
 pub fn with_hidden(trapped: &Histogram, hidden: f64, hot_set: u64) -> Histogram {
     let mut all = trapped.clone();
     let end = hot_set.saturating_mul(2).max(2);
     let whole = (end as f64).ln();
-    // Steps of 1/64, which a log-linear histogram cannot tell apart, keep it short.
+    // Steps of 1/64, which a log-linear histogram cannot resolve, limit the number of steps.
     let mut distance = 1;
     while distance < end {
         let next = (distance + (distance / 64).max(1)).min(end);
@@ -218,7 +221,7 @@ mod tests {
         let cases: [(usize, u32, &[u64], &[Access]); 5] = [
             (0, 0, &[1, 1], &[Trapped, Trapped]),
             (1, 0, &[1, 1, 2, 1], &[Trapped, Hidden, Trapped, Trapped]),
-            // First in, first out: the access to 1 does not keep it in.
+            // First in, first out: accessing page 1 does not keep it in.
             (2, 0, &[1, 2, 1, 3, 1], &[Trapped, Trapped, Hidden, Trapped, Trapped]),
             (2, 1, &[1, 1, 2, 1], &[Trapped, Watched, Trapped, Watched]),
             (0, 1, &[1, 1], &[Trapped, Trapped]),
@@ -282,7 +285,7 @@ mod tests {
 
     #[test]
     fn restored_hidden_hits_bring_the_curve_near_the_full_one() {
-        // 3 of 4 accesses to 100 pages, the others to 1,900; some accessed twice.
+        // 3 of 4 accesses go to 100 pages, the others to 1,900; some pages are accessed twice.
         let mut state = 1_u64;
         let mut random = |bound: u64| {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -334,7 +337,7 @@ mod tests {
                 let access = hot_set.access(page);
                 if queue.contains(&page) {
                     prop_assert!(access != Trapped);
-                    // What the module says of hidden accesses.
+                    // The header's bound on the distance of hidden accesses.
                     prop_assert!(true_distance.unwrap() < 2 * size);
                 } else {
                     prop_assert_eq!(access, Trapped);

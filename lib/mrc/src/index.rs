@@ -1,45 +1,45 @@
-//! Tags to dense numbers, in order of first reference.
+//! Maps tags to dense numbers, in the order of their first reference.
 //!
-//! Idea: while tags are small numbers an array holds the number of each; once they are sparse a
-//! hash table does, until there are enough of them for an array again. Either way a change of form
-//! needs the number of tags to at least double after one back, so moving them costs O(1) a tag.
+//! Idea: while tags are small numbers, an array has the number of each; when they become sparse a
+//! hash table is used, until there are enough tags for an array again. To change back again, the
+//! number of tags has to at least double, so moving them costs O(1) for each tag.
 //!
-//! For many tags together ([`TagIndex::number_all`]) there is a small table in front, of those met
-//! lately, each in the only place it may have: programs return to few.
+//! For many tags together ([`TagIndex::number_all`]) there is a small table in front, of recent
+//! tags, each in the only place that it may have: programs return to few tags.
 //!
-//! Cost: one load in the array, a probe in the table, which takes twice as long as in the small
-//! one. Memory: 8 bytes for each tag itself; the array has at most [`DENSE_SPREAD`] entries of 4
-//! bytes for each tag (or [`DENSE_MIN`] in all), the table at most 40 bytes for each tag, the small
-//! one 16 KiB.
+//! Cost: one load in the array, or a probe in the table, which takes twice as long as in the small
+//! table. Memory: 8 bytes for each tag itself; the array has at most [`DENSE_SPREAD`] entries of 4
+//! bytes for each tag (or [`DENSE_MIN`] in total), the table at most 40 bytes for each tag, the
+//! small table 16 KiB.
 
 use hashbrown::HashMap;
 
 use crate::{Full, TAGS_MAX};
 
-/// Entries the array may always have: 256 KiB.
+/// Entries that the array may always have: 256 KiB.
 const DENSE_MIN: usize = 1 << 16;
-/// Entries of the array for each tag: 32 bytes, about what the table would take.
+/// Entries of the array for each tag: 32 bytes, about as much as the table would take.
 const DENSE_SPREAD: usize = 8;
-/// Entries for each tag at which the table becomes an array again; half as many as are allowed, so
-/// that the next tag does not turn it back.
+/// Entries for each tag at which the table is replaced by an array; half of the maximum, so that
+/// the next tag does not change it back.
 const DENSE_AGAIN: usize = DENSE_SPREAD / 2;
 
-/// Places for tags met lately: 16 KiB.
+/// Places for recent tags: 16 KiB.
 const NEAR: usize = 1024;
 
-/// In the array: no such tag.
+/// Entry of the array for an absent tag.
 const ABSENT: u32 = u32::MAX;
 
 /// Numbers tags from 0 in order of their first reference.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TagIndex {
-    /// The tags by number.
+    /// The tags, by number.
     tags: Vec<u64>,
-    /// The number by tag; empty while the table is used.
+    /// The numbers, by tag; empty while the table is used.
     dense: Vec<u32>,
-    /// The number by tag while tags are sparse, else empty.
+    /// The numbers, by tag, while tags are sparse; else empty.
     sparse: HashMap<u64, u32>,
-    /// Tags of the table met lately, with their numbers; empty until many are numbered together.
+    /// Recent tags of the table with their numbers; empty until many tags are numbered together.
     near: Vec<(u64, u32)>,
     is_sparse: bool,
     /// The greatest tag so far.
@@ -50,7 +50,7 @@ impl TagIndex {
     /// The number of `tag`, and whether it is new.
     ///
     /// # Errors
-    /// [`Full`] when it is new and there are [`TAGS_MAX`] tags.
+    /// [`Full`] if it is new and there are [`TAGS_MAX`] tags already.
     #[inline]
     pub(crate) fn number(&mut self, tag: u64) -> Result<(u32, bool), Full> {
         match self.find(tag) {
@@ -87,10 +87,10 @@ impl TagIndex {
         numbers: &mut [u32],
     ) -> Result<(), Full> {
         for (&tag, number) in tags.iter().zip(numbers) {
-            // Neighbours are spread, so that they do not share a place.
+            // Neighbouring tags are spread, so that they do not share a place.
             let spread = tag.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
             let place = &mut near[spread as usize % NEAR];
-            // No number ever changes.
+            // An entry never becomes invalid, because numbers never change.
             if place.0 != tag || place.1 == ABSENT {
                 *place = (tag, self.number(tag)?.0);
             }
@@ -99,7 +99,7 @@ impl TagIndex {
         Ok(())
     }
 
-    /// The number of `tag` if it has one.
+    /// The number of `tag`, if it has one.
     #[inline]
     pub(crate) fn find(&self, tag: u64) -> Option<u32> {
         if self.is_sparse {
@@ -131,12 +131,12 @@ impl TagIndex {
         Ok(number)
     }
 
-    /// Most entries the array may have now.
+    /// The greatest number of entries that the array may have now.
     fn dense_max(&self) -> usize {
         DENSE_MIN.max(self.tags.len() * DENSE_SPREAD)
     }
 
-    /// Makes the array long enough for `at`, twice as long as it was if it may be.
+    /// Makes the array long enough for `at`, and twice as long as before if that is allowed.
     fn reach(&mut self, at: usize) {
         if at < self.dense.len() {
             return;
@@ -172,12 +172,12 @@ impl TagIndex {
         self.greatest
     }
 
-    /// How many tags there are.
+    /// The number of tags.
     pub(crate) fn len(&self) -> u64 {
         self.tags.len() as u64
     }
 
-    /// What it occupies on the heap, in bytes.
+    /// The memory that it occupies on the heap, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let arrays = self.tags.capacity() * size_of::<u64>()
             + self.dense.capacity() * size_of::<u32>()
@@ -192,8 +192,8 @@ mod tests {
 
     use super::*;
 
-    /// Numbers `tags` and holds the index against a search of all tags before, and its memory
-    /// bound.
+    /// Numbers `tags`, and compares the index with a search of all earlier tags, and its memory
+    /// with its bound.
     fn check(tags: impl IntoIterator<Item = u64>) -> TagIndex {
         let mut index = TagIndex::default();
         let mut seen = hashbrown::HashMap::new();
@@ -237,8 +237,7 @@ mod tests {
 
     #[test]
     fn many_at_once_are_numbered_as_one_by_one() {
-        // Small ones, sparse ones that come again, more of them than there are places, and dense
-        // ones.
+        // Small tags, sparse tags that recur, more of them than there are places, and dense tags.
         let sparse = (0..5000_u64).map(|at| (at * at % 3001) << 30);
         let tags: Vec<u64> = (0..100).chain(sparse).chain([0, 0]).chain(0..300_000).collect();
         let (mut one_by_one, mut at_once) = (TagIndex::default(), TagIndex::default());

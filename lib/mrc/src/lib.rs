@@ -1,14 +1,14 @@
-//! LRU stack distances and miss-ratio curves: what memory is worth to whoever made these
+//! LRU stack distances and miss-ratio curves: the benefit of memory to a program that made these
 //! references.
 //!
 //! Idea: a stream of page references goes into an [`Engine`]; the engine keeps the pages in LRU
 //! order and counts at which position (stack distance) each reference finds its page. A reference
-//! at distance *d* hits in every memory of at least *d* pages, so the [`Histogram`] of distances is
-//! the miss ratio of every size at once (Mattson 1970; MEB §3.1).
+//! at distance *d* hits in every memory of at least *d* pages, so the [`Histogram`] of distances
+//! gives the miss ratio of every size at once (Mattson 1970; MEB §3.1).
 //!
-//! Pages are grouped into tags of [`Granularity`] pages; engines see tags only.
+//! Pages are grouped into tags of [`Granularity`] pages; engines see only tags.
 //!
-//! Limits: no input or output, no clock, no threads; usable alone.
+//! Limits: no input or output, no clock, no threads; independent of the rest of Ballast.
 
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]

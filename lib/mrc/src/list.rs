@@ -1,9 +1,10 @@
 //! The LRU order as a doubly linked list that is searched from its head.
 //!
-//! Idea: each tag is a node; a referenced one moves to the head in O(1), but its position is known
-//! only by walking to it. The papers' baseline, here to compare with and to check the others.
+//! Idea: each tag is a node. A referenced node moves to the head in O(1), but its position is found
+//! only by walking to it. This is the papers' baseline; it is here for comparison and to check the
+//! other stacks.
 //!
-//! Source: MEB §3.1.1. Cost: O(distance) a reference, 8 bytes a tag and the index.
+//! Source: MEB §3.1.1. Cost: O(distance) for each reference, 8 bytes for each tag, and the index.
 
 use crate::index::TagIndex;
 use crate::{COLD, Full, Stack};
@@ -21,7 +22,7 @@ struct Links {
 #[derive(Clone, Debug)]
 pub struct List {
     index: TagIndex,
-    /// By the tag's number.
+    /// By the tag's number in the index.
     nodes: Vec<Links>,
     head: u32,
 }
@@ -58,7 +59,7 @@ impl List {
         position
     }
 
-    /// Takes out a node that is not the head.
+    /// Removes a node that is not the head.
     fn unlink(&mut self, node: u32) {
         let Links { towards_head, towards_tail } = self.nodes[node as usize];
         self.nodes[towards_head as usize].towards_tail = towards_tail;

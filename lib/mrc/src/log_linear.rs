@@ -1,6 +1,6 @@
-//! Weights by a number of any size, in buckets whose width grows with it.
+//! Weights of numbers of any size, in buckets whose width grows with the number.
 //!
-//! Idea: what [`Layout::LogLinear`](crate::Layout) is made of, as fine as is asked for: with `2^b`
+//! Idea: the basis of [`Layout::LogLinear`](crate::Layout), with a resolution of choice: with `2^b`
 //! buckets per octave a number is misplaced by less than `2^-(b+1)` of itself (to the middle of its
 //! bucket), and numbers below `2^(b+1)` are exact.
 //!
@@ -19,7 +19,7 @@ impl<const BITS: u32> LogLinear<BITS> {
         ((u64::from(shift) << BITS) + (value >> shift)) as usize
     }
 
-    /// The least value of the bucket at `index`, and how many it holds.
+    /// The least value of the bucket at `index`, and the number of values in it.
     pub(crate) fn span(index: usize) -> (u64, u64) {
         let shift = ((index >> BITS) as u32).saturating_sub(1);
         let first = (index as u64 - (u64::from(shift) << BITS)) << shift;
@@ -34,12 +34,12 @@ impl<const BITS: u32> LogLinear<BITS> {
         self.weights[index] += weight;
     }
 
-    /// The weight of each bucket, from the one of 0 on.
+    /// The weight of each bucket, beginning with the bucket of 0.
     pub(crate) fn weights(&self) -> &[f64] {
         &self.weights
     }
 
-    /// The middle value and the weight of each bucket that has one, in rising order.
+    /// The middle value and the weight of each bucket with a weight above 0, in rising order.
     pub(crate) fn middles(&self) -> impl Iterator<Item = (f64, f64)> + '_ {
         let weighty = self.weights.iter().enumerate().filter(|&(_, &weight)| weight > 0.0);
         weighty.map(|(index, &weight)| {

@@ -1,24 +1,26 @@
 //! Distances in pages that were really touched, from tags of many pages.
 //!
-//! MEB reads a distance of `d` tags as `d × G` pages. That is wrong twice: of `G` neighbours
-//! scanned in a row all but the first seem to hit at distance 1, and a tag counts whole where few
-//! of its pages are used.
+//! MEB reads a distance of `d` tags as `d × G` pages. That is wrong in two ways: of `G` neighbours
+//! scanned in a row all but the first seem to hit at distance 1, and a tag counts as a whole even
+//! if few of its pages are used.
 //!
 //! Idea: a layer over a [`Stack`] that sees the pages. Each page has two bits: ever touched, and
 //! touched in the current *visit* of its tag. A visit begins when a page is touched that was
-//! already touched in the visit before, and remembers at which distance it found the tag. Then
+//! already touched in the current visit, and remembers the distance at which it found the tag. Then
 //!
 //! - a page never touched before is cold;
-//! - one not yet touched in this visit was last touched before the visit began: it counts at the
-//!   distance where the visit found the tag, wherever the tag is now;
-//! - one touched again in this visit begins the next, at the distance where the tag is now.
+//! - a page not yet touched in this visit was last touched before the visit began: it counts at the
+//!   distance at which the visit found the tag, wherever the tag is now;
+//! - a page touched again in this visit begins the next visit, at the distance at which the tag is
+//!   now.
 //!
-//! So the followers of a scan are cold in its first pass, and at the loop's distance in later ones.
-//! When asked, a distance of `d` tags becomes the number of touched pages in the first `d` tags of
-//! the LRU order: dense and sparse tags weigh what they are, which a mean over all tags does not.
+//! So the pages that follow in a scan are cold in its first pass, and at the loop's distance in
+//! later ones. When the histogram is requested, a distance of `d` tags becomes the number of
+//! touched pages in the first `d` tags of the LRU order. So dense and sparse tags have their true
+//! weights, which a mean over all tags would not give them.
 //!
-//! Cost: O(1) a reference beside the stack; O(tags) a curve. Two bits a page of every tag, 8 bytes
-//! a tag, and an index of tags beside that of the stack.
+//! Cost: O(1) for each reference in addition to the stack; O(tags) for a curve. Two bits for each
+//! page of every tag, 8 bytes for each tag, and an index of tags in addition to that of the stack.
 //!
 //! Measured (`cargo run --release -p ballast-mrc --example granularity`): error of WSS(1 %), and
 //! mean absolute error of the total miss ratio over 500 sizes, against `G = 1`.
@@ -46,47 +48,48 @@
 //!
 //! At `G = 1` both are exact.
 //!
-//! Limits: where hot pages lie scattered among cold ones (Zipf, shuffled), a tag is as hot as its
-//! hottest page, and neither reading knows which of its pages are meant; there sampling pages at
-//! rate `1/G` (SHARDS) costs as much memory and is nearer. Composing the distances of several
-//! visits, and remembering in which of three visits a page was touched, were tried: better on
-//! shuffled pages, far worse on scans. The order is that of the moment of asking, for distances of
-//! the whole interval.
+//! Limits: if hot pages are scattered among cold ones (Zipf, shuffled), a tag is as hot as its
+//! hottest page, and neither reading knows which of its pages are hot. There, sampling pages at
+//! rate `1/G` (SHARDS) costs as much memory and is more accurate. Composing the distances of
+//! several visits, and remembering in which of three visits a page was touched, were tried: better
+//! on shuffled pages, far worse on scans. The LRU order is that of the time of the request, for
+//! distances of the whole interval.
 
 use crate::index::TagIndex;
 use crate::stack::{BLOCK, reference_block};
 use crate::{Bucket, COLD, Curve, Full, Granularity, Histogram, Layout, Stack};
 
-/// What is remembered of a tag.
+/// What is stored for a tag.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tag {
-    /// Where the current visit found it.
+    /// The distance at which the current visit found it.
     visit: u32,
-    /// How many of its pages were ever touched.
+    /// The number of its pages that were ever touched.
     touched: u32,
 }
 
 /// Turns references to pages into distances in touched pages, over a stack of tags.
 #[derive(Clone, Debug)]
 pub struct PageWeighted<S> {
-    /// Of numbers from `index`, not of tags: so its order leads to `tags` without a search.
+    /// A stack of numbers from `index`, not of tags, so that its order leads to `tags` without a
+    /// search.
     stack: S,
     granularity: Granularity,
     index: TagIndex,
-    /// By number.
+    /// By the tag's number.
     tags: Vec<Tag>,
     ever: PageBits,
     visited: PageBits,
-    /// By distance in tags; `counts[0]` are the cold references.
+    /// By distance in tags; `counts[0]` is the number of cold references.
     counts: Vec<u64>,
     references: u64,
 }
 
 impl<S: Stack> PageWeighted<S> {
-    /// Over `stack`, which must be empty, with tags of `granularity`.
+    /// A layer over `stack`, which must be empty, with tags of `granularity`.
     ///
     /// # Panics
-    /// When the stack is not empty.
+    /// If the stack is not empty.
     #[must_use]
     pub fn new(stack: S, granularity: Granularity) -> Self {
         assert!(stack.is_empty(), "the pages of tags in the stack are not known");
@@ -114,22 +117,22 @@ impl<S: Stack> PageWeighted<S> {
         self.granularity
     }
 
-    /// References taken in since the interval started.
+    /// The number of references since the interval started.
     #[must_use]
     pub fn references(&self) -> u64 {
         self.references
     }
 
-    /// How many different pages there were since the beginning.
+    /// The number of different pages since the beginning.
     #[must_use]
     pub fn distinct(&self) -> u64 {
         self.tags.iter().map(|tag| u64::from(tag.touched)).sum()
     }
 
-    /// Takes in references to `pages`, in this order.
+    /// Counts references to `pages`, in this order.
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags; what came before them is counted.
+    /// [`Full`] if there are too many different tags; the references before that are counted.
     pub fn record(&mut self, pages: &[u64]) -> Result<(), Full> {
         let mut numbers = [0; BLOCK];
         let mut distances = [COLD; BLOCK];
@@ -150,7 +153,7 @@ impl<S: Stack> PageWeighted<S> {
         Ok(())
     }
 
-    /// Writes the numbers of the pages' tags, and says how many there was room for.
+    /// Writes the numbers of the pages' tags; returns for how many pages there was room.
     fn number(&mut self, pages: &[u64], numbers: &mut [u64]) -> (usize, Result<(), Full>) {
         let mut result = (pages.len(), Ok(()));
         for (at, (number, &page)) in numbers.iter_mut().zip(pages).enumerate() {
@@ -169,7 +172,7 @@ impl<S: Stack> PageWeighted<S> {
         result
     }
 
-    /// The distance at which a reference counts whose tag was found at `distance`.
+    /// The distance at which a reference to `page` counts, if its tag was found at `distance`.
     fn touch(&mut self, page: u64, number: usize, distance: u32) -> u32 {
         let tag = &mut self.tags[number];
         let is_first_of_visit = self.visited.set(number, page);
@@ -202,7 +205,7 @@ impl<S: Stack> PageWeighted<S> {
         Curve::of(falls.into_iter(), self.counts[0] as f64, 1.0)
     }
 
-    /// Distances in touched pages, each for itself.
+    /// The buckets of distances in touched pages, one for each distance.
     fn falls(&self) -> impl Iterator<Item = Bucket> + '_ {
         let pages = self.stack.order().into_iter().scan(0, |pages, number| {
             *pages += u64::from(self.tags[number as usize].touched);
@@ -212,18 +215,18 @@ impl<S: Stack> PageWeighted<S> {
         counted.map(|(pages, &count)| Bucket { first: pages, last: pages, weight: count as f64 })
     }
 
-    /// Starts an interval: counts restart from zero; the LRU order and what was touched stay.
+    /// Starts an interval: counts start from zero again; the LRU order and the touched pages stay.
     pub fn start_interval(&mut self) {
         self.counts.fill(0);
         self.references = 0;
     }
 
-    /// Goes on with tags of another size, and starts an interval. The LRU order is regrouped
-    /// ([`Granularity::regroup`]), but of finer tags only those are kept that were touched. Each
+    /// Continues with tags of another size, and starts an interval. The LRU order is regrouped
+    /// ([`Granularity::regroup`]), but only those finer tags are kept that were touched. Each
     /// counts as last visited at its place in that order. Cost: O(pages).
     ///
     /// # Errors
-    /// [`Full`] when finer tags are too many.
+    /// [`Full`] if there would be too many finer tags.
     pub fn regroup(&mut self, to: Granularity) -> Result<(), Full> {
         self.start_interval();
         let pages = |number: u64| {
@@ -252,7 +255,7 @@ impl<S: Stack> PageWeighted<S> {
         Ok(())
     }
 
-    /// What it occupies on the heap with its stack, in bytes.
+    /// The memory that it occupies on the heap, including its stack, in bytes.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {
         let own =
@@ -279,7 +282,8 @@ impl PageBits {
         self.words.resize((tags * self.granularity.pages() as usize).div_ceil(64), 0);
     }
 
-    /// Sets the bit of `page`, which is of the tag with this number, and says whether it was unset.
+    /// Sets the bit of `page`, which belongs to the tag with this number; returns whether it was
+    /// unset.
     fn set(&mut self, number: usize, page: u64) -> bool {
         let pages = self.granularity.pages();
         let bit = number * pages as usize + (page & (pages - 1)) as usize;
@@ -300,7 +304,7 @@ impl PageBits {
         }
     }
 
-    /// Which of a tag's pages are set, counted from its first.
+    /// The set pages of a tag, counted from its first page.
     fn offsets(&self, number: usize) -> impl Iterator<Item = u64> + '_ {
         let pages = self.granularity.pages();
         let start = number * pages as usize;
@@ -334,7 +338,7 @@ mod tests {
         weighted
     }
 
-    /// Distance in pages and weight, cold ones last.
+    /// Distances in pages with their weights, and the weight of cold references.
     fn falls(weighted: &PageWeighted<List>) -> (Vec<(u64, f64)>, f64) {
         let falls = weighted.falls().map(|bucket| (bucket.last, bucket.weight)).collect();
         (falls, weighted.curve().cold())
@@ -384,7 +388,8 @@ mod tests {
         weighted.regroup(granularity(32)).unwrap();
         assert_eq!((weighted.order(), weighted.distinct()), (vec![2, 0, 1], 5));
         weighted.record(&[40, 41]).unwrap();
-        // 70; 0, 3, 17; 40 and, when asked, 41: which is the first, though.
+        // Pages 70; 0, 3, 17; 40; and, at the time of the request, 41, which however is a first
+        // touch.
         assert_eq!(falls(&weighted), (vec![(6, 1.0)], 1.0));
         weighted.regroup(granularity(1)).unwrap();
         assert_eq!(weighted.order(), [40, 41, 70, 0, 3, 17]);
@@ -399,7 +404,7 @@ mod tests {
         let _ = PageWeighted::new(stack, Granularity::PAGE);
     }
 
-    /// As the header says it, with sets and lists.
+    /// The rules of the header, with sets and lists.
     fn naive(pages: u64, references: &[u64]) -> (Vec<(u64, f64)>, f64) {
         let mut order: Vec<u64> = Vec::new();
         let mut ever: BTreeSet<u64> = BTreeSet::new();

@@ -1,52 +1,53 @@
-//! What every exact engine is: tags in LRU order, that can tell at which position each is found.
+//! The interface of exact engines: tags in LRU order, and the position at which each is found.
 //!
 //! Idea: a stack only turns references into distances. Counting them
-//! ([`Histogram`](crate::Histogram)), grouping pages into tags and sampling are layers above, the
-//! same for every stack.
+//! ([`Histogram`](crate::Histogram)), grouping pages into tags, and sampling are layers above it,
+//! the same for every stack.
 
 use thiserror::Error;
 
 use crate::distances::add_distances;
 
-/// The distance of a tag's first reference: it was not in the stack.
+/// The distance of a tag's first reference, when the tag was not in the stack.
 pub const COLD: u32 = 0;
 
-/// Most different tags a stack holds: 2^31, which at 4 KiB is 8 TiB of pages.
+/// The greatest number of different tags in a stack: 2^31, which is 8 TiB with pages of 4 KiB.
 ///
-/// Slots and distances are 32 bit wide, and half of the slots are kept for moving.
+/// Slots and distances have 32 bits, and half of the slots are needed for moving tags.
 pub const TAGS_MAX: u64 = 1 << 31;
 
-/// A stack cannot hold another tag; the references before it have been taken in.
+/// A stack has no room for another tag; the references before it have been counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("more than {TAGS_MAX} different tags: use a coarser granularity or a sampling engine")]
 pub struct Full;
 
 /// Tags in order of their latest reference.
 pub trait Stack {
-    /// References `tags` in order and writes each one's distance: its position (1 is the most
-    /// recently referenced) before it moved to the front, or [`COLD`]. None is above [`Self::len`].
+    /// References `tags` in order and writes the distance of each: its position (1 is the most
+    /// recently referenced) before it moved to the front, or [`COLD`]. No distance is above
+    /// [`Self::len`].
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags: the references before have been taken in
-    /// and their distances written; the rest of `distances` is as it was.
+    /// [`Full`] if there are too many different tags: the references before that have been made and
+    /// their distances written; the rest of `distances` is unchanged.
     ///
     /// # Panics
-    /// When `distances` is not as long as `tags`.
+    /// If `distances` is not as long as `tags`.
     fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full>;
 
-    /// References `tags` in order and adds 1 to `counts[distance]` for each, which grows to one
-    /// count more than there are tags. Says how many references were taken in: all, or those before
+    /// References `tags` in order and adds 1 to `counts[distance]` for each; `counts` grows to one
+    /// more than the number of tags. Returns how many references were made: all, or those before
     /// the error.
     ///
-    /// For a stack that counts faster than it tells each distance; the counts are the same.
+    /// Some stacks count faster than they write each distance; the counts are the same.
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags; what came before is counted.
+    /// [`Full`] if there are too many different tags; the references before that are counted.
     fn count(&mut self, tags: &[u64], counts: &mut Vec<u64>) -> (u64, Result<(), Full>) {
         count_blocks(self, tags, counts)
     }
 
-    /// How many different tags there are.
+    /// The number of different tags.
     fn len(&self) -> u64;
 
     /// Whether nothing has been referenced yet.
@@ -57,14 +58,14 @@ pub trait Stack {
     /// The tags, most recently referenced first.
     fn order(&self) -> Vec<u64>;
 
-    /// Forgets all tags and takes these, most recently referenced first, instead. Of a tag that is
-    /// named twice the first place counts.
+    /// Replaces all tags by those in `order`, most recently referenced first. If a tag is named
+    /// twice the first place counts.
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags.
+    /// [`Full`] if there are too many different tags.
     fn restore(&mut self, order: &[u64]) -> Result<(), Full>;
 
-    /// What the stack occupies on the heap, in bytes.
+    /// The memory that the stack occupies on the heap, in bytes.
     fn memory_bytes(&self) -> u64;
 }
 
@@ -94,13 +95,13 @@ impl<S: Stack + ?Sized> Stack for Box<S> {
     }
 }
 
-/// Tags that go through at once: their distances occupy 4 KiB.
+/// Tags that are referenced together: their distances occupy 4 KiB.
 pub(crate) const BLOCK: usize = 1024;
 
-/// No distance: so a stack that becomes full shows how far it came.
+/// Marks an unwritten distance, which shows how far a stack came before it was full.
 pub(crate) const UNWRITTEN: u32 = u32::MAX;
 
-/// References a block, and says how many references the stack took in.
+/// References a block, and returns how many references the stack made.
 pub(crate) fn reference_block<S: Stack + ?Sized>(
     stack: &mut S,
     tags: &[u64],
@@ -113,8 +114,7 @@ pub(crate) fn reference_block<S: Stack + ?Sized>(
     (taken.unwrap_or(tags.len()), result)
 }
 
-/// References `tags` in blocks and counts their distances: what [`Stack::count`] is unless a stack
-/// knows better.
+/// References `tags` in blocks and counts their distances: the default of [`Stack::count`].
 pub(crate) fn count_blocks<S: Stack + ?Sized>(
     stack: &mut S,
     tags: &[u64],
@@ -139,7 +139,7 @@ pub(crate) mod testing {
     use super::{Full, Stack};
     use crate::List;
 
-    /// A list that is full once it has so many tags.
+    /// A list that is full once it has the given number of tags.
     pub(crate) struct Small(pub(crate) List, pub(crate) u64);
 
     impl Stack for Small {

@@ -1,19 +1,20 @@
-//! Statistical sampling: what part of a guest's memory is in use, from some randomly picked tags.
+//! Statistical sampling: the part of a guest's memory that is in use, from some randomly picked
+//! tags.
 //!
-//! Idea: in each period some of all tags are picked at random; when `touched` of `n` were used by
-//! its end, the working set is about `touched / n` of the allocation. Real systems revoke access to
-//! the picked ones and count faults; here references are looked at instead.
+//! Idea: in each period some of all tags are picked at random; if `touched` of `n` were used by the
+//! end of the period, the working set is about `touched / n` of the allocation. Real systems revoke
+//! access to the picked tags and count faults; here references are examined instead.
 //!
-//! VMware smooths with two moving averages of what periods found, a slow and a fast one, and a fast
-//! one into which the current period goes already; the greatest of the three is the estimate, so it
-//! rises fast and falls slowly.
+//! VMware smooths the result with three moving averages over periods: a slow one, a fast one, and a
+//! fast one that already includes the current period. The greatest of the three is the estimate, so
+//! it rises fast and falls slowly.
 //!
-//! Cost: 2 cycles a reference while few of them hit picked tags. Memory: about 60 bytes for each
-//! picked tag. Source: Waldspurger: Memory Resource Management in VMware ESX Server, OSDI 2002,
-//! §5.3; the comparison of MEB §5.2.1. The papers do not print the weights of the averages; ours
-//! are below. Limits: knows no distances, so no curve; sees nothing beyond the allocation, so a
-//! demand above it looks like all of it; the standard error of one period is `√(p (1−p) / n)` of
-//! the allocation, 5 % at 100 tags and half in use.
+//! Cost: 2 cycles for each reference while few of them hit picked tags. Memory: about 60 bytes for
+//! each picked tag. Source: Waldspurger: Memory Resource Management in VMware ESX Server, OSDI
+//! 2002, §5.3; the comparison of MEB §5.2.1. The papers do not give the weights of the averages;
+//! ours are below. Limits: has no distances, so no curve; sees nothing beyond the allocation, so a
+//! greater demand looks like all of it; the standard error of one period is `√(p (1−p) / n)` of the
+//! allocation, 5 % with 100 tags and half in use.
 
 use hashbrown::HashMap;
 
@@ -28,16 +29,16 @@ const SLOW: f64 = 1.0 / 16.0;
 /// Working set by statistical sampling.
 #[derive(Clone, Debug)]
 pub struct Statistical {
-    /// Tags from 0 below this are the guest's memory.
+    /// The guest's memory is the tags from 0 to below this.
     allocation: u64,
     picked_max: usize,
-    /// References in a period; `None` when the caller begins them.
+    /// References in a period; `None` if the caller starts periods.
     period: Option<u64>,
     random: Random,
     hash: TagHash,
     /// Whether each picked tag was touched.
     picked: HashMap<u64, bool>,
-    /// By hash, whether a picked tag may have it; a power of two of them.
+    /// By hash: whether a picked tag may have it. The length is a power of two.
     filter: Vec<bool>,
     touched: usize,
     references: u64,
@@ -69,14 +70,15 @@ impl Averages {
 }
 
 impl Statistical {
-    /// Tags picked in a period (VMware's default).
+    /// The number of tags picked in a period (VMware's default).
     pub const PICKED_DEFAULT: usize = 100;
-    /// Most tags picked in a period.
+    /// The greatest number of tags picked in a period.
     pub const PICKED_MAX: usize = 1 << 20;
 
-    /// Memory of `allocation` tags, numbered from 0. `seed` picks `picked` of them in each period
-    /// (from 1 to [`Self::PICKED_MAX`], else the nearest; all when there are fewer). A period
-    /// begins when [`begin_period`](Self::begin_period) is called.
+    /// Memory of `allocation` tags, numbered from 0. In each period `picked` of them are selected
+    /// by `seed`; `picked` is from 1 to [`Self::PICKED_MAX`], other values become the nearest of
+    /// these, and all tags are picked if there are fewer. A period begins when
+    /// [`begin_period`](Self::begin_period) is called.
     #[must_use]
     pub fn new(allocation: u64, picked: usize, seed: u64) -> Self {
         let picked_max = picked.clamp(1, Self::PICKED_MAX);
@@ -97,14 +99,14 @@ impl Statistical {
         result
     }
 
-    /// Also begins a period after every `references` (at least 1).
+    /// Also begins a new period after every `references` references (at least 1).
     #[must_use]
     pub fn with_period(mut self, references: u64) -> Self {
         self.period = Some(references.max(1));
         self
     }
 
-    /// Ends the period and picks others.
+    /// Ends the period and picks other tags.
     pub fn begin_period(&mut self) {
         if self.references_now > 0 {
             self.averages = Some(Averages::next(self.averages, self.part_now()));
@@ -112,8 +114,8 @@ impl Statistical {
         self.pick();
     }
 
-    /// The estimated working set in tags, never above the allocation: the greatest of the slow and
-    /// the fast moving average and of the fast one with this period in it. `None` before any
+    /// The estimated working set in tags, never above the allocation: the greatest of the slow
+    /// moving average, the fast one, and the fast one including this period. `None` before any
     /// reference.
     #[must_use]
     pub fn working_set(&self) -> Option<u64> {
@@ -129,7 +131,7 @@ impl Statistical {
         Some(self.tags(part))
     }
 
-    /// What the last whole period found, in tags.
+    /// The result of the last whole period, in tags.
     #[must_use]
     pub fn latest(&self) -> Option<u64> {
         self.averages.map(|averages| self.tags(averages.latest))
@@ -214,7 +216,7 @@ impl Engine for Statistical {
         None
     }
 
-    /// References are counted from zero; the averages go on.
+    /// References are counted from zero again; the averages continue.
     fn start_interval(&mut self) {
         self.references = 0;
     }

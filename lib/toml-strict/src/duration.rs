@@ -1,9 +1,9 @@
-//! Spans of time in files: `"500ms"`, `"2s"`, `"5min"`, `"1h 30min"`.
+//! Durations in files: `"500ms"`, `"2s"`, `"5min"`, `"1h 30min"`.
 //!
-//! Idea: for `#[serde(with = "ballast_toml_strict::duration")]` on a [`Duration`] field, and
-//! [`option`] on an `Option<Duration>`. A bare number is refused: seconds and milliseconds are
-//! confused too easily.
-//! Limits: nanoseconds to about 584 thousand million years, never negative.
+//! Idea: `#[serde(with = "ballast_toml_strict::duration")]` is for a [`Duration`] field, and
+//! [`option`] for an `Option<Duration>`. A bare number is refused: seconds and milliseconds are
+//! confused too easily. Limits: from nanoseconds to about 584 thousand million years, never
+//! negative.
 
 use std::fmt;
 use std::time::Duration;
@@ -23,7 +23,7 @@ pub fn serialize<S: Serializer>(duration: &Duration, serializer: S) -> Result<S:
 ///
 /// # Errors
 ///
-/// Numbers without a unit, unknown units, anything that is not a text.
+/// Numbers without a unit, unknown units, and values that are not text.
 pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     struct Visitor;
     impl serde::de::Visitor<'_> for Visitor {
@@ -59,7 +59,7 @@ pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duratio
     deserializer.deserialize_any(Visitor)
 }
 
-/// The same for `Option<Duration>`; give the field `#[serde(default)]` too.
+/// The same for `Option<Duration>`; the field needs `#[serde(default)]` too.
 pub mod option {
     use super::{Deserializer, Duration, Serializer};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::locate::{self, KeyPath, Position};
 use crate::{DOCUMENT_BYTES_MAX, suggest};
 
-/// Longest message, in characters: room for some forty known keys, and one terminal screen.
+/// Longest message, in characters: it fits some forty known keys, and one terminal screen.
 const MESSAGE_CHARS_MAX: usize = 1000;
 
 /// A mistake in a TOML file: where, at which key, and what was expected.
@@ -25,9 +25,9 @@ pub struct Error {
 impl Error {
     /// A mistake found by the caller in the value of `key`, such as a floor above a ceiling.
     ///
-    /// `key` is the way from the root, one name per step; a number steps into an array
-    /// (`["guest", "2", "floor"]`). Where the document does not have the key, because its value is
-    /// a default, the place is that of the nearest enclosing table. `text` is the document that
+    /// `key` is the path from the root, one name per step; a number selects an item of an array
+    /// (`["guest", "2", "floor"]`). If the document does not have the key, because its value is a
+    /// default, the place is that of the nearest enclosing table. `text` is the document that
     /// [`parse`](crate::parse) accepted.
     pub fn at(text: &str, file: &Path, key: &[&str], message: impl fmt::Display) -> Error {
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -81,7 +81,7 @@ impl Error {
         Error::new(file, position, path.to_string(), message)
     }
 
-    /// An error whose line repeats `key` unless it is empty.
+    /// An error whose line repeats `key`, unless it is empty.
     fn new(file: &Path, position: Option<Position>, key: String, message: &str) -> Error {
         let mut line = if key.is_empty() { String::new() } else { format!("{key}: ") };
         line.extend(message.trim().chars().map(|c| if c.is_control() { ' ' } else { c }));

@@ -1,8 +1,7 @@
-//! Places in a document: bytes to lines, spans to keys, keys to spans.
+//! Finds places in a document: from bytes to lines, from spans to keys, and from keys to spans.
 //!
-//! Idea: the parser's own spanned tree is walked, so that places are those the parser saw.
-//! Cost: O(document) per error.
-//! Limits: recursion is as deep as the parser's own nesting limit lets a document be.
+//! Idea: it walks the parser's own tree with its spans, so that the places are the parser's. Cost:
+//! O(document) per error. Limits: the recursion is as deep as the parser lets a document nest.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,7 +12,7 @@ use toml::de::{DeTable, DeValue};
 /// Longest key quoted in a message, in characters; longer ones are cut.
 const KEY_CHARS_MAX: usize = 64;
 
-/// A place for people and editors, counted from 1; columns in characters.
+/// A place in a file, counted from 1; columns in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) line: usize,
@@ -27,7 +26,7 @@ enum Step {
     Index(usize),
 }
 
-/// The way from the root of a document to a value.
+/// The path from the root of a document to a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyPath(Vec<Step>);
 
@@ -36,7 +35,7 @@ impl KeyPath {
         self.0.is_empty()
     }
 
-    /// This path and one key more.
+    /// This path with one more key.
     pub(crate) fn join(mut self, key: &str) -> KeyPath {
         self.0.push(Step::Key(key.to_owned()));
         self
@@ -48,7 +47,7 @@ impl KeyPath {
     }
 }
 
-/// As it would be written in TOML, with array positions in brackets: `guest[2]."a b".floor`.
+/// The path in TOML's syntax, with array positions in brackets: `guest[2]."a b".floor`.
 impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (depth, step) in self.0.iter().enumerate() {
@@ -62,7 +61,7 @@ impl fmt::Display for KeyPath {
     }
 }
 
-/// A key as it would be written in TOML, cut to a printable length.
+/// A key in TOML's syntax, cut to a printable length.
 pub(crate) fn quote(key: &str) -> String {
     let bare = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     let cut: String = key.chars().take(KEY_CHARS_MAX).collect();
@@ -74,7 +73,7 @@ pub(crate) fn quote(key: &str) -> String {
     }
 }
 
-/// The line and column of byte `offset`; that of the end if it lies beyond.
+/// The line and column of byte `offset`; those of the end if it is beyond.
 pub(crate) fn position(text: &str, offset: usize) -> Position {
     let before = &text[..text.floor_char_boundary(offset)];
     let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
@@ -86,7 +85,7 @@ pub(crate) fn position(text: &str, offset: usize) -> Position {
 
 /// The key whose name or value is at `span`, or the innermost one around it.
 pub(crate) fn path_at(text: &str, span: &Range<usize>) -> KeyPath {
-    // The tree has what could be parsed, even where the document as a whole is malformed.
+    // The tree has what could be parsed, even if the document as a whole is malformed.
     let (root, _) = DeTable::parse_recoverable(text);
     let mut path = Vec::new();
     descend_table(root.get_ref(), span, &mut path);
@@ -125,15 +124,15 @@ fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
     outer.start <= inner.start && inner.end <= outer.end && !outer.is_empty()
 }
 
-/// Where a key is in a document.
+/// The place of a key in a document.
 pub(crate) struct Found {
-    /// The whole path asked for, present or not.
+    /// The whole path searched for, present or not.
     pub(crate) path: KeyPath,
     /// The place of its value, or of the innermost enclosing value that is present.
     pub(crate) position: Option<Position>,
 }
 
-/// Looks `key` up; a number steps into an array.
+/// Finds `key`; a number selects an item of an array.
 pub(crate) fn find(text: &str, key: &[&str]) -> Found {
     let (root, _) = DeTable::parse_recoverable(text);
     let mut steps = Vec::with_capacity(key.len());

@@ -1,12 +1,12 @@
-//! The known name nearest to one that is not known.
+//! Finds the known name that is nearest to an unknown one.
 //!
 //! Source: Jaro–Winkler similarity, which favours a common beginning.
 
-/// Similarity from which a known name is worth suggesting (Jaro–Winkler, 0 to 1); below it the
+/// Least similarity at which a known name is suggested (Jaro–Winkler, 0 to 1); below it a
 /// suggestion is more often odd than helpful.
 const NEAREST_SIMILARITY_MIN: f64 = 0.7;
 
-/// The one of `known` that is most like `word`, if any is.
+/// The name in `known` that is most like `word`, if any is similar enough.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known

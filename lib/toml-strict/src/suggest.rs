@@ -1,9 +1,9 @@
-//! What was probably meant.
+//! Suggests the name that was probably meant.
 //!
-//! Idea: serde's message for an unknown field or variant lists the known ones; the nearest in
-//! Damerau–Levenshtein distance is suggested when it is near enough, else all are listed.
-//! Limits: serde keeps the list only in the text of its message; if that wording ever changes, the
-//! message is passed on as it is, and the table tests of this crate go red.
+//! Idea: serde's message for an unknown field or variant lists the known ones. The nearest in
+//! Damerau–Levenshtein distance is suggested if it is near enough; otherwise all are listed.
+//! Limits: serde gives the list only in the text of its message. If that wording changes, the
+//! message is passed on unchanged, and the table tests of this crate fail.
 
 /// An unknown name and the known ones, read from serde's message.
 pub(crate) struct Unknown<'m> {
@@ -12,18 +12,18 @@ pub(crate) struct Unknown<'m> {
 }
 
 impl<'m> Unknown<'m> {
-    /// Reads "unknown field `x`, expected one of `a`, `b`"; `prefix` is its beginning.
+    /// Parses "unknown field `x`, expected one of `a`, `b`"; `prefix` is its beginning.
     pub(crate) fn read(message: &'m str, prefix: &str) -> Option<Unknown<'m>> {
         let quoted = message.strip_prefix(prefix)?.strip_prefix('`')?;
-        // From the right: the name is the operator's and may contain anything, known names are
-        // ours.
+        // From the right: the name is the operator's and may contain anything, while the known
+        // names are ours.
         let (name, rest) = quoted
             .rsplit_once("`, expected ")
             .or_else(|| quoted.rsplit_once("`, there are no "))?;
         Some(Unknown { name, known: rest.split('`').skip(1).step_by(2).collect() })
     }
 
-    /// "did you mean `a`?", or all that is known; `plural` says of what.
+    /// "did you mean `a`?", or a list of all known names; `plural` is what they are.
     pub(crate) fn advice(&self, plural: &str) -> String {
         if let Some(nearest) = self.nearest() {
             return format!("did you mean `{nearest}`?");
@@ -36,10 +36,11 @@ impl<'m> Unknown<'m> {
         format!("the known {plural} are {}", known.join(", "))
     }
 
-    /// The known name that is a slip of the finger away; the first in alphabetical order among
-    /// equals.
+    /// The known name that is within a typing mistake; of equally near ones, the alphabetically
+    /// first.
     fn nearest(&self) -> Option<&'m str> {
-        // A third of the letters: `flor` is near `floor`, `max` is not near `min`.
+        // At most a third of the letters may differ: `flor` is near `floor`, `max` is not near
+        // `min`.
         let distance_max = (self.name.chars().count() / 3).clamp(1, 4);
         let distance =
             |known: &&'m str| strsim::damerau_levenshtein(&fold(self.name), &fold(known));
@@ -49,8 +50,8 @@ impl<'m> Unknown<'m> {
     }
 }
 
-/// Names compare without regard to case and to the choice between `-` and `_`. Only the first
-/// letters of a long name count: the distance costs the product of the lengths.
+/// Makes names comparable without regard to case and to `-` or `_`. Only the first letters of a
+/// long name are used: the cost of the distance is the product of the lengths.
 fn fold(name: &str) -> String {
     const LETTERS_MAX: usize = 128;
     name.chars()

@@ -1,4 +1,4 @@
-//! Tables of mistakes and what is said about them, and rubbish that must not panic.
+//! Tables of mistakes and their messages, and random texts that must not cause a panic.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -177,7 +177,7 @@ fn messages_stay_short_whatever_the_document_quotes() {
 
 #[test]
 fn nesting_however_deep_is_refused_or_read() {
-    // Debug builds have large frames: the default test stack is the harder case.
+    // Debug builds have large frames, so the default test stack is the harder case.
     for text in [
         "[".repeat(100_000),
         format!("a = {}", "[".repeat(100_000)),
@@ -221,7 +221,7 @@ fn durations_are_read_with_their_unit() {
     }
 }
 
-/// Pieces from which documents that nearly make sense are put together.
+/// Pieces that make up nearly valid documents.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "policy",

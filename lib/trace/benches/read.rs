@@ -1,8 +1,9 @@
-//! References a second out of each format, plain and compressed, from a file in the page cache.
-//! Run: `cargo bench -p ballast-trace --bench read`.
+//! Speed of reading each format, plain and compressed, from a file in the page cache. Run: `cargo
+//! bench -p ballast-trace --bench read`.
 //!
-//! Each format has the same references, page numbers of 20 bits in no order; the throughput is in
-//! references, and the bytes a file has for each are printed, so that MB/s can be multiplied out.
+//! Every file holds the same references: page numbers of 20 bits in no order. The throughput is in
+//! references per second. The bytes per reference of each file are printed, so that MB/s can be
+//! computed.
 
 use std::fs;
 use std::hint::black_box;

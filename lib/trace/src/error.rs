@@ -1,8 +1,8 @@
-//! What can be wrong with a trace, said so that it can be found and put right.
+//! What can be wrong with a trace, in messages by which the user can find the fault and mend it.
 //!
-//! Idea: a [`Fault`] is what a parser knows (place, found, expected); a [`TraceError`] adds the
-//! file and how many references were read before. What was found is shortened and escaped: a trace
-//! is foreign bytes, and a message goes to a terminal.
+//! Idea: a [`Fault`] is what a parser knows: the place, what it found, and what it expected. A
+//! [`TraceError`] adds the file and the number of references read before. What the parser found is
+//! shortened and escaped: a trace comes from elsewhere, and a message goes to a terminal.
 
 use std::fmt;
 use std::io;
@@ -10,12 +10,12 @@ use std::io;
 use crate::format;
 use crate::{Column, Compression, Format, WINDOW_LOG_MAX};
 
-/// Most bytes of what was found that a message repeats.
+/// Most bytes of a faulty text that a message repeats.
 const FOUND_BYTES_MAX: usize = 40;
 /// Most columns of a header that a message lists.
 const COLUMNS_LISTED_MAX: usize = 20;
 
-/// Why a trace cannot be read, or not further.
+/// Why a trace cannot be read, or cannot be read further.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// The file cannot be opened.
@@ -26,19 +26,19 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// Nothing tells the format.
+    /// The name does not show the format.
     #[error("{name}: its name does not tell the format; give --format: {}", format::list())]
     FormatUnknown {
         /// The file.
         name: String,
     },
-    /// Nothing says the format of a stream, which has no name to tell it.
+    /// The format of a stream was not given, and a stream has no file name to show it.
     #[error("{name}: give --format: {}", format::list())]
     FormatNotSaid {
         /// The stream, such as `standard input`.
         name: String,
     },
-    /// Reading failed half-way.
+    /// Reading failed midway.
     #[error("{name}: reading failed after {references} references: {source}")]
     Read {
         /// The file, or `standard input`.
@@ -48,7 +48,7 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// What is compressed is damaged, cut short, or not compressed so at all. Never skipped.
+    /// The compressed data is damaged or cut short, or has another format. Never skipped.
     #[error(
         "{name}: {compression} data damaged or cut short{} after {references} references: {source}",
         or_window(*compression)
@@ -56,14 +56,14 @@ pub enum TraceError {
     Decompress {
         /// The file, or `standard input`.
         name: String,
-        /// How it is, or says it is, compressed.
+        /// How it is compressed, by its name or its first bytes.
         compression: Compression,
         /// References read before.
         references: u64,
-        /// What the decompressor says.
+        /// The decompressor's message.
         source: io::Error,
     },
-    /// Something in the trace, or in the options for it, is wrong.
+    /// Something in the trace is wrong, or does not fit the options.
     #[error("{name}: {fault}; references read before it: {references}")]
     Fault {
         /// The file, or `standard input`.
@@ -86,45 +86,45 @@ pub enum TraceError {
 /// What a parser finds wrong.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// A record is not what the format says. The only fault that can be skipped.
+    /// A record does not have the form of its format. The only fault that can be skipped.
     #[error("{place}: found {found}, expected {expected}")]
     BadRecord {
         /// Where.
         place: Place,
-        /// What stands there, shortened and escaped.
+        /// The text at this place, shortened and escaped.
         found: String,
-        /// What should.
+        /// What is expected there.
         expected: String,
     },
     /// The header lacks the column.
     #[error("line 1: no column {column}; there are {columns}")]
     NoColumn {
-        /// The one asked for.
+        /// The wanted column.
         column: Column,
-        /// Those there are.
+        /// The columns of the header.
         columns: String,
     },
-    /// The header has several columns, and none was chosen.
+    /// The header has several columns, and the options choose none.
     #[error("line 1: which column holds the references? choose with --column: {columns}")]
     ColumnNotSaid {
-        /// Those there are.
+        /// The columns of the header.
         columns: String,
     },
-    /// The header goes beyond the bounds of a row.
+    /// The header exceeds the limits of a row.
     #[error("line 1: the header is longer than {bytes_max} bytes or {columns_max} columns")]
     HeaderTooLong {
-        /// Most bytes.
+        /// Most bytes of a row.
         bytes_max: usize,
-        /// Most columns.
+        /// Most columns of a row.
         columns_max: usize,
     },
-    /// A column by name in lines that have no header.
+    /// A column given by name, in a text format without a header.
     #[error("text has no header: --column takes a number from 1, found {column}")]
     ColumnNotANumber {
-        /// The one asked for.
+        /// The wanted column.
         column: Column,
     },
-    /// A column where there are none.
+    /// A column is given, but the format has none.
     #[error("{format} has no columns: leave out --column")]
     NoColumns {
         /// The format.
@@ -132,10 +132,10 @@ pub enum Fault {
     },
 }
 
-/// Where in a trace, counted from 1.
+/// A place in a trace, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A line of a text format; of a CSV row, the one it begins at.
+    /// A line of a text format; for a row of CSV, its first line.
     Line(u64),
     /// A record of a binary format.
     Record(u64),
@@ -150,7 +150,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// What else may be wrong with data compressed so.
+/// A further possible fault of data with this compression, for the message.
 fn or_window(compression: Compression) -> String {
     match compression {
         Compression::Gzip => String::new(),
@@ -160,14 +160,14 @@ fn or_window(compression: Compression) -> String {
     }
 }
 
-/// Foreign bytes as a message shows them: quoted, escaped, the end cut off.
+/// Bytes of a trace for a message: quoted, escaped, and cut to [`FOUND_BYTES_MAX`].
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let short = &bytes[..bytes.len().min(FOUND_BYTES_MAX)];
     let more = if short.len() < bytes.len() { "…" } else { "" };
     format!("`{}{more}`", String::from_utf8_lossy(short).escape_debug())
 }
 
-/// The columns of a header, for messages.
+/// The columns of a header, for a message.
 pub(crate) fn listed<'a>(columns: impl ExactSizeIterator<Item = &'a [u8]>) -> String {
     let more = columns.len().saturating_sub(COLUMNS_LISTED_MAX);
     let mut text = columns.take(COLUMNS_LISTED_MAX).map(shown).collect::<Vec<_>>().join(", ");

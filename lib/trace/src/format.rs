@@ -1,40 +1,41 @@
-//! The formats, and how a file's name tells them.
+//! The formats, and how the name of a file shows its format.
 //!
-//! Idea: one table of names and extensions. A compression's extension is taken off first, so
-//! `web.u64.zst` is `u64`; libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is
-//! taken off too, but means nothing alone. Limits: nothing looks into the bytes; the format of a
+//! Idea: one table of names and extensions. The extension of a compression is removed first, so
+//! `web.u64.zst` is `u64`. libCacheSim names its files `w01.oracleGeneral.bin.zst`, so `.bin` is
+//! removed too, but means nothing alone. Limits: the bytes are not looked at; the format of a
 //! lackey log called `run.log` has to be given.
 
 use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
-/// What a trace is written in.
+/// The format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// One number a line, decimal or `0x` and hexadecimal, or one of several columns separated by
-    /// white space. Blank lines are skipped, and all from a `#` that begins a field.
+    /// One number per line, decimal or `0x` and hexadecimal, or a number in one of several columns
+    /// separated by white space. Blank lines are skipped. A `#` at the beginning of a field begins
+    /// a comment, which lasts to the end of the line.
     Text,
     /// Comma-separated values with a header and quoted fields; the column is chosen by its name.
     Csv,
-    /// 64-bit numbers, little-endian, nothing between them.
+    /// 64-bit numbers, little-endian, with nothing between them.
     U64,
     /// libCacheSim's 24-byte records: `u32` time, `u64` object, `u32` size, `i64` next access,
-    /// packed and little-endian. The object is the reference; its size is not looked at.
+    /// packed and little-endian. The object is the reference; its size is ignored.
     OracleGeneral,
-    /// What `valgrind --tool=lackey --trace-mem=yes` writes: byte addresses and sizes in lines like
-    /// `I  04001000,3` and ` S 1ffe,8`. Lines of valgrind itself are skipped. A modification (` M`)
-    /// is one reference: its store finds what its load just touched, which says nothing of any
-    /// memory.
+    /// The output of `valgrind --tool=lackey --trace-mem=yes`: byte addresses and sizes in lines
+    /// like `I  04001000,3` and ` S 1ffe,8`. Lines that valgrind itself prints are skipped. A
+    /// modification (` M`) is one reference: its store touches what its load has just touched, and
+    /// would be a hit in any memory.
     Lackey,
 }
 
 impl Format {
-    /// Every format, in the order messages list them.
+    /// Every format, in the order in which messages list them.
     pub const ALL: [Format; 5] =
         [Format::Text, Format::Csv, Format::U64, Format::OracleGeneral, Format::Lackey];
 
-    /// Its name, as [`FromStr`] takes it.
+    /// Its name, which [`FromStr`] accepts.
     pub fn as_str(self) -> &'static str {
         match self {
             Format::Text => "text",
@@ -45,7 +46,7 @@ impl Format {
         }
     }
 
-    /// File extensions that mean it, compared without regard to case.
+    /// The file extensions of the format, compared without regard to case.
     pub fn extensions(self) -> &'static [&'static str] {
         match self {
             Format::Text => &["txt", "text"],
@@ -56,8 +57,8 @@ impl Format {
         }
     }
 
-    /// The format a file's name tells, under the extension of a compression; `None` if it tells
-    /// none.
+    /// The format that the name of a file shows, after the extension of a compression is removed;
+    /// `None` if it shows none.
     pub fn from_path(path: &Path) -> Option<Format> {
         let mut name = Path::new(path.file_name()?);
         for around in [&["gz", "zst"][..], &["bin"]] {
@@ -68,7 +69,7 @@ impl Format {
         Format::ALL.into_iter().find(|format| has_extension(name, format.extensions()))
     }
 
-    /// Whether the parser has columns to choose from.
+    /// Whether a trace in this format has columns to choose from.
     pub(crate) fn has_columns(self) -> bool {
         matches!(self, Format::Text | Format::Csv)
     }
@@ -85,7 +86,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// No format has this name.
+/// The error for a name that is no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no format is called `{}`: it is one of {}", .0.escape_debug(), list())]
 pub struct UnknownFormat(pub String);

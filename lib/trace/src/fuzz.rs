@@ -1,18 +1,18 @@
-//! What must hold of any bytes whatever, for property tests and fuzz targets alike.
+//! Promises that must hold for any bytes, for property tests and fuzz targets alike.
 //!
 //! Idea: the same bytes in different pieces give the same references, the same bad records and the
-//! same fault; nothing panics, and no push gives more than a block and one record.
+//! same fault. Nothing panics, and no push gives more than a block and one record.
 
 use std::io::{self, Read};
 use std::num::NonZeroU64;
 
 use crate::{ACCESS_BYTES_MAX, BLOCK_REFERENCES, Fault, Format, Options, Parser, TraceReader};
 
-/// Most blocks read of a compressed stream: a few bytes can decompress to any number.
+/// Most blocks read of a compressed stream: a few bytes can decompress to any size.
 const BLOCKS_MAX: usize = 32;
 
-/// Takes what a fuzz target is given apart: options and a piece's size out of the first two bytes,
-/// and the trace.
+/// Divides the input of a fuzz target: options and the size of a piece from the first two bytes,
+/// and the trace from the rest.
 pub fn input(bytes: &[u8]) -> Option<(Options, usize, &[u8])> {
     let [how, piece_bytes, trace @ ..] = bytes else { return None };
     let column = [None, Some("1"), Some("2"), Some("a")][usize::from(how >> 4 & 3)];
@@ -26,18 +26,18 @@ pub fn input(bytes: &[u8]) -> Option<(Options, usize, &[u8])> {
     Some((options, usize::from(*piece_bytes), trace))
 }
 
-/// All a trace said.
+/// Everything a parser made of a trace.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Said {
     /// The references.
     pub references: Vec<u64>,
-    /// Bad records left out.
+    /// Number of bad records skipped.
     pub skipped: u64,
-    /// What it ended with.
+    /// How parsing ended.
     pub end: Result<(), Fault>,
 }
 
-/// Parses bytes in pieces of so many each.
+/// Parses the bytes in pieces of `piece_bytes` each.
 ///
 /// # Panics
 /// If a promise of [`Parser`] is broken.
@@ -64,10 +64,10 @@ pub fn parse(parser: &mut Parser, bytes: &[u8], piece_bytes: usize) -> Said {
     Said { references, skipped: parser.skipped(), end }
 }
 
-/// Parses bytes whole, one by one, and in pieces of so many.
+/// Parses the bytes whole, one by one, and in pieces of `piece_bytes`.
 ///
 /// # Panics
-/// If the pieces show.
+/// If the results differ.
 pub fn pieces_do_not_show(format: Format, options: &Options, bytes: &[u8], piece_bytes: usize) {
     let Ok(mut parser) = Parser::new(format, options) else { return };
     let whole = parse(&mut parser, bytes, usize::MAX);
@@ -78,18 +78,18 @@ pub fn pieces_do_not_show(format: Format, options: &Options, bytes: &[u8], piece
     }
 }
 
-/// Reads a stream that may be compressed, whole and in pieces of so many bytes.
+/// Reads a stream that may be compressed, whole and in pieces of `piece_bytes`.
 ///
 /// # Panics
-/// If the pieces show.
+/// If the results differ.
 pub fn reading_is_the_same(options: &Options, bytes: &[u8], piece_bytes: usize) {
     let whole = read(options, bytes, usize::MAX);
     let pieces = read(options, bytes, piece_bytes.max(1));
     assert_eq!(whole, pieces, "{piece_bytes}");
 }
 
-/// The references of a stream; `None` if it has a fault. Where damaged compression is noticed may
-/// depend on the pieces, and so may how many references come before.
+/// The references of a stream; `None` if it has a fault. The place where damaged compression is
+/// noticed may depend on the pieces, and so may the number of references before it.
 fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>> {
     let stream = Pieces { rest: bytes.to_vec().into(), piece_bytes };
     let mut reader = TraceReader::from_read("fuzz", Box::new(stream), options).ok()?;

@@ -1,13 +1,13 @@
-//! Traces of memory references, in the formats people have them in.
+//! Traces of memory references, in the usual formats.
 //!
 //! Idea: [`TraceReader`] streams a file or standard input through three layers: bytes and their
-//! decompression (`source.rs`), a [`Parser`] that is pushed bytes in any pieces and does no I/O,
-//! and blocks of plain `u64` references. What a reference means is decided here once: values stand
-//! as they are, and with [`Options::page_size`] each is an address, divided down to its page. Cost:
-//! memory is constant, less than 1 MiB and what a decompressor needs ([`WINDOW_LOG_MAX`] bounds
-//! it). `lib/trace/benches/read.rs` measures the speed of each format. Limits: damaged compression
-//! ends a trace, [`Options::skip_bad`] or not: nothing behind the damage can be trusted to begin at
-//! a record.
+//! decompression (`source.rs`); a [`Parser`], which accepts bytes in any pieces and does no I/O;
+//! and blocks of plain `u64` references. The meaning of a reference is decided here once: by
+//! default a value is the reference itself; with [`Options::page_size`] a value is an address, and
+//! its page is the reference. Cost: constant memory, less than 1 MiB and what a decompressor needs
+//! ([`WINDOW_LOG_MAX`] limits it). `lib/trace/benches/read.rs` measures the speed of each format.
+//! Limits: damaged compression ends a trace, even with [`Options::skip_bad`]: behind the damage
+//! nothing shows where a record begins.
 #![forbid(unsafe_code)]
 
 mod error;

@@ -1,4 +1,4 @@
-//! Options of a trace reader, apart from the path.
+//! Options of a trace reader, without the path.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -7,22 +7,22 @@ use std::str::FromStr;
 
 use crate::Format;
 
-/// How to read a trace. The default takes the format from the file's name, values as they are, and
-/// stops at the first bad record.
+/// How to read a trace. By default the file's name gives the format, values are the references
+/// themselves, and reading stops at the first bad record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// The format; `None`: the file's name gives it. Standard input has none, so there it must be
-    /// given.
+    /// The format; `None`: the file's name shows it. A stream has no name, so for standard input
+    /// the format must be given.
     pub format: Option<Format>,
-    /// Where in a line of text, or in a row of CSV, the reference is. `None`: the only column there
-    /// is.
+    /// The column of the reference in a line of text or a row of CSV. `None`: the line or row has
+    /// only one.
     pub column: Option<Column>,
-    /// Values are addresses, in bytes, and are divided by this, in bytes, down to a page; a lackey
-    /// access that spans several pages then is a reference to each. `None`: values stand as they
-    /// are, page or block numbers, whatever the format.
+    /// The page size in bytes. Values are then addresses in bytes, and are divided by it; a lackey
+    /// access that spans several pages is a reference to each of them. `None`: values are the
+    /// references themselves, such as page or block numbers, whatever the format.
     pub page_size: Option<NonZeroU64>,
-    /// Bad records are counted and left out, a last one cut short included, rather than being an
-    /// error.
+    /// Whether to count and skip bad records, and a record cut short at the end, instead of
+    /// failing.
     pub skip_bad: bool,
 }
 
@@ -31,14 +31,14 @@ pub struct Options {
 pub enum Column {
     /// Its place in the line, from 1; for text and CSV.
     Number(NonZeroU32),
-    /// Its name in the header, white space around it aside; for CSV.
+    /// Its name in the header, without white space around it; for CSV.
     Name(String),
 }
 
 impl FromStr for Column {
     type Err = Infallible;
 
-    /// Digits alone (but 0) are a number, all else is a name.
+    /// Digits alone (but not 0) are a number, everything else is a name.
     fn from_str(text: &str) -> Result<Column, Infallible> {
         Ok(match text.parse() {
             Ok(number) => Column::Number(number),

@@ -1,8 +1,8 @@
-//! A trace, block by block.
+//! Reads a trace, block by block.
 //!
 //! Idea: bytes of the source are pushed into the parser until a block is full; the caller's vector
-//! is used again and again. Cost: a buffer of [`READ_BYTES`], a block, and what source and parser
-//! keep; constant whatever the trace's length.
+//! is reused. Cost: a buffer of [`READ_BYTES`], a block, and the state of source and parser;
+//! constant for a trace of any length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,23 +11,23 @@ use std::path::Path;
 use crate::source::Source;
 use crate::{Compression, Fault, Format, Options, Parser, TraceError};
 
-/// Bytes pushed into the parser at a time: some of the second-level cache, so that they are parsed
-/// where they were decompressed.
+/// Bytes pushed into the parser at a time: few enough to stay in the second-level cache between
+/// decompressing and parsing.
 const READ_BYTES: usize = 128 << 10;
 
-/// What standard input is called in messages.
+/// Name of standard input in messages.
 const STDIN: &str = "standard input";
 
-/// How far a trace was read.
+/// How much of a trace has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes read of the file itself, compressed if it is.
     pub bytes_read: u64,
-    /// Bytes of the file when it was opened; `None` of a stream.
+    /// Size of the file in bytes when it was opened; `None` for a stream.
     pub bytes_total: Option<u64>,
-    /// References handed out.
+    /// Number of references returned.
     pub references: u64,
-    /// Bad records left out.
+    /// Number of bad records skipped.
     pub skipped: u64,
 }
 
@@ -38,7 +38,7 @@ pub struct TraceReader {
     source: Source,
     parser: Parser,
     buffer: Box<[u8]>,
-    /// What of the buffer is not parsed yet.
+    /// The range of the buffer that is not parsed yet.
     begin: usize,
     end: usize,
     ended: bool,
@@ -50,7 +50,7 @@ impl TraceReader {
     /// Opens a file; its name gives the format unless the options do.
     ///
     /// # Errors
-    /// If it cannot be opened or read, nothing tells the format, or the options do not fit that.
+    /// If it cannot be opened or read, its format is unknown, or the options do not fit the format.
     pub fn open(path: &Path, options: &Options) -> Result<TraceReader, TraceError> {
         let name = path.display().to_string();
         let cannot_open = |source| TraceError::Open { name: name.clone(), source };
@@ -64,7 +64,8 @@ impl TraceReader {
         Ok(reader)
     }
 
-    /// Reads standard input; the options must say the format. The first bytes show the compression.
+    /// Reads standard input; the options must give the format. The first bytes show the
+    /// compression.
     ///
     /// # Errors
     /// As [`TraceReader::open`].
@@ -72,7 +73,7 @@ impl TraceReader {
         TraceReader::from_read(STDIN, Box::new(io::stdin()), options)
     }
 
-    /// Reads any stream, called `name` in messages; the options must say the format.
+    /// Reads any stream, called `name` in messages; the options must give the format.
     ///
     /// # Errors
     /// As [`TraceReader::open`].
@@ -119,13 +120,12 @@ impl TraceReader {
     }
 
     /// Empties `out` and fills it with the next references: [`crate::BLOCK_REFERENCES`] of them,
-    /// some more where the last record has several, or fewer at the end. Returns how many; 0 is the
+    /// some more if the last record has several, or fewer at the end. Returns the number; 0 is the
     /// end.
     ///
     /// # Errors
-    /// At the first bad record unless those are skipped, and where reading or decompressing fails.
-    /// `out` has the references before it. After an error there is nothing more: the next call
-    /// returns 0.
+    /// At the first bad record unless those are skipped, and if reading or decompressing fails.
+    /// `out` has the references before it. An error ends the trace: the next call returns 0.
     pub fn read_block(&mut self, out: &mut Vec<u64>) -> Result<usize, TraceError> {
         out.clear();
         let done = self.fill(out);
@@ -164,7 +164,7 @@ impl TraceReader {
         }
     }
 
-    /// How far it has read.
+    /// How much it has read.
     pub fn progress(&self) -> Progress {
         Progress {
             bytes_read: self.source.bytes_read(),
@@ -174,7 +174,7 @@ impl TraceReader {
         }
     }
 
-    /// The format it reads.
+    /// The format of the trace.
     pub fn format(&self) -> Format {
         self.format
     }

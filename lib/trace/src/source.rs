@@ -1,8 +1,8 @@
-//! Where bytes come from: a file or a stream, plain or decompressed on the way.
+//! The bytes of a trace: a file or a stream, plain or decompressed.
 //!
-//! Idea: a name that ends in `.gz` or `.zst` is believed; otherwise the first bytes tell. Several
-//! compressed files one behind the other are one, as `cat` makes them. What is counted is what was
-//! read of the file itself, for that is the size a progress bar knows.
+//! Idea: a name that ends in `.gz` or `.zst` decides the compression; otherwise the first bytes do.
+//! Several compressed files one behind the other are one trace, as `cat` joins them. The bytes read
+//! of the file itself are counted, since a progress bar knows the size of that.
 //! Cost: a decompressor's window, 32 KiB for gzip and at most 2^[`WINDOW_LOG_MAX`] bytes for zstd.
 //! Source: RFC 1952 §2.3.1, RFC 8878 §3.1.1.
 
@@ -14,13 +14,13 @@ use flate2::bufread::MultiGzDecoder;
 
 use crate::format::has_extension;
 
-/// Largest window of a zstd stream, as a power of two: 128 MiB, what `zstd --long` writes and what
-/// every decompressor takes by default.
+/// Largest window of a zstd stream, as a power of two: 128 MiB, which `zstd --long` writes and
+/// every decompressor accepts by default.
 pub const WINDOW_LOG_MAX: u32 = 27;
 
 /// Bytes read from the file at a time.
 const READ_BYTES: usize = 128 << 10;
-/// First bytes that are looked at: a gzip header.
+/// Number of first bytes examined: a gzip header.
 const HEAD_BYTES: usize = 10;
 
 /// How a trace is compressed.
@@ -33,7 +33,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// What a file's name says; `None` if it says nothing of compression.
+    /// The compression that a file's name shows; `None` if it shows none.
     pub fn from_path(path: &Path) -> Option<Compression> {
         if has_extension(path, &["gz"]) {
             Some(Compression::Gzip)
@@ -44,9 +44,9 @@ impl Compression {
         }
     }
 
-    /// What the first bytes say. They could also be a number of a binary trace, so all that is
-    /// fixed in gzip's header is compared: its magic, the method, flags, level, and operating
-    /// system.
+    /// The compression that the first bytes show. They could also be a number of a binary trace, so
+    /// everything that gzip's header fixes is compared: its magic number, the method, flags, level,
+    /// and operating system.
     fn from_head(head: &[u8]) -> Option<Compression> {
         match *head {
             [0x28, 0xb5, 0x2f, 0xfd, ..] => Some(Compression::Zstd),
@@ -77,7 +77,7 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Begins to read; `said` is the compression its name says.
+    /// Begins to read; `said` is the compression that the name shows.
     pub(crate) fn new(stream: Stream, said: Option<Compression>) -> io::Result<Source> {
         let mut counted =
             Counted { stream, head: [0; HEAD_BYTES], head_len: 0, head_at: 0, bytes: 0 };
@@ -136,7 +136,7 @@ fn buffered(reader: &BufReader<Counted>) -> (&Counted, u64) {
     (reader.get_ref(), reader.buffer().len() as u64)
 }
 
-/// A stream whose bytes are counted and whose first ones were looked at.
+/// A stream that counts its bytes and has its first ones examined.
 pub(crate) struct Counted {
     stream: Stream,
     head: [u8; HEAD_BYTES],
@@ -146,7 +146,7 @@ pub(crate) struct Counted {
 }
 
 impl Counted {
-    /// Reads the head, from a pipe maybe piece by piece.
+    /// Reads the first bytes; a pipe may give them in pieces.
     fn look(&mut self) -> io::Result<()> {
         while self.head_len < HEAD_BYTES {
             match self.stream.read(&mut self.head[self.head_len..]) {

@@ -1,4 +1,4 @@
-//! What the program that runs on hosts links, and how large it is.
+//! Which packages the program that runs on hosts links, and how large it is.
 
 use std::fs;
 use std::path::Path;
@@ -8,12 +8,12 @@ use anyhow::Context;
 
 use crate::tidy::Tree;
 
-/// Packages for people who look at pictures.
+/// Packages that only programs for pictures and progress bars need.
 const FOR_THE_LAB: [&str; 3] = ["plotters", "maud", "indicatif"];
-/// The feature by which crates offer fixtures.
+/// The feature by which a crate offers fixtures.
 const TESTING: &str = "testing";
 
-/// The packages that `ballast` links, a line each: `name v1.2.3 (path) features`.
+/// The packages that `ballast` links, one per line: `name v1.2.3 (path) features`.
 pub(super) fn linked(root: &Path) -> anyhow::Result<Vec<String>> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "-p", "ballast", "-e", "normal", "--prefix", "none", "--no-dedupe"])
@@ -33,7 +33,7 @@ pub(super) fn linked(root: &Path) -> anyhow::Result<Vec<String>> {
     Ok(lines)
 }
 
-/// Which of them are not for hosts, or are linked with what is for tests.
+/// Those of the linked packages that are not for hosts, or whose feature for tests is on.
 pub(super) fn unwanted(tree: &Tree, linked: &[String]) -> Vec<String> {
     let of_lab = tree.packages.iter().filter(|package| package.dir.starts_with("lab/"));
     let names: Vec<&str> = of_lab.map(|package| package.name.as_str()).chain(FOR_THE_LAB).collect();
@@ -47,7 +47,7 @@ pub(super) fn unwanted(tree: &Tree, linked: &[String]) -> Vec<String> {
     linked.iter().filter(is_unwanted).cloned().collect()
 }
 
-/// Bytes of the program as it is installed (profile `dist`, which strips it); `None`: it is not
+/// Size in bytes of the program as installed (profile `dist`, which strips it); `None`: it is not
 /// built.
 pub(super) fn size(root: &Path) -> Option<u64> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), Into::into);

@@ -1,12 +1,12 @@
 //! Files that import each other in a circle.
 //!
-//! Idea: a file imports another where a path of it (`use` or in an expression or type) leads to an
-//! item of that file; paths through a module that only re-exports (`pub use`) lead on to the file
-//! that has the item. `mod x;` is no import. Circles are the strongly connected components of that
+//! Idea: a file imports another if one of its paths (in `use`, an expression or a type) leads to an
+//! item of that file. A path through a module that only re-exports (`pub use`) leads on to the file
+//! with the item. `mod x;` is no import. Circles are the strongly connected components of this
 //! graph.
 //! Source: Tarjan's algorithm, as petgraph has it.
-//! Limits: names that macros make, traits' methods and glob imports of another file's items are not
-//! followed; modules under `#[cfg(test)]` do not count.
+//! Limits: it does not follow names that macros make, methods of traits, and glob imports of
+//! another file's items; modules under `#[cfg(test)]` do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use syn::{Attribute, Item, UseTree};
 use super::lines::is_test;
 use crate::tidy::Tree;
 
-/// Most re-exports that a path is followed through.
+/// Most re-exports through which a path is followed.
 const HOPS_MAX: usize = 8;
 
 /// Every circle of files, each sorted.
@@ -34,7 +34,7 @@ pub(super) fn find(tree: &Tree) -> Vec<Vec<String>> {
     circles
 }
 
-/// The files with which the crates of a package begin.
+/// The root files of a package's crates.
 fn roots(tree: &Tree, dir: &str) -> Vec<String> {
     let bins = format!("{dir}/src/bin/");
     let is_root = |path: &str| {
@@ -46,22 +46,22 @@ fn roots(tree: &Tree, dir: &str) -> Vec<String> {
     tree.rust_files().map(|(path, _)| path.to_owned()).filter(|path| is_root(path)).collect()
 }
 
-/// Segments from the crate's root.
+/// The segments of a path, from the crate's root.
 type Path = Vec<String>;
 
-/// What a module has: the file it is in, and which names it passes on from elsewhere.
+/// A module: its file, and the names it re-exports.
 #[derive(Default)]
 struct Module {
     file: usize,
     reexports: BTreeMap<String, Path>,
 }
 
-/// One crate: its modules, and every path that stands in a file.
+/// One crate: its modules, and all paths in its files.
 #[derive(Default)]
 struct Crate {
     files: Vec<String>,
     modules: BTreeMap<Path, Module>,
-    /// File, module, path as written.
+    /// File, module, and path as written.
     paths: Vec<(usize, Path, Path)>,
 }
 
@@ -73,7 +73,7 @@ impl Crate {
         read
     }
 
-    /// Reads the file at `path`, whose submodules are in `folder`, as the module `module`.
+    /// Reads the file at `path`, with submodules in `folder`, as the module `module`.
     fn read_file(&mut self, tree: &Tree, path: &str, folder: &str, module: Path) {
         let Some(text) = tree.files.get(path).filter(|_| !is_test(path)) else { return };
         // A file that is not Rust is reported by the compiler.
@@ -109,7 +109,7 @@ impl Crate {
                         if let Some(this) = self.modules.get_mut(&module) {
                             this.reexports.insert(name, path.clone());
                         }
-                        // A re-export passes a name on and takes nothing itself.
+                        // A re-export passes a name on and is no import.
                         if matches!(used.vis, syn::Visibility::Inherited) {
                             self.paths.push((file, module.clone(), path));
                         }
@@ -143,12 +143,12 @@ impl Crate {
         named.collect()
     }
 
-    /// The file with the item that `path` leads to from `module`; `None`: it is of another crate.
+    /// The file of the item to which `path` leads from `module`; `None`: it is of another crate.
     fn file_of(&self, module: &Path, path: &Path, hops: usize) -> Option<usize> {
         let mut here = match path.first()?.as_str() {
             "crate" => Vec::new(),
             "self" | "super" => module.clone(),
-            // The 2018 edition's paths may begin with a module or a name of this one.
+            // In the 2018 edition a path may begin with a module or a name of this module.
             first if self.is_module(module, first) => module.clone(),
             _ => return None,
         };
@@ -188,7 +188,7 @@ fn is_for_tests(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// The paths of a `use` with the name each has here.
+/// The paths of a `use`, with the name that each gets here.
 fn flatten(tree: &UseTree, before: &mut Path, found: &mut Vec<(Path, String)>) {
     match tree {
         UseTree::Path(path) => {
@@ -227,7 +227,7 @@ impl<'ast> Visit<'ast> for Paths {
         visit::visit_path(self, path);
     }
 
-    /// `pub(in crate::a)` takes nothing from there.
+    /// `pub(in crate::a)` is no import.
     fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
 }
 

@@ -1,4 +1,4 @@
-//! Non-test lines of each crate: neither blank nor comment.
+//! Non-test lines of each crate, without blank lines and comments.
 //!
 //! Tests, benchmarks, examples and fixtures do not count, nor do modules under `#[cfg(test)]`.
 
@@ -21,7 +21,7 @@ fn of_package(tree: &Tree, package: &Package) -> usize {
     files.filter(|(path, _)| !is_test(path)).map(|(_, text)| of_text(text)).sum()
 }
 
-/// Whether a file under `src/` is compiled for tests only.
+/// Whether a file under `src/` is compiled only for tests.
 pub(super) fn is_test(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
     name == "tests.rs"
@@ -36,7 +36,7 @@ fn of_text(text: &str) -> usize {
     for line in text.lines() {
         let code = line.trim();
         if is_test_next && line.starts_with(|c: char| c.is_alphabetic()) {
-            // By custom tests are the end of a file: `#[cfg(test)] mod tests {`.
+            // By custom the tests are at the end of a file: `#[cfg(test)] mod tests {`.
             if code.ends_with('{') && code.contains("mod ") {
                 return lines - 1;
             }

@@ -1,8 +1,8 @@
-//! The census: figures of the workspace, with the limits that hold for them.
+//! The census: figures of the workspace and their limits.
 //!
-//! Idea: everything is counted from the [`Tree`] and from what cargo and the linker made; each
-//! figure has a file of its own. `make test` runs it, and fails where a limit is exceeded.
-//! Limits: it counts lines and imports as written; what a macro makes is not seen.
+//! Idea: everything is counted from the [`Tree`] and from the output of cargo and the linker; each
+//! figure has a file of its own. `make test` runs the census, and fails if a limit is exceeded.
+//! Limits: it counts lines and imports as written, and does not see what macros make.
 
 mod binary;
 mod circles;
@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::tidy::Tree;
 
-/// Largest share of the non-test lines that one crate may hold, in per cent.
+/// Largest share of the non-test lines in one crate, in per cent.
 const SHARE_MAX_PERCENT: f64 = 10.0;
 /// Most integration test programs of the workspace.
 const TEST_PROGRAMS_MAX: usize = 25;
@@ -25,15 +25,15 @@ const BALLAST_BYTES_MAX: u64 = 10 << 20;
 /// The figures.
 #[derive(Debug, Serialize)]
 pub struct Census {
-    /// Non-test lines of all crates: neither blank nor comment.
+    /// Non-test lines of all crates, without blank lines and comments.
     pub lines_total: usize,
-    /// Every crate's folder and its lines, the largest first.
+    /// The folder of each crate and its lines, the largest first.
     pub crates: Vec<(String, usize)>,
-    /// Packages and features that `ballast` links and must not.
+    /// Packages and features that `ballast` links but must not link.
     pub unwanted: Vec<String>,
-    /// How many packages it links.
+    /// Number of packages it links.
     pub packages_linked: usize,
-    /// Bytes of the stripped program, as installed; `None`: it was not built.
+    /// Size in bytes of the stripped program, as installed; `None`: it was not built.
     pub ballast_bytes: Option<u64>,
     /// Integration test programs, by folder.
     pub test_programs: Vec<String>,
@@ -45,7 +45,7 @@ impl Census {
     /// Counts the workspace of `tree`, whose root is `root`.
     ///
     /// # Errors
-    /// cargo cannot be asked for what `ballast` links.
+    /// If cargo cannot list the packages that `ballast` links.
     pub fn take(tree: &Tree, root: &Path) -> anyhow::Result<Census> {
         let crates = lines::by_crate(tree);
         let linked = binary::linked(root)?;
@@ -60,7 +60,7 @@ impl Census {
         })
     }
 
-    /// Every limit that is exceeded, in words.
+    /// Every exceeded limit, as a sentence.
     pub fn exceeded(&self) -> Vec<String> {
         let mut exceeded = Vec::new();
         for (folder, lines) in &self.crates {
@@ -91,7 +91,7 @@ impl Census {
         exceeded
     }
 
-    /// The figures as lines.
+    /// The figures, one per line.
     pub fn lines(&self) -> String {
         let mut out = format!("non-test lines          {}\n", self.lines_total);
         for (folder, lines) in &self.crates {

@@ -1,4 +1,4 @@
-//! Integration test programs: each is linked on its own, which costs more than most of its tests.
+//! Counts integration test programs: linking one costs more than running most of its tests.
 
 use crate::tidy::Tree;
 

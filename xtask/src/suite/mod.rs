@@ -1,13 +1,13 @@
 //! The test suite: builds every test program with one call of cargo, runs them, counts outcomes.
 //!
 //! Idea: a program without guests runs all its tests in parallel, on all cores, one program after
-//! the other. Beside them tests with real guests (in programs named `real`) run each in its own
-//! process, those of a module one at a time: guests mostly wait. Two modules run side by side, but
-//! for those that use the host's swap; and some tests run once more on a KVM host, in an outer
-//! machine beside them. A failed one runs again at the end, alone, and so does one of a program
-//! whose subject is time (`TIMED`); if it then passes, it is flaky, not failed. A test that prints
-//! [`SKIPPED`] cannot run on this machine and does not count as passed. Limits: relies on the
-//! output format of Rust's test harness.
+//! the other. In parallel with them, each test with real guests (in a program named `real`) runs in
+//! its own process, and those of one module one at a time: guests mostly wait. Two modules run in
+//! parallel, except those that use the host's swap. Some tests run once more on a KVM host, in an
+//! outer machine in parallel with the rest. A failed test with guests runs again at the end, alone,
+//! and so does a failed test of a program in `TIMED`; if it then passes, it is flaky, not failed. A
+//! test that prints [`SKIPPED`] cannot run on this machine and does not count as passed. Limits:
+//! relies on the output format of Rust's test harness.
 
 mod log;
 mod nested;
@@ -53,7 +53,7 @@ impl Selection {
         }
     }
 
-    /// What is tried in outer machines.
+    /// The tests that run in outer machines.
     fn nested(self) -> [(OuterHost, &'static [nested::Chosen]); 2] {
         let (kvm, xen): (&[_], &[_]) = match self {
             Selection::All => (&nested::IN_EVERY_RUN, &[]),
@@ -65,14 +65,14 @@ impl Selection {
     }
 }
 
-/// Programs without guests whose subject is how long others wait: a machine that other work keeps
-/// busy can make them fail.
+/// Programs without guests that test how long others wait: they can fail on a machine that is busy
+/// with other work.
 const TIMED: [&str; 1] = ["ballast-tracker-preload::it"];
 
-/// Why the threads of a run can be joined.
+/// Why joining the threads of a run cannot fail.
 const NO_PANIC: &str = "a thread of the run does not panic";
 
-/// Modules whose tests turn the host's swap on, or page out to it: they run as one.
+/// Modules whose tests turn the host's swap on, or page out to it: they run as one module.
 const USE_HOST_SWAP: [&str; 3] = ["neighbours", "paging", "unit"];
 
 /// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` modules
@@ -117,14 +117,14 @@ pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Res
     Ok(tally)
 }
 
-/// A test that failed once, as `log` shows, and is to run again.
+/// A test that failed once, with the log of its failure, and runs again.
 struct Again<'a> {
     program: &'a Program,
     test: String,
     log: PathBuf,
 }
 
-/// What was counted, and what is to run again before it counts.
+/// The outcomes so far, and the tests that run again before they count.
 type Counted<'a> = (Tally, Vec<Again<'a>>);
 
 /// Runs all tests of each program in one process, the programs one after the other.
@@ -203,7 +203,7 @@ fn run_with_guests<'a>(
     Ok((tally, again))
 }
 
-/// The tests of each module, and together those of modules that use the host's swap.
+/// The tests of each module; those of the modules that use the host's swap are one list.
 fn by_module(tests: Vec<String>) -> Vec<Vec<String>> {
     let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for test in tests {

@@ -1,12 +1,12 @@
 //! Tests that run once more on a real host: in an outer machine of `ballast-lab nested`, with KVM
 //! or under Xen.
 //!
-//! Idea: one machine boots with the test programs and what they start in it, at the paths they have
-//! here. A shell script in it runs the chosen tests one after the other, a failed one once more,
-//! and prints a mark before and after each; the output is taken apart at the marks. Cost:
+//! Idea: one machine boots with the test programs and the programs that they start, at the same
+//! paths as here. In it a shell script runs the chosen tests one after the other, a failed one once
+//! more, and prints a mark before and after each; the output is divided at the marks. Cost:
 //! [`IN_EVERY_RUN`] takes about three minutes, [`IN_A_LONG_RUN`] some twenty. A test of the host
-//! alone runs here only if what it tries differs with the kernel or the cgroups. Limits: tests that
-//! need files of the workspace find none.
+//! alone runs here only if its subject differs with the kernel or the cgroups. Limits: tests that
+//! need files of the workspace do not find them.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -26,9 +26,8 @@ pub(super) struct Chosen {
     tests: &'static [&'static str],
 }
 
-/// What every run of the suite tries: what a host does with cgroups of version 2, and guests under
-/// KVM that are tracked, sampled by DAMON, ballooned, and whose agent reports; and
-/// rights that root may not have elsewhere.
+/// The tests of every run of the suite: cgroups of version 2; guests under KVM that are tracked,
+/// sampled by DAMON and ballooned, and that have an agent; and rights that root may lack elsewhere.
 pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     Chosen {
         program: "ballast-reclaim::it",
@@ -44,7 +43,7 @@ pub(super) const IN_EVERY_RUN: [Chosen; 3] = [
     },
 ];
 
-/// What a long run tries. Where every page of a Linux guest traps, this machine is too slow.
+/// The tests of a long run. Where every page of a Linux guest traps, this machine is too slow.
 pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
     Chosen { program: "ballast-reclaim::it", tests: &["cgroups::", "fence::", "paging::"] },
     Chosen {
@@ -78,16 +77,17 @@ pub(super) const IN_A_LONG_RUN: [Chosen; 3] = [
     },
 ];
 
-/// What a short run tries under Xen: that two guests boot and follow xenstore. A machine of two
-/// minutes. Not in every run: under the emulator Xen once corrupted memory of dom0's programs.
+/// The test of a short run under Xen: two guests boot and follow xenstore, in a machine of two
+/// minutes. It is not in every run: under the emulator Xen once corrupted memory of dom0's
+/// programs.
 pub(super) const XEN_IN_A_SHORT_RUN: [Chosen; 1] =
     [Chosen { program: "ballast::real", tests: &["xen::domains_follow"] }];
 
-/// What a long run tries under Xen.
+/// The tests of a long run under Xen.
 pub(super) const XEN_IN_A_LONG_RUN: [Chosen; 1] =
     [Chosen { program: "ballast::real", tests: &["xen::"] }];
 
-/// What an outer machine is.
+/// The hypervisor of an outer machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OuterHost {
     Kvm,
@@ -95,7 +95,7 @@ pub(super) enum OuterHost {
 }
 
 impl OuterHost {
-    /// What names of its tests and its log begin with.
+    /// The beginning of the names of its tests and its log.
     fn name(self) -> &'static str {
         match self {
             OuterHost::Kvm => "nested",
@@ -106,12 +106,12 @@ impl OuterHost {
 
 /// Longest run, in seconds.
 const TIMEOUT_S: u32 = 2 * 3600;
-/// What begins a line before and after each test.
+/// The beginning of the line before and after each test.
 const MARK: &str = "ballast-nested-mark";
-/// Programs that tests start, beside each other in the target folder.
+/// Programs that tests start, all in the target folder.
 const STARTED: [&str; 3] = ["ballast", "ballast-lab", "lab-helper"];
-/// What starts systemd in a test, and what that starts. Without one of them, the test is skipped
-/// there.
+/// The programs that start systemd in a test, and those that systemd starts. If one is missing, the
+/// test is skipped there.
 const SYSTEMD: [&str; 8] = [
     "/lib/systemd/systemd",
     "/lib/systemd/systemd-shutdown",
@@ -122,14 +122,14 @@ const SYSTEMD: [&str; 8] = [
     "/usr/bin/mount",
     "/usr/bin/umount",
 ];
-/// libvirt in a test, and the module that a split QEMU is asked by what it can do. Without one of
-/// them, the test is skipped there.
+/// libvirt for a test, and the module by which a QEMU split into modules reports its abilities. If
+/// one is missing, the test is skipped there.
 const LIBVIRT: [&str; 3] =
     ["/usr/sbin/libvirtd", "/usr/bin/virsh", "/usr/lib/x86_64-linux-gnu/qemu/accel-tcg-x86_64.so"];
-/// Folders of what libvirt loads.
+/// Folders of files that libvirt loads.
 const LIBVIRT_LOADS: [&str; 2] =
     ["/usr/lib/x86_64-linux-gnu/libvirt/connection-driver", "/usr/share/libvirt/cpu_map"];
-/// How the lab says that this machine has too little memory for an outer one.
+/// The beginning of the lab's message that this machine has too little memory for an outer one.
 const TOO_SMALL: &str = "error: an outer machine of ";
 
 /// One test of the run.
@@ -145,8 +145,8 @@ impl Case<'_> {
     }
 }
 
-/// Runs the chosen tests of `programs` on `host`, and counts them under names that begin with its
-/// own.
+/// Runs the chosen tests of `programs` on `host`, and counts each under a name that begins with the
+/// host's.
 pub(super) fn run(
     host: OuterHost,
     chosen: &[Chosen],
@@ -191,7 +191,7 @@ pub(super) fn run(
     Ok(tally)
 }
 
-/// The tests that are chosen; each choice finds one.
+/// The chosen tests; each choice must find one.
 fn cases<'a>(
     host: OuterHost,
     chosen: &[Chosen],
@@ -216,7 +216,8 @@ fn cases<'a>(
     Ok(cases)
 }
 
-/// Runs the cases in one machine, with its output in the file `path`; how that ended.
+/// Runs the cases in one machine, with its output in the file `path`; returns how the machine
+/// ended.
 fn execute(host: OuterHost, cases: &[Case<'_>], path: &Path) -> anyhow::Result<String> {
     let built = programs::target_folder()?.join("debug");
     let file = File::create(path).with_context(|| format!("create {}", path.display()))?;
@@ -268,7 +269,7 @@ fn script(cases: &[Case<'_>]) -> String {
     script
 }
 
-/// The folder for temporary files of integration tests, whose path is compiled into them.
+/// The folder for temporary files of integration tests, a path compiled into them.
 fn programs_temporary() -> String {
     programs::target_folder().map_or(String::new(), |it| it.join("tmp").display().to_string())
 }
@@ -276,13 +277,13 @@ fn programs_temporary() -> String {
 /// One run of one test.
 #[derive(Debug, PartialEq)]
 struct Run<'a> {
-    /// Which case it is of.
+    /// Number of its case.
     number: usize,
     is_success: bool,
     log: &'a str,
 }
 
-/// Takes the output of a machine apart. A run without an end is none.
+/// Divides the output of a machine into runs. A run without an end does not count.
 fn runs(log: &str) -> Vec<Run<'_>> {
     let mut runs = Vec::new();
     let mut open = None;

@@ -5,7 +5,8 @@ use std::collections::btree_map::Entry;
 
 use super::tally::Outcome;
 
-/// A test that cannot run on this machine prints a line that begins with this; the reason follows.
+/// The beginning of the line by which a test says that it cannot run on this machine; the reason
+/// follows.
 pub const SKIPPED: &str = "SKIPPED: ";
 
 /// The outcomes of all tests of a program.
@@ -20,7 +21,7 @@ pub(super) struct Read {
 /// Reads the output of a program run with `--show-output`.
 pub(super) fn read_all(log: &str) -> Read {
     let mut read = Read::default();
-    // The test whose output follows, and how many tests reported `ok` although they skipped.
+    // The test whose output follows, and the number of skipped tests that reported `ok`.
     let (mut of, mut skipped) = (None, 0);
     for line in log.lines() {
         if let Some(test) = header(line) {
@@ -35,7 +36,7 @@ pub(super) fn read_all(log: &str) -> Read {
         } else if let Some(counts) = line.strip_prefix("test result: ") {
             read.passed = counts.split_whitespace().nth(1).and_then(|count| count.parse().ok());
         } else if let (Some(test), Some(reason)) = (of, line.strip_prefix(SKIPPED)) {
-            // A failure outweighs a skip; a test that prints the line twice counts once.
+            // A failure outranks a skip; a test that prints the line twice counts once.
             if let Entry::Vacant(place) = read.special.entry(test.to_owned()) {
                 place.insert(Outcome::Skipped { reason: reason.to_owned() });
                 skipped += 1;

@@ -21,7 +21,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// Its package and target, as `package::target`.
+    /// The names of its package and target, as `package::target`.
     pub(super) fn name(&self) -> String {
         format!("{}::{}", self.package, self.target)
     }
@@ -36,9 +36,9 @@ fn cargo() -> Command {
 }
 
 /// Builds all test programs with one call: separate calls would select different features and
-/// recompile everything. With them cargo builds the programs of packages with integration tests;
-/// that of the fleet has none, as there are as many as the census allows, and tests of other
-/// packages start it.
+/// recompile everything. For packages with integration tests, cargo also builds their programs. The
+/// fleet's program has no integration tests, as there are already as many as the census allows;
+/// tests of other packages start it.
 pub(super) fn build(more: &[String]) -> anyhow::Result<Vec<Program>> {
     let mut child = cargo()
         .args(["build", "--workspace", "--tests", "--bin", "ballast-fleet"])

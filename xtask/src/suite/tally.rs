@@ -1,4 +1,4 @@
-//! The outcomes of all tests, and the summary printed of them.
+//! The outcomes of all tests, and their summary.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ pub enum Outcome {
         /// The log of its failure.
         log: PathBuf,
     },
-    /// This machine lacks something it needs.
+    /// This machine lacks something that the test needs.
     Skipped {
         /// What is missing.
         reason: String,

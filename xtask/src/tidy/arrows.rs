@@ -1,17 +1,17 @@
-//! Arrows between crates point one way.
+//! Dependencies between crates point one way.
 //!
-//! Idea: one table says which crates of the workspace each may depend on, and which are pure. The
-//! architecture is this table; everything else in `docs/ARCHITECTURE.md` explains it.
-//! Tests and benchmarks may reach further, but a pure crate's never to a mechanism.
+//! Idea: one table says which crates of the workspace each may depend on, and which are pure. This
+//! table is the architecture; `docs/ARCHITECTURE.md` explains it. Tests and benchmarks may depend
+//! on more, but those of a pure crate never on a mechanism.
 
 use super::{DependencyKind, Finding, Package, Tree};
 
-/// What kind of crate it is.
+/// The kind of a crate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layer {
-    /// Decides, touches nothing.
+    /// Decides, without I/O.
     Pure,
-    /// Touches the world, decides nothing.
+    /// Does I/O, and decides nothing.
     Mechanism,
     /// Joins the two.
     Edge,
@@ -42,7 +42,7 @@ const fn lab(package: &'static str, may_depend_on: &'static [&'static str]) -> R
     Rule { package, layer: Layer::Lab, may_depend_on }
 }
 
-/// The folder of what never runs on a host.
+/// The folder of the crates that never run on a host.
 const LAB: &str = "lab/";
 
 const MODEL: &[&str] = &["ballast-model"];
@@ -50,11 +50,11 @@ const MODEL: &[&str] = &["ballast-model"];
 const BACKEND: &[&str] = &["ballast-backend", "ballast-model"];
 
 const RULES: &[Rule] = &[
-    // lib/: knows nothing of Ballast.
+    // lib/: nothing of Ballast.
     pure("ballast-mrc", &[]),
     pure("ballast-toml-strict", &[]),
     mechanism("ballast-trace", &[]),
-    // crates/: on hosts and in guests.
+    // crates/: for hosts and guests.
     pure("ballast-model", &[]),
     pure("ballast-agent-proto", MODEL),
     pure("ballast-backend", &["ballast-agent-proto", "ballast-model"]),
@@ -66,9 +66,9 @@ const RULES: &[Rule] = &[
     // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
     pure("ballast-guard", MODEL),
     pure("ballast-actuation", MODEL),
-    // Many hosts: sees records of them, and nothing that runs on one.
+    // For many hosts: reads their records, and uses nothing that runs on one.
     pure("ballast-fleet", MODEL),
-    // What its hosts say to each other; the services that carry it implement its trait.
+    // The protocol between its hosts; the services that carry it implement its trait.
     pure("ballast-fleet-proto", &["ballast-fleet", "ballast-fleet-move", "ballast-model"]),
     pure("ballast-fleet-move", &["ballast-fleet", "ballast-model"]),
     pure(
@@ -84,13 +84,13 @@ const RULES: &[Rule] = &[
     pure("ballast-replay", &["ballast-control", "ballast-model", "ballast-policy"]),
     mechanism("ballast-host", MODEL),
     mechanism("ballast-containers", BACKEND),
-    // What hypervisors with a REST API have in common, and what is each one's own.
+    // The common part of hypervisors with a REST API, and the part of each.
     mechanism("ballast-rest", BACKEND),
     mechanism("ballast-cloud-hypervisor", &["ballast-model", "ballast-rest"]),
     mechanism("ballast-firecracker", &["ballast-model", "ballast-rest"]),
     mechanism("ballast-etcd", &["ballast-fleet-proto"]),
     mechanism("ballast-libvirt", BACKEND),
-    // Reads files; nothing of QMP, by whose sockets its guests are found.
+    // Reads files; it uses nothing of QMP, although its guests are found by QMP sockets.
     mechanism("ballast-proxmox", MODEL),
     mechanism("ballast-qmp", BACKEND),
     mechanism("ballast-reclaim", MODEL),
@@ -104,15 +104,15 @@ const RULES: &[Rule] = &[
         "ballast-agent",
         &["ballast-agent-proto", "ballast-model", "ballast-toml-strict", "ballast-xenstore"],
     ),
-    // Inside the hypervisor: as little as can be.
+    // Inside the hypervisor: with as few dependencies as possible.
     mechanism("ballast-tracker-preload", &["ballast-tracker-proto"]),
-    // Not on the preloaded library, which would come along into the daemon with its own `munmap`.
+    // Not on the preloaded library: the daemon would link the library's own `munmap` too.
     mechanism("ballast-tracker", &["ballast-tracker-proto"]),
-    // Shares the tracker's way to choose pages, which is pure, and not the tracker.
+    // Shares the tracker's way to choose pages, which is pure, but not the tracker.
     mechanism("ballast-damon", &["ballast-model", "ballast-tracker-proto"]),
     edge("ballast-store", MODEL),
     edge("ballast-api", MODEL),
-    // Files for browsers, and nothing of what they show.
+    // Serves files to browsers, and uses nothing of what they show.
     edge("ballast-page", &[]),
     edge("ballast-report", MODEL),
     edge("ballast-top", &["ballast-api", "ballast-model", "ballast-report", "ballast-store"]),
@@ -132,7 +132,8 @@ const RULES: &[Rule] = &[
             "ballast-working-set",
         ],
     ),
-    // Advice of a journal: for the program on hosts, and for the lab, which holds it to the truth.
+    // Advice from a journal: for the program on hosts, and for the lab, which compares it with the
+    // truth.
     edge(
         "ballast-advise",
         &[
@@ -205,7 +206,7 @@ const RULES: &[Rule] = &[
             "ballast-xen",
         ],
     ),
-    // Beside the daemon, which knows nothing of fleets.
+    // Runs with the daemon, which knows nothing of fleets.
     edge(
         "ballast-fleet-program",
         &[
@@ -398,8 +399,8 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
     findings
 }
 
-/// Whether tests of a crate may use another: any below the edge, but the pure stay among themselves
-/// and the checker stays independent.
+/// Whether the tests of a crate may use another: any crate below the edge, but pure crates use only
+/// pure ones, and the checker stays independent.
 fn may_test_with(rule: &Rule, other: &str) -> bool {
     if rule.package == "ballast-guard" && other == "ballast-policy" {
         return false;
@@ -408,7 +409,7 @@ fn may_test_with(rule: &Rule, other: &str) -> bool {
         Some(Layer::Pure) => true,
         Some(Layer::Mechanism) => rule.layer != Layer::Pure,
         Some(Layer::Edge) => matches!(rule.layer, Layer::Edge | Layer::Lab),
-        // Peers, guests and fixtures; never the programs.
+        // Other lab crates, guests and fixtures; never the programs.
         Some(Layer::Lab) => rule.layer != Layer::Pure,
         None => false,
     }

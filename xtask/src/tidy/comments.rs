@@ -1,12 +1,12 @@
-//! Comments keep to the width of the code, and to plain words.
+//! Comments keep to the width of the code and to plain words.
 //!
-//! Limits: lines that begin with `//` alone; what stands behind code is seen by rustfmt.
+//! Limits: only lines that begin with `//`; rustfmt sees a comment behind code.
 
 use super::{Finding, Tree};
 
 /// The width that rustfmt keeps code to, in characters.
 const WIDTH: usize = 100;
-/// Phrases that turn a sentence into a riddle. "Which guests a tick samples" says it.
+/// Phrases that make a sentence a riddle. "Which guests a tick samples" is clearer.
 const RIDDLES: [&str; 4] = ["whom", "of which", "is told", "so much"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

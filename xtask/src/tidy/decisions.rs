@@ -1,4 +1,4 @@
-//! Decisions are numbered from 0001 without gaps or doubles, so that none is lost unseen.
+//! Decisions are numbered from 0001, without gaps or repeats, so that a lost one is noticed.
 
 use super::{Finding, Tree};
 

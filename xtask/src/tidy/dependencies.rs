@@ -1,9 +1,9 @@
-//! What is named as needed is needed.
+//! Every dependency in a manifest is used.
 //!
-//! Idea: a dependency no token of its package names is dead, and so is an entry of
-//! `[workspace.dependencies]` no package names. Every member also takes part in the workspace's
-//! lints.
-//! Limits: a dependency only for its features has no token; there is none here yet.
+//! Idea: a dependency is dead if no token of its package names it, and an entry of
+//! `[workspace.dependencies]` is dead if no package names it. Every member must also inherit the
+//! workspace's lints. Limits: a dependency used only for its features has no token; there is none
+//! yet.
 
 use super::rust::Source;
 use super::{Finding, Package, Tree};

@@ -1,24 +1,24 @@
-//! What a check says: a place, what is wrong there, and what to do.
+//! The result of a check: a place, what is wrong there, and how to mend it.
 
 use std::fmt;
 
-/// Whether a finding stops the tests.
+/// Whether a finding fails the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// It is said.
+    /// It is only printed.
     Warning,
-    /// It stops.
+    /// It fails the tests.
     Failure,
 }
 
-/// Something that is not as it should be.
+/// A place that breaks a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Whether it stops the tests.
+    /// Whether it fails the tests.
     pub severity: Severity,
-    /// File, and line where there is one.
+    /// The file, and the line if there is one.
     pub place: String,
-    /// What is wrong and what to do.
+    /// What is wrong and how to mend it.
     pub what: String,
 }
 

@@ -1,4 +1,4 @@
-//! Every source file begins by saying what it is: a `//!` header with words in it.
+//! Every source file begins with its purpose: a `//!` header with words in it.
 
 use super::{Finding, Tree};
 
@@ -15,7 +15,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
 }
 
 fn has_header(text: &str) -> bool {
-    // Programs may begin with `#!/…`; attributes like `#![no_main]` come after the header.
+    // A program may begin with `#!/…`; attributes such as `#![no_main]` come after the header.
     let mut lines = text.lines().skip_while(|line| line.starts_with("#!/"));
     lines.next().and_then(|line| line.strip_prefix("//!")).is_some_and(|words| {
         let words = words.trim();

@@ -1,11 +1,11 @@
-//! Nothing is left for later: no unfinished code, no ignored tests, no notes to oneself.
+//! No work is left for later: no unfinished code, no ignored tests, no notes to oneself.
 
 use super::rust::Source;
 use super::{Finding, Tree};
 
-/// Macros that stand for code not written.
+/// Macros that stand in for missing code.
 const UNFINISHED: [&str; 2] = [concat!("to", "do"), concat!("unimple", "mented")];
-/// Notes to oneself; split, so that this file has none.
+/// Notes to oneself, split so that this file does not contain them.
 const NOTES: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
@@ -37,7 +37,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether `word` stands in `line` as a whole word, not as a part of a longer one.
+/// Whether `line` has `word` as a whole word, not as a part of a longer one.
 fn has_word(line: &str, word: &str) -> bool {
     line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|part| part == word)
 }

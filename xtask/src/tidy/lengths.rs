@@ -1,11 +1,11 @@
-//! Files stay short enough to hold in mind. Tests do not count: tables of cases may be long.
+//! Files stay short enough to understand. Tests do not count: tables of cases may be long.
 
 use super::rust::Source;
 use super::{Finding, Tree};
 
-/// Lines beyond which a file should be split.
+/// Number of lines above which a file should be split.
 const LINES_WARN: usize = 500;
-/// Lines beyond which it must be.
+/// Number of lines above which it must be split.
 const LINES_MAX: usize = 700;
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,4 +1,4 @@
-//! The map has every crate: `docs/ARCHITECTURE.md` names each package's folder.
+//! Every crate is on the map: `docs/ARCHITECTURE.md` names the folder of each package.
 
 use super::{Finding, Tree};
 

@@ -1,28 +1,27 @@
-//! What the checks of documents need of Markdown: blocks, links and anchors.
+//! Parses Markdown for the checks of documents: blocks, links and anchors.
 //!
-//! Idea: one pass over the lines. Code, fenced or indented, is left out: it shows what a program
-//! prints, and nobody claims it.
-//! Limits: the Markdown of this project: headings with `#`, lists with `-` or numbers, tables with
-//! `|`. An indented line after an empty one is code.
+//! Idea: one pass over the lines. Code, fenced or indented, is left out: it shows the output of a
+//! program, not a claim of the author. Limits: the Markdown of this project: headings with `#`,
+//! lists with `-` or numbers, tables with `|`. An indented line after an empty one is code.
 
-/// A part of a document that stands by itself.
+/// A part of a document that is checked on its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Block {
     /// Its first line, from 1.
     pub(crate) line: usize,
     pub(crate) kind: BlockKind,
-    /// Its lines, joined by spaces; a heading without its `#`.
+    /// Its lines, joined with spaces; a heading without its `#`.
     pub(crate) text: String,
 }
 
-/// What a block is.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BlockKind {
     Heading,
     Paragraph,
     /// An item of a list, or a row of a table.
     Entry,
-    /// An HTML comment, alone in its lines.
+    /// An HTML comment on lines of its own.
     Comment,
 }
 
@@ -73,8 +72,8 @@ fn kind_of(line: &str) -> BlockKind {
     }
 }
 
-/// Targets of the links in `text` that lead into the workspace: path, which is empty for the
-/// document itself, and anchor.
+/// Targets of the links in `text` that lead into the workspace: path and anchor. The path is empty
+/// for the document itself.
 pub(crate) fn links(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     text.split("](")
         .skip(1)
@@ -86,7 +85,7 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
         })
 }
 
-/// `target` as seen from the folder of `document`, as a path from the root.
+/// `target`, relative to the folder of `document`, as a path from the root.
 pub(crate) fn resolve(document: &str, target: &str) -> String {
     let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
@@ -100,7 +99,7 @@ pub(crate) fn resolve(document: &str, target: &str) -> String {
     parts.join("/")
 }
 
-/// The anchors of the headings of `document`, as GitHub makes them.
+/// The anchors of the headings of `document`, by GitHub's rules.
 pub(crate) fn anchors(document: &str) -> Vec<String> {
     let mut anchors: Vec<String> = Vec::new();
     for block in blocks(document).iter().filter(|block| block.kind == BlockKind::Heading) {

@@ -1,8 +1,8 @@
-//! The tidy check: what a machine can see of the rules in `CONTRIBUTING.md`.
+//! The tidy check: those rules of `CONTRIBUTING.md` that a program can check.
 //!
-//! Idea: the workspace is loaded once into a [`Tree`]; every check is a pure function from it to
-//! findings, in a file of its own, tested on small trees made up for it.
-//! Limits: it reads tokens, not types; what needs types is left to clippy.
+//! Idea: the workspace is loaded once into a [`Tree`]. Every check is a pure function from the tree
+//! to findings, in a file of its own, tested on small trees made up for it. Limits: it reads
+//! tokens, not types; clippy checks what needs types.
 
 mod arrows;
 mod comments;
@@ -25,7 +25,7 @@ mod unsafe_code;
 pub use finding::{Finding, Severity};
 pub use tree::{Dependency, DependencyKind, Package, Tree};
 
-/// All checks, in the order of their places.
+/// All checks, sorted by the place of each finding.
 pub fn check(tree: &Tree) -> Vec<Finding> {
     const CHECKS: [fn(&Tree) -> Vec<Finding>; 13] = [
         arrows::check,

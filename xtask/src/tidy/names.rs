@@ -1,8 +1,8 @@
 //! Names: every word of a type's name is in the glossary, and a test's name is a short statement.
 //!
-//! Idea: a reader looks up an unknown word in one place. A name of a test that needs more than ten
-//! words says more than one thing.
-//! Limits: a word counts as known wherever it stands in the glossary, in singular or plural.
+//! Idea: a reader looks up an unknown word in one place. If the name of a test needs more than ten
+//! words, it states more than one thing. Limits: a word is known if it is anywhere in the glossary,
+//! in singular or plural.
 
 use std::collections::BTreeSet;
 
@@ -48,8 +48,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     findings
 }
 
-/// Whether the glossary covers the file: tests may name what they like, and so may developers'
-/// commands.
+/// Whether the glossary covers the file: tests and developers' commands may use other names.
 fn has_glossary(path: &str) -> bool {
     let is_ours = ["crates/", "lab/", "lib/"].iter().any(|folder| path.starts_with(folder));
     let is_test = path.split('/').any(|part| ["tests", "benches", "tests.rs"].contains(&part))
@@ -57,7 +56,7 @@ fn has_glossary(path: &str) -> bool {
     is_ours && !is_test
 }
 
-/// The words of a name in camel case, in lower case.
+/// The words of a camel-case name, in lower case.
 fn words(name: &str) -> Vec<String> {
     let letters: Vec<char> = name.chars().collect();
     let mut words: Vec<String> = Vec::new();

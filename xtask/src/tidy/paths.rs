@@ -1,9 +1,9 @@
-//! Documents point at what exists.
+//! Documents refer only to paths that exist.
 //!
 //! Idea: a word in backquotes that begins with a folder of the workspace is a path, and so is the
-//! target of a Markdown link; both must be there, and so must the heading that a link's anchor
-//! names.
-//! Limits: a path with a placeholder (`NNNN`, `…`, `*`) is not one; anchors are those of headings.
+//! target of a Markdown link. Both must exist, and so must the heading that a link's anchor names.
+//! Limits: a path with a placeholder (`NNNN`, `…`, `*`) is not checked; only anchors of headings
+//! are known.
 
 use super::markdown::{self, anchors};
 use super::{Finding, Tree};

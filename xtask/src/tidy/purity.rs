@@ -1,17 +1,18 @@
-//! Pure crates touch nothing: they forbid `unsafe`, share one list of forbidden calls, and depend
-//! only on outside crates known to do no I/O.
+//! Pure crates do no I/O: they forbid `unsafe`, share one list of forbidden calls, and depend only
+//! on outside crates that are known to do no I/O.
 
 use super::arrows::{self, Layer};
 use super::{DependencyKind, Finding, Package, Tree};
 
-/// By this a pure crate has clippy refuse what the workspace's `clippy.toml` lists.
+/// With this attribute clippy refuses, in a pure crate, the calls listed in the workspace's
+/// `clippy.toml`.
 const DENY_DISALLOWED: &str =
     "#![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]";
 
-/// Outside crates a pure crate may use: none of them reads a clock, a file, a socket or randomness.
-/// Its tests and benchmarks may use others. `fastrand` without its default features has generators
-/// that are given a seed and no others; `futures-util` joins futures that others wait in; `libm`
-/// computes the same on every machine; `crc32fast` asks the processor what it can; `schemars`
+/// Outside crates that a pure crate may use: none of them reads a clock, a file, a socket or
+/// randomness. Tests and benchmarks may use others. `fastrand` without its default features has
+/// only generators that are given a seed. `futures-util` joins futures on which others wait. `libm`
+/// computes the same on every machine. `crc32fast` asks the processor for its features. `schemars`
 /// describes types, in tests.
 const WITHOUT_IO: [&str; 13] = [
     "crc32fast",
@@ -29,8 +30,8 @@ const WITHOUT_IO: [&str; 13] = [
     "toml",
 ];
 
-/// Pure crates that may use `unsafe` where a module allows it: vector instructions and prefetching
-/// (decision 7). What they compute is the same without.
+/// Pure crates that may use `unsafe` in modules that allow it: vector instructions and prefetching
+/// (decision 7). Their results are the same without these.
 const MAY_ALLOW_UNSAFE: [&str; 1] = ["ballast-mrc"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {

@@ -1,19 +1,19 @@
 //! A measured figure names the record that it comes from.
 //!
-//! Idea: a figure with a unit, in the readme or a guide, is *measured* if its sentence says so by a
-//! verb ("took", "cost", "reached" …), or if it is a ratio, a rate or a time without a word of a
+//! Idea: a figure with a unit, in the readme or a guide, is *measured* if a verb in its sentence
+//! says so ("took", "cost", "reached" …), or if it is a ratio, a rate or a time with no word of a
 //! limit before it ("at most 3 s", "every 10 s", "after 2 s"). Its block, or the paragraph that
 //! introduces its list or table, must then link to a record in `docs/benchmarks/` or to
 //! `docs/evaluation.md`. A sentence that names the place in a paper has named its record.
 //!
-//! What no word tells apart is marked: `<!-- no record: settings -->` before a block, or below a
-//! heading for its section up to the next, for settings and limits; `transcript` for what a program
-//! prints; `arithmetic` for what follows from other figures; `rules` for what other programs do by
-//! their own rules.
+//! Other figures get a marker with a reason, such as `<!-- no record: settings -->`, before their
+//! block, or below a heading for the whole section: `settings` for settings and limits;
+//! `transcript` for the output of a program; `arithmetic` for figures that follow from others;
+//! `rules` for what other programs do by their own rules.
 //!
-//! Limits: words, not meaning: it finds figures that were left without a record, not records that
-//! say something else. Figures in words ("a third") are not seen. Code, records, decisions and the
-//! glossary are not looked at.
+//! Limits: it sees words, not meaning: it finds figures without a record, but not records that say
+//! something else. It does not see figures in words ("a third"). Code, records, decisions and the
+//! glossary are not checked.
 
 use super::markdown::{self, Block, BlockKind};
 use super::{Finding, Tree};
@@ -22,22 +22,22 @@ const FOLDER: &str = "docs/benchmarks/";
 const EVALUATION: &str = "docs/evaluation.md";
 const NOT_GUIDES: [&str; 4] = [FOLDER, "docs/decisions/", "docs/GLOSSARY.md", EVALUATION];
 
-/// Ratios and times.
+/// Units of ratios and times.
 const RATES: [&str; 13] = [
     "%", "×", "times", "cent", "ns", "µs", "ms", "s", "second", "seconds", "minute", "minutes",
     "million",
 ];
 const SIZES: [&str; 6] = ["KiB", "MiB", "GiB", "KB", "MB", "GB"];
-/// In front of a figure, or shortly before it: it is a limit or a setting.
+/// Words that, just before a figure or shortly before it, make it a limit or a setting.
 const LIMITING: [&str; 20] = [
     "most", "least", "up", "than", "under", "below", "above", "beyond", "every", "within", "after",
     "for", "until", "default", "over", "exceeds", "if", "when", "once", "plus",
 ];
-/// Behind a figure.
+/// Words that do so behind a figure.
 const LIMITING_AFTER: [&str; 4] = ["or more", "at most", "at a time", "by default"];
-/// How many words before a figure are looked at.
+/// Number of words before a figure that are looked at.
 const BEFORE: usize = 4;
-/// Somebody looked.
+/// Words that show a measurement.
 const EVIDENCE: [&str; 19] = [
     "measured", "took", "cost", "costs", "seen", "saw", "showed", "wrote", "shrank", "grew", "did",
     "lost", "gained", "reached", "erred", "missed", "agree", "agrees", "stayed",
@@ -49,7 +49,8 @@ const REASONS: [&str; 4] = ["settings", "transcript", "arithmetic", "rules"];
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in tree.files.iter().filter(|(path, _)| is_guide(path)) {
-        // A section, the block that comes next, and the list or table behind a paragraph.
+        // Whether a marker or a link to a record covers the section, the next block, and the list
+        // or table behind a paragraph.
         let (mut section, mut next, mut behind) = (false, false, false);
         let mut after_heading = false;
         for block in markdown::blocks(text) {
@@ -84,7 +85,7 @@ fn is_guide(path: &str) -> bool {
     is_document && !NOT_GUIDES.iter().any(|other| path.starts_with(other))
 }
 
-/// Whether `comment` is a marker, and a good one.
+/// Whether `comment` is a marker, and whether its reason is a known one.
 fn marker(comment: &str) -> Option<Result<(), String>> {
     let text = comment.trim_start_matches("<!--").trim_end_matches("-->").trim();
     let reason = text.strip_prefix(MARKER)?.trim();
@@ -92,7 +93,7 @@ fn marker(comment: &str) -> Option<Result<(), String>> {
     Some(if REASONS.contains(&reason) { Ok(()) } else { Err(wrong()) })
 }
 
-/// Whether `text` links to a record; that it exists is for the check of paths.
+/// Whether `text` links to a record; the check of paths checks that the record exists.
 fn names_record(document: &str, text: &str) -> bool {
     markdown::links(text).any(|(path, _)| {
         let path = markdown::resolve(document, path);
@@ -110,8 +111,8 @@ fn unrecorded(path: &str, block: &Block) -> Option<Finding> {
     (!figures.is_empty()).then(|| Finding::failure(format!("{path}:{}", block.line), what))
 }
 
-/// The sentences and cells of `text`, as words. Words in backquotes are one without letters, and
-/// targets of links are left out.
+/// The sentences and table cells of `text`, as words. Text in backquotes becomes one word without
+/// letters; the targets of links are left out.
 fn sentences(text: &str) -> Vec<Vec<String>> {
     let mut plain = String::new();
     for (index, part) in text.split('`').enumerate() {
@@ -142,7 +143,7 @@ fn sentences(text: &str) -> Vec<Vec<String>> {
     sentences
 }
 
-/// The figures of a sentence that look measured, with their units.
+/// The figures of a sentence that look measured, each with its unit.
 fn measured(words: &[String]) -> Vec<String> {
     let bare = |word: &String| word.trim_matches(|c: char| !c.is_alphanumeric()).to_owned();
     let plain: Vec<String> = words.iter().map(bare).collect();
@@ -172,7 +173,8 @@ fn measured(words: &[String]) -> Vec<String> {
     figures
 }
 
-/// Number and unit of the figure that begins with word `index`, and the place of the word behind.
+/// Number and unit of the figure that begins with word `index`, and the index of the word behind
+/// it.
 fn figure(words: &[String], index: usize) -> Option<(String, String, usize)> {
     let word = words[index].trim_start_matches(['(', '*', '~', '−', '±', '≈', '"', '[']);
     let digits = word.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));

@@ -1,7 +1,8 @@
 //! Rust sources as tokens.
 //!
-//! Idea: what looks like code in a comment or a text is none, so the checks look at tokens.
-//! Limits: a file that is not Rust (half-written, say) has no tokens; the compiler reports that.
+//! Idea: text in comments and string literals may look like code, so the checks look at tokens.
+//! Limits: a file that is not valid Rust, such as a half-written one, has no tokens; the compiler
+//! reports it.
 
 use std::str::FromStr;
 
@@ -14,8 +15,8 @@ pub(crate) struct Source {
     test_lines: usize,
 }
 
-/// A word or a punctuation mark, its line counted from 1, whether something stands left of it,
-/// whether it is inside `#[…]`, and whether inside a module under `#[cfg(test)]`.
+/// A word or a punctuation mark: its line from 1, whether something stands left of it on the line,
+/// whether it is inside `#[…]`, and whether it is inside a module under `#[cfg(test)]`.
 struct Token {
     text: String,
     line: usize,
@@ -45,7 +46,7 @@ impl Source {
         self.tokens.iter().any(|token| token.text == word)
     }
 
-    /// Lines with `word`.
+    /// Lines that contain `word`.
     pub(crate) fn lines_of(&self, word: &str) -> Vec<usize> {
         self.tokens.iter().filter(|token| token.text == word).map(|token| token.line).collect()
     }
@@ -59,14 +60,14 @@ impl Source {
             .collect()
     }
 
-    /// Lines with `word` inside an attribute.
+    /// Lines with `word` in an attribute.
     pub(crate) fn lines_of_attribute(&self, word: &str) -> Vec<usize> {
         let attributes = self.tokens.iter().filter(|token| token.in_attribute);
         attributes.filter(|token| token.text == word).map(|token| token.line).collect()
     }
 
-    /// Types and traits defined outside of tests. The types that an implementation gives a trait
-    /// are left out: their names are the trait's.
+    /// Types and traits defined outside of tests, without the associated types of an
+    /// implementation: their names are those of the trait.
     pub(crate) fn types(&self) -> Vec<Definition<'_>> {
         let is_type = |word: &str| ["struct", "enum", "union", "trait", "type"].contains(&word);
         let mut found = Vec::new();
@@ -119,7 +120,7 @@ fn flatten(stream: TokenStream, in_attribute: bool, in_test: bool, tokens: &mut 
             TokenTree::Ident(word) => push(word.to_string()),
             TokenTree::Punct(mark) => {
                 push(mark.to_string());
-                // `#![…]` keeps the hash in force over the exclamation mark.
+                // In `#![…]` the exclamation mark keeps the state of the hash.
                 after_hash = mark.as_char() == '#' || (after_hash && mark.as_char() == '!');
                 continue;
             }

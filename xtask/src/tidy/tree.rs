@@ -10,14 +10,14 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use cargo_metadata::MetadataCommand;
 
-/// Largest file that is looked at, in bytes; larger ones are recorded data, not sources.
+/// Largest file that is read, in bytes; larger ones are recorded data, not sources.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Most files a workspace may have before something is wrong with the walk.
+/// Most files that a workspace may have; with more the walk has gone wrong.
 const FILES_MAX: usize = 20_000;
-/// Folders, by path from the root, that hold no sources.
+/// Folders without sources, by path from the root.
 const GENERATED: [&str; 5] = [".git", "target", "fuzz/target", "fuzz/corpus", "fuzz/artifacts"];
 
-/// The folder of the fuzz targets, which reach into every crate and are on no map.
+/// The folder of the fuzz targets, which use every crate and are not on the map.
 const FUZZ: &str = "fuzz";
 
 /// A workspace.
@@ -27,7 +27,7 @@ pub struct Tree {
     pub files: BTreeMap<String, String>,
     /// Names under `[workspace.dependencies]`.
     pub workspace_dependencies: Vec<String>,
-    /// The members but for the fuzz targets.
+    /// The members, without the fuzz targets.
     pub packages: Vec<Package>,
 }
 
@@ -38,20 +38,20 @@ pub struct Package {
     pub name: String,
     /// Its folder, by path from the root.
     pub dir: String,
-    /// What its manifest says it needs.
+    /// The dependencies in its manifest.
     pub dependencies: Vec<Dependency>,
 }
 
-/// A line in a package's manifest.
+/// A dependency in a package's manifest.
 #[derive(Clone, Debug)]
 pub struct Dependency {
     /// Package depended on.
     pub name: String,
-    /// For what.
+    /// What it is needed for.
     pub kind: DependencyKind,
 }
 
-/// What a dependency is for.
+/// What a dependency is needed for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DependencyKind {
     /// The package itself.
@@ -67,7 +67,7 @@ impl Tree {
     ///
     /// # Errors
     ///
-    /// `cargo metadata` fails, or a file cannot be read.
+    /// If `cargo metadata` fails, or a file cannot be read.
     pub fn load(package_dir: &Path) -> anyhow::Result<Tree> {
         let metadata = MetadataCommand::new()
             .current_dir(package_dir)
@@ -125,14 +125,14 @@ impl Tree {
     }
 
     fn read_file(&mut self, entry: &fs::DirEntry, path: String) -> anyhow::Result<()> {
-        // Others may be writing in the tree: a file that has just gone is no finding.
+        // Other programs may be writing in the tree: a file that has just vanished is no finding.
         let Ok(metadata) = entry.metadata() else { return Ok(()) };
         if metadata.len() > FILE_BYTES_MAX {
             return Ok(());
         }
         match fs::read(entry.path()) {
             Ok(bytes) => {
-                // A picture is there, for those who point at it, and says nothing.
+                // A picture is in the tree, so that documents can refer to it, but has no text.
                 self.files.insert(path, String::from_utf8(bytes).unwrap_or_default());
                 Ok(())
             }
@@ -154,7 +154,7 @@ impl Tree {
     }
 }
 
-/// The keys under `[workspace.dependencies]`; no more of TOML is needed than that.
+/// The keys under `[workspace.dependencies]`; no more of TOML is needed here.
 fn dependency_names(manifest: &str) -> Vec<String> {
     manifest
         .lines()
@@ -168,13 +168,13 @@ fn dependency_names(manifest: &str) -> Vec<String> {
 
 #[cfg(test)]
 impl Tree {
-    /// A tree made up of files.
+    /// A tree of the given files.
     pub(crate) fn of<const N: usize>(files: [(&str, &str); N]) -> Tree {
         let files = files.map(|(path, text)| (path.to_owned(), text.to_owned()));
         Tree { files: files.into(), ..Tree::default() }
     }
 
-    /// The same with a package in `crates/NAME` that depends on `dependencies`.
+    /// The same tree with a package in `crates/NAME` that depends on `dependencies`.
     pub(crate) fn with_package(
         mut self,
         name: &str,

@@ -1,10 +1,11 @@
-//! `unsafe` stays where the kernel is spoken to. That each block argues its safety, clippy checks.
+//! `unsafe` is confined to code that talks to the kernel. Clippy checks that each block argues its
+//! safety.
 
 use super::rust::Source;
 use super::{Finding, Tree};
 
-/// What may contain `unsafe`: mechanisms that need a call no safe library has, and the vector
-/// instructions of one pure crate (decision 7).
+/// Paths that may contain `unsafe`: mechanisms that need a call for which no safe library exists,
+/// and the vector instructions of one pure crate (decision 7).
 const ALLOWED: [&str; 13] = [
     "crates/host/",
     "crates/qmp/",

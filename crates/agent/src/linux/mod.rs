@@ -102,8 +102,8 @@ fn read_clock(clock: ClockId) -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// A number that no two starts of this program share: a random one, or one of the start itself if
-/// the kernel has none to give.
+/// A number that no two starts of this program share: random, or made of the time and the process
+/// if the kernel has no random numbers.
 pub fn random() -> u64 {
     random_of(Path::new("/dev/urandom"))
         .unwrap_or_else(|_| number_of_start(uptime(), std::process::id()))
@@ -116,8 +116,8 @@ fn random_of(device: &Path) -> std::io::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// A number for a start `since_boot`, as the process `pid`. Starts that differ in one of both have
-/// different numbers, also in the lower bits, which are all that is sent.
+/// A number for a start at the time `since_boot` as the process `pid`. Starts that differ in either
+/// have different numbers, also in the lower bits, which are all that is sent.
 /// Source: the finalizer of SplitMix64 (Steele, Lea, Flood 2014), which maps no two numbers to one.
 fn number_of_start(since_boot: Duration, pid: u32) -> u64 {
     let seconds = since_boot.as_secs().wrapping_mul(1_000_000_000);
@@ -180,7 +180,7 @@ mod tests {
         assert_ne!(random(), random());
     }
 
-    /// As in a chroot, or before `/dev` is there.
+    /// As in a chroot, or before `/dev` is mounted.
     #[test]
     fn starts_without_random_numbers_have_numbers_of_their_own() {
         use std::collections::BTreeSet;

@@ -21,9 +21,9 @@ use crate::host_record::Daemon;
 
 /// Longest wait for the daemon to find a guest that has arrived and stands still.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(3);
-const TAKE_OVER_AGAIN: Duration = Duration::from_millis(200);
+const TAKE_OVER_RETRY: Duration = Duration::from_millis(200);
 /// A reservation lasts this long beyond the time by which the move is due.
-const RESERVED_AFTER: Duration = Duration::from_secs(600);
+const RESERVATION_MARGIN: Duration = Duration::from_secs(600);
 /// Longest reservation that a daemon accepts, in seconds.
 const RESERVED_MAX_S: u64 = 86_400;
 
@@ -75,7 +75,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             HostAction::Reserve(size) => {
                 note.reserved = Some(size.get());
                 self.note(guest, &note)?;
-                let until = record.map_or(Timestamp::ZERO, |it| it.due) + RESERVED_AFTER;
+                let until = record.map_or(Timestamp::ZERO, |it| it.due) + RESERVATION_MARGIN;
                 let lasts_s = until.saturating_since(self.member.now()).as_secs();
                 let lasts_s = lasts_s.clamp(1, RESERVED_MAX_S);
                 let reserve = Reserve { size_bytes: size.get(), lasts_s };
@@ -98,9 +98,9 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 self.note(guest, &note)?;
                 let until = Instant::now() + TAKE_OVER_PATIENCE;
                 while note.to_take_over.is_some() && Instant::now() < until {
-                    self.take_over_later(guest, &mut note).await?;
+                    self.try_take_over(guest, &mut note).await?;
                     if note.to_take_over.is_some() {
-                        sleep(TAKE_OVER_AGAIN).await;
+                        sleep(TAKE_OVER_RETRY).await;
                     }
                 }
                 // The guest stands still. What is not in force yet is tried again while it runs.
@@ -156,7 +156,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     }
 
     /// Puts in force what a guest carried, as soon as the daemon knows the guest.
-    pub(super) async fn take_over_later(
+    pub(super) async fn try_take_over(
         &self,
         guest: &GuestId,
         note: &mut Note,
@@ -169,7 +169,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             Err(ClientError::TimedOut { .. }) => {}
             Err(error) => {
                 let text = format!("what came along with {guest} does not count here: {error}");
-                self.member.speaker.say_of("take over", guest, &text);
+                self.member.status_log.log_of("take over", guest, &text);
                 note.to_take_over = None;
             }
         }
@@ -195,7 +195,7 @@ fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
 
 /// Gives a guest the ceiling back that an operator set by command. If none did, the ceiling is
 /// unset instead of being set to what was in force: that may have been less for a while, as nothing
-/// could be plugged in, and it would hide what the configuration says later.
+/// could be plugged in, and it would override what is configured later.
 async fn give_back(
     daemon: &impl Daemon,
     guest: &GuestId,

@@ -9,6 +9,10 @@ use std::net::SocketAddr;
 use ballast_fleet_move::Process;
 use ballast_model::{Bytes, GuestId};
 use ballast_qmp::migration::Origin;
+use ballast_report::harmless_line;
+
+/// Most bytes of a program's error output that are shown.
+pub(super) const ERROR_BYTES_MAX: usize = 300;
 
 /// Why a hypervisor failed to do something: a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -68,4 +72,11 @@ pub trait Hypervisor {
 
     /// Ends the hypervisor.
     fn end(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
+}
+
+/// The beginning of a program's error output, on one line.
+pub(super) fn error_excerpt(output: &[u8]) -> String {
+    let output = output.trim_ascii();
+    let shown = &output[..output.len().min(ERROR_BYTES_MAX)];
+    harmless_line(&String::from_utf8_lossy(shown))
 }

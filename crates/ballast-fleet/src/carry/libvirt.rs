@@ -17,24 +17,23 @@ use std::time::Duration;
 use ballast_fleet_move::{CopyState, Process};
 use ballast_model::{Bytes, GuestId};
 use ballast_qmp::migration::Origin;
-use ballast_report::harmless_line;
 use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+use super::hypervisor::{
+    CopyProgress, ERROR_BYTES_MAX, Hypervisor, HypervisorError, HypervisorView, error_excerpt,
+};
 
 /// Placeholder for the destination's address in the URI of its libvirt.
-pub(crate) const ADDRESS: &str = "{address}";
+pub(crate) const ADDRESS_PLACEHOLDER: &str = "{address}";
 const VIRSH: &str = "virsh";
 /// Longest run of a `virsh` command that should answer at once.
-const CALL: Duration = Duration::from_secs(10);
+const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 /// Time between two looks whether a copy has begun.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// libvirt's number for a job that copies a domain to another host.
 const MIGRATION_OUT: u64 = 5;
-/// Most characters of an error of `virsh` that are shown.
-const SAID_CHARS_MAX: usize = 300;
 
 /// How domains of libvirt are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -105,13 +104,16 @@ impl Libvirt {
         let mut command = self.command(words);
         command.kill_on_drop(true);
         let failed = |why: String| HypervisorError(format!("virsh {}: {why}", words[0]));
-        let output = match timeout(CALL, command.output()).await {
+        let output = match timeout(CALL_TIME_MAX, command.output()).await {
             Ok(output) => output.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed(format!("did not end within {} s", CALL.as_secs()))),
+            Err(_) => {
+                let s = CALL_TIME_MAX.as_secs();
+                return Err(failed(format!("did not end within {s} s")));
+            }
         };
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-            false => Err(failed(said(&output.stderr))),
+            false => Err(failed(error_excerpt(&output.stderr))),
         }
     }
 
@@ -143,9 +145,10 @@ impl Libvirt {
                 }
                 let mut text = Vec::new();
                 if let Some(stderr) = copy.stderr.take() {
-                    let _ = stderr.take(SAID_CHARS_MAX as u64).read_to_end(&mut text).await;
+                    let _ = stderr.take(ERROR_BYTES_MAX as u64).read_to_end(&mut text).await;
                 }
-                return Err(HypervisorError(format!("virsh migrate: {status}: {}", said(&text))));
+                let error = error_excerpt(&text);
+                return Err(HypervisorError(format!("virsh migrate: {status}: {error}")));
             }
             if self.job(guest).await.is_some_and(|job| job.is_copy) {
                 return Ok(());
@@ -153,13 +156,6 @@ impl Libvirt {
             sleep(LOOK_EVERY).await;
         }
     }
-}
-
-/// The beginning of an error of `virsh`, on one line.
-fn said(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text);
-    let text: String = text.trim().chars().take(SAID_CHARS_MAX).collect();
-    harmless_line(&text)
 }
 
 /// Reads the state; `None` for other words.
@@ -272,7 +268,7 @@ impl Hypervisor for Libvirt {
         }
         let mib_per_s = (self.config.bandwidth_per_s.get() >> 20).max(1).to_string();
         self.virsh(&["migrate-setspeed", guest.as_str(), &mib_per_s]).await?;
-        let peer = self.config.peer.replace(ADDRESS, &to.to_string());
+        let peer = self.config.peer.replace(ADDRESS_PLACEHOLDER, &to.to_string());
         let data = match to {
             SocketAddr::V4(to) => format!("tcp://{}", to.ip()),
             SocketAddr::V6(to) => format!("tcp://[{}]", to.ip()),
@@ -319,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_virsh_says_is_read() {
+    fn output_of_virsh_is_parsed() {
         for (text, expected) in [
             ("running (booted)\n", Some(DomainState::Runs)),
             ("running (unpaused)", Some(DomainState::Runs)),
@@ -349,7 +345,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_text_breaks_a_reader(text in ".*", n: u64) {
+        fn arbitrary_output_does_not_panic(text in ".*", n: u64) {
             for text in [
                 text.clone(),
                 format!("Job type: {n}\nmemory_processed: {text}\nmemory_remaining: {n}"),

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use ballast_fleet_move::{MoveRecord, Next, Phase, Term, host_step, host_step_without_store};
 use ballast_fleet_proto::{
-    Condition, Coordinator, CoordinatorError, FleetKey, FleetView, Follow, KeyEvent, KeyWrite,
+    Condition, Coordinator, CoordinatorError, FleetKey, FleetView, KeyEvent, KeyWatch, KeyWrite,
     PutResult, Revision,
 };
 use ballast_model::GuestId;
@@ -51,17 +51,17 @@ use seen::Seen;
 
 pub use choice::AnyHypervisor;
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
-pub(crate) use libvirt::ADDRESS;
+pub(crate) use libvirt::ADDRESS_PLACEHOLDER;
 pub use libvirt::{Libvirt, LibvirtConfig};
-pub(crate) use qemu::GUEST;
+pub(crate) use qemu::GUEST_PLACEHOLDER;
 pub use qemu::{Qemu, QemuConfig};
 
 /// Time between two turns while a guest is being moved; a changed order ends the wait.
-const TURN: Duration = Duration::from_millis(500);
+const TURN_PAUSE: Duration = Duration::from_millis(500);
 /// The same while a guest is copied or stands still, as the wait adds to its downtime.
-const TURN_OF_COPY: Duration = Duration::from_millis(100);
+const COPY_TURN_PAUSE: Duration = Duration::from_millis(100);
 /// After this long without a change, orders are read again: a connection may have died unnoticed.
-const FOLLOW_FOR: Duration = Duration::from_secs(600);
+const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Carries out orders on one host.
 pub struct Carrier<'a, C, D, H> {
@@ -89,9 +89,9 @@ enum Turn {
     /// No guest is being moved here.
     Idle,
     /// A guest is being moved, but there was nothing to do.
-    Waits,
+    Waiting,
     /// Something was done, and more may follow at once.
-    Did,
+    Progress,
 }
 
 impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
@@ -124,9 +124,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let mut watch = None;
         loop {
             match self.turn(&mut watch).await {
-                Turn::Did => {}
-                Turn::Waits => self.wait(&mut watch, self.pause()).await,
-                Turn::Idle => self.wait(&mut watch, FOLLOW_FOR).await,
+                Turn::Progress => {}
+                Turn::Waiting => self.wait(&mut watch, self.pause()).await,
+                Turn::Idle => self.wait(&mut watch, WATCH_TIME_MAX).await,
             }
         }
     }
@@ -139,8 +139,8 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             )
         };
         match self.last.borrow().values().any(is_copied) {
-            true => TURN_OF_COPY,
-            false => TURN,
+            true => COPY_TURN_PAUSE,
+            false => TURN_PAUSE,
         }
     }
 
@@ -150,7 +150,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let change = timeout(pause, async {
             loop {
                 match following.next().await {
-                    Ok(changes) if changes.events.iter().any(|it| self.is_ours(it)) => {
+                    Ok(changes) if changes.events.iter().any(|it| self.is_own_order(it)) => {
                         return Ok(());
                     }
                     Ok(_) => {}
@@ -161,21 +161,21 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         // After the wait everything is read again. A watch that was silent for long may be dead.
         match change.await {
             Ok(Ok(())) => {}
-            Err(_) if pause < FOLLOW_FOR => {}
+            Err(_) if pause < WATCH_TIME_MAX => {}
             Ok(Err(_)) | Err(_) => *watch = None,
         }
     }
 
-    fn is_ours(&self, event: &KeyEvent) -> bool {
+    fn is_own_order(&self, event: &KeyEvent) -> bool {
         match event {
-            KeyEvent::Gone(_) => false,
+            KeyEvent::Deleted(_) => false,
             KeyEvent::Written(entry) => {
-                MoveRecord::parse(&entry.value).is_ok_and(|record| self.is_about_here(&record))
+                MoveRecord::parse(&entry.value).is_ok_and(|record| self.names_this_host(&record))
             }
         }
     }
 
-    fn is_about_here(&self, record: &MoveRecord) -> bool {
+    fn names_this_host(&self, record: &MoveRecord) -> bool {
         let here = &self.member.config.host;
         record.from == *here || record.to == *here
     }
@@ -191,14 +191,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             let moves = keys.moves_prefix();
             *watch = self.member.coordinator.watch(&moves, view.revision()).await.ok();
         }
-        self.member.speaker.say("orders", "orders are read");
+        self.member.status_log.log("orders", "orders are read");
         let term = Term(view.leader().map_or(0, |(_, revision)| revision.0));
         let mut last = BTreeMap::new();
         let mut guests: Vec<GuestId> = self.notes.borrow().guests().cloned().collect();
         let is_registered = self.member.identity.get().is_some();
         for (guest, entry) in view.moves() {
             match &entry.record {
-                Ok(record) if self.is_about_here(record) => {
+                Ok(record) if self.names_this_host(record) => {
                     last.insert(guest.clone(), record.clone());
                     if is_registered && !guests.contains(guest) {
                         guests.push(guest.clone());
@@ -207,7 +207,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 Ok(_) => {}
                 Err(why) => {
                     let text = format!("the order of {guest} is left alone: {why}");
-                    self.member.speaker.say("unreadable order", &text);
+                    self.member.status_log.log("unreadable order", &text);
                 }
             }
         }
@@ -217,15 +217,15 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             let entry = view.move_of(&guest);
             // An unreadable order may be about this host, so nothing of its guest is cleaned up.
             let step = match entry.map(|entry| (entry.record.as_ref(), entry.written)) {
-                Some((Err(_), _)) => Ok(Turn::Waits),
+                Some((Err(_), _)) => Ok(Turn::Waiting),
                 Some((Ok(record), written)) => {
                     self.step(&guest, Some((record, written)), term).await
                 }
                 None => self.step(&guest, None, term).await,
             };
             turn = turn.max(step.unwrap_or_else(|why| {
-                self.member.speaker.say_of("move", &guest, &why);
-                Turn::Waits
+                self.member.status_log.log_of("move", &guest, &why);
+                Turn::Waiting
             }));
         }
         turn
@@ -239,14 +239,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         term: Term,
     ) -> Result<Turn, String> {
         // An order that names other hosts means that no move of this guest is under way here.
-        let found = found.filter(|(record, _)| self.is_about_here(record));
+        let found = found.filter(|(record, _)| self.names_this_host(record));
         let record = found.map(|(record, _)| record);
         let noted = self.notes.borrow().of(guest).cloned().unwrap_or_default();
         let mut note = match record {
             Some(record) => noted.for_order(record),
             None => noted,
         };
-        self.take_over_later(guest, &mut note).await?;
+        self.try_take_over(guest, &mut note).await?;
         let seen = self.look(guest, record, &mut note).await;
         if note.began_copy
             && let Some(bandwidth) = seen.bandwidth_per_s()
@@ -257,9 +257,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         match (next, found) {
             (Next::Act(action), _) => {
                 let text = format!("{guest}: {}", action.in_words());
-                self.member.speaker.say_of("move", guest, &text);
+                self.member.status_log.log_of("move", guest, &text);
                 self.act(guest, record, note, &action).await?;
-                Ok(Turn::Did)
+                Ok(Turn::Progress)
             }
             (Next::Write(next), Some((_, written))) => {
                 match self.write(&next, written).await.map_err(|error| error.to_string())? {
@@ -268,16 +268,16 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                             self.member.metrics.moves.count_copied(seen.copied());
                         }
                         let text = format!("{guest}: {}", next.in_words());
-                        self.member.speaker.say_of("move", guest, &text);
-                        Ok(Turn::Did)
+                        self.member.status_log.log_of("move", guest, &text);
+                        Ok(Turn::Progress)
                     }
-                    PutResult::Differs => Ok(Turn::Waits),
+                    PutResult::Conflict => Ok(Turn::Waiting),
                 }
             }
             (Next::Wait, None) => self.close(guest, note, &seen).await,
             (Next::Wait | Next::Write(_) | Next::Remove, _) => {
-                self.say_progress(guest, &seen);
-                Ok(Turn::Waits)
+                self.log_progress(guest, &seen);
+                Ok(Turn::Waiting)
             }
         }
     }
@@ -310,7 +310,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 let _ = self.hypervisor.end(guest).await;
             }
         }
-        if seen.is_nothing_promised() {
+        if seen.has_no_promise() {
             // The reservation has expired, or ended with the guest that used it.
             note.reserved = None;
         }
@@ -319,14 +319,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 self.notes.borrow_mut().remove(guest).map_err(|error| error.to_string())?;
                 Ok(Turn::Idle)
             }
-            false => Ok(Turn::Waits),
+            false => Ok(Turn::Waiting),
         }
     }
 
     /// A turn while etcd cannot be reached.
     async fn turn_without_store(&self, error: &CoordinatorError) -> Turn {
         let text = format!("cannot read orders: {error}");
-        self.member.speaker.say("orders", &text);
+        self.member.status_log.log("orders", &text);
         let last = self.last.borrow().clone();
         for (guest, record) in last {
             let Some(mut note) = self.notes.borrow().of(&guest).cloned() else { continue };
@@ -338,17 +338,17 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                     Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
                     Err(why) => why,
                 };
-                self.member.speaker.say_of("move", &guest, &text);
+                self.member.status_log.log_of("move", &guest, &text);
             }
         }
         sleep(RETRY).await;
-        Turn::Waits
+        Turn::Waiting
     }
 
-    fn say_progress(&self, guest: &GuestId, seen: &Seen) {
+    fn log_progress(&self, guest: &GuestId, seen: &Seen) {
         if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
             let text = format!("{guest}: {sent} copied, {remaining} left");
-            self.member.speaker.say_of("copy", guest, &text);
+            self.member.status_log.log_of("copy", guest, &text);
         }
     }
 }

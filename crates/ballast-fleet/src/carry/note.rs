@@ -55,8 +55,8 @@ pub(crate) struct ShrinkNote {
     pub to_bytes: u64,
     /// The ceiling that its operator had set, if any.
     pub set_bytes: Option<u64>,
-    /// Whether that is of the configuration, or lives with the guest, instead of being set by
-    /// command. Left out if not, so that an earlier version reads the note.
+    /// Whether that comes from the configuration or the guest's own settings, not from a command.
+    /// Left out if not, so that an earlier version reads the note.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_configured: bool,
     /// The ceiling that was in force, for a daemon of an earlier version, which cannot unset one.

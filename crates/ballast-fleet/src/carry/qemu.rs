@@ -18,22 +18,21 @@ use ballast_qmp::migration::{
     CopyLimits, DirtyRate, GuestMigration, MigrationClient, MigrationProgress, MigrationStage,
     Origin,
 };
-use ballast_report::harmless_line;
 use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
+use super::hypervisor::{
+    CopyProgress, ERROR_BYTES_MAX, Hypervisor, HypervisorError, HypervisorView, error_excerpt,
+};
 
 /// Placeholder for the guest's name in paths and arguments.
-pub(crate) const GUEST: &str = "{guest}";
+pub(crate) const GUEST_PLACEHOLDER: &str = "{guest}";
 /// Longest wait for an answer from QEMU.
-const CALL: Duration = Duration::from_secs(5);
+const CALL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Longest run of the program that starts a QEMU.
-const START: Duration = Duration::from_secs(60);
+const START_TIME_MAX: Duration = Duration::from_secs(60);
 /// Time between two looks for a socket that is about to appear.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// Most bytes of a program's error output that are shown.
-const SAID_CHARS_MAX: usize = 300;
 
 /// How guests of QEMU are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,11 +62,11 @@ impl Qemu {
     }
 
     fn socket(&self, guest: &GuestId) -> PathBuf {
-        PathBuf::from(self.config.qmp.replace(GUEST, guest.as_str()))
+        PathBuf::from(self.config.qmp.replace(GUEST_PLACEHOLDER, guest.as_str()))
     }
 
     async fn connect(&self, guest: &GuestId) -> Result<MigrationClient, LinkDown> {
-        MigrationClient::connect(&self.socket(guest), CALL).await
+        MigrationClient::connect(&self.socket(guest), CALL_TIME_MAX).await
     }
 
     async fn client(&self, guest: &GuestId) -> Result<MigrationClient, HypervisorError> {
@@ -78,7 +77,8 @@ impl Qemu {
 
     /// Runs the operator's program that starts a QEMU.
     async fn start(&self, guest: &GuestId) -> Result<(), HypervisorError> {
-        let mut words = self.config.start.iter().map(|word| word.replace(GUEST, guest.as_str()));
+        let name = guest.as_str();
+        let mut words = self.config.start.iter().map(|word| word.replace(GUEST_PLACEHOLDER, name));
         let program = words.next().unwrap_or_default();
         let mut command = Command::new(&program);
         // The QEMU that it starts may inherit its output, so only its exit is waited for.
@@ -87,29 +87,32 @@ impl Qemu {
         let failed = |why: String| HypervisorError(format!("`{program}`: {why}"));
         let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
         let stderr = child.stderr.take();
-        let status = match timeout(START, child.wait()).await {
+        let status = match timeout(START_TIME_MAX, child.wait()).await {
             Ok(status) => status.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed(format!("did not end within {} s", START.as_secs()))),
+            Err(_) => {
+                let s = START_TIME_MAX.as_secs();
+                return Err(failed(format!("did not end within {s} s")));
+            }
         };
         if status.success() {
             return Ok(());
         }
-        let said = match stderr {
-            Some(stderr) => said(stderr).await,
+        let error = match stderr {
+            Some(stderr) => read_error(stderr).await,
             None => String::new(),
         };
-        Err(failed(format!("{status}: {said}")))
+        Err(failed(format!("{status}: {error}")))
     }
 }
 
-/// The beginning of a program's error output.
-async fn said(mut from: tokio::process::ChildStderr) -> String {
+/// Reads the beginning of a program's error output.
+async fn read_error(mut from: tokio::process::ChildStderr) -> String {
     use tokio::io::AsyncReadExt;
-    let mut bytes = [0; SAID_CHARS_MAX];
+    let mut bytes = [0; ERROR_BYTES_MAX];
     // The QEMU that it started may hold the other end open.
     let read = timeout(Duration::from_secs(1), from.read(&mut bytes)).await;
     let length = read.ok().and_then(Result::ok).unwrap_or(0);
-    harmless_line(String::from_utf8_lossy(&bytes[..length]).trim())
+    error_excerpt(&bytes[..length])
 }
 
 impl Hypervisor for Qemu {
@@ -142,7 +145,7 @@ impl Hypervisor for Qemu {
         if let Err(LinkDown::Refused) = self.connect(guest).await {
             self.start(guest).await?;
         }
-        let until = Instant::now() + CALL;
+        let until = Instant::now() + CALL_TIME_MAX;
         let mut client = loop {
             match self.client(guest).await {
                 Ok(client) => break client,
@@ -150,33 +153,33 @@ impl Hypervisor for Qemu {
                 Err(_) => sleep(LOOK_EVERY).await,
             }
         };
-        client.listen(self.config.listen).await.map_err(|error| called("listen", &error))
+        client.listen(self.config.listen).await.map_err(|error| call_failed("listen", &error))
     }
 
     async fn copy(&self, guest: &GuestId, to: SocketAddr) -> Result<(), HypervisorError> {
         let QemuConfig { bandwidth_per_s, downtime, .. } = self.config;
         let mut client = self.client(guest).await?;
         let copying = client.copy(to, CopyLimits { bandwidth_per_s, downtime }).await;
-        copying.map_err(|error| called("copy the guest", &error))
+        copying.map_err(|error| call_failed("copy the guest", &error))
     }
 
     async fn cancel(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let mut client = self.client(guest).await?;
-        client.cancel().await.map_err(|error| called("cancel the copy", &error))
+        client.cancel().await.map_err(|error| call_failed("cancel the copy", &error))
     }
 
     async fn run(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let mut client = self.client(guest).await?;
-        client.start().await.map_err(|error| called("run the guest", &error))
+        client.start().await.map_err(|error| call_failed("run the guest", &error))
     }
 
     async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let mut client = self.client(guest).await?;
-        client.quit().await.map_err(|error| called("end", &error))
+        client.quit().await.map_err(|error| call_failed("end", &error))
     }
 }
 
-fn called(what: &str, error: &impl std::fmt::Display) -> HypervisorError {
+fn call_failed(what: &str, error: &impl std::fmt::Display) -> HypervisorError {
     HypervisorError(format!("QEMU did not {what}: {error}"))
 }
 

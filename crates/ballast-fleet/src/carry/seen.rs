@@ -6,7 +6,7 @@
 
 use ballast_api::StatusReply;
 use ballast_fleet_move::{
-    Carried, CopyState, HostView, Process, Promise, SHRUNK_WITHIN, Shrink, Term,
+    Carried, CopyState, HostView, Process, Promise, SHRINK_TOLERANCE, Shrink, Term,
 };
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestId};
@@ -46,7 +46,7 @@ impl Seen {
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,
-            begins: member.config.mode == FleetMode::Move,
+            begins_moves: member.config.mode == FleetMode::Move,
         }
     }
 
@@ -54,7 +54,7 @@ impl Seen {
         matches!(self.hypervisor.process, Process::Absent | Process::Ended)
     }
 
-    pub(super) fn is_nothing_promised(&self) -> bool {
+    pub(super) fn has_no_promise(&self) -> bool {
         self.promise == Promise::Nothing
     }
 
@@ -99,5 +99,5 @@ pub(super) fn holds(guest: &GuestId, status: Option<&StatusReply>) -> Option<Byt
 /// The shrinking that this host has asked of a leaving guest, which holds `holds`.
 pub(super) fn shrink(note: &Note, holds: Option<Bytes>) -> Option<Shrink> {
     let to = Bytes::new(note.shrink?.to_bytes);
-    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRUNK_WITHIN)) })
+    Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRINK_TOLERANCE)) })
 }

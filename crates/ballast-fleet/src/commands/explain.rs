@@ -100,7 +100,7 @@ fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace
         floor_bytes: guest.floor.get(),
         demand_bytes: guest.demand.get(),
         misses_per_s: misses,
-        stays: guest.stays.map(|stays| stays.to_string()),
+        stays: guest.pinned_by.map(|by| by.to_string()),
         host_budget_bytes: host.budget.get(),
         host_floors_bytes: floors.get(),
         host_demand_bytes: demand.get(),

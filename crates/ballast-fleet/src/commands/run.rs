@@ -12,13 +12,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::Place;
-use crate::beside::other_owner;
 use crate::carry::{Carrier, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
-use crate::serve::{Desk, serve};
+use crate::other_managers::other_manager;
+use crate::serve::{FleetService, serve};
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
 /// Interval of the watchdog's notice, well below the unit's limit for a program that hangs.
@@ -50,7 +50,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let etcd = config.etcd()?;
     if config.mode == FleetMode::Move
-        && let Some(why) = other_owner(Path::new("/"), &config.beside)
+        && let Some(why) = other_manager(Path::new("/"), &config.beside)
     {
         return Err(anyhow!(why));
     }
@@ -66,7 +66,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         return ballast_report::print(&text);
     }
     let metrics = Arc::new(FleetMetrics::default());
-    let desk = Desk {
+    let service = FleetService {
         // Its own connection, so that answers do not delay the lease.
         coordinator: TimedCoordinator::new(config.etcd()?, metrics.clone()),
         config: config.clone(),
@@ -110,12 +110,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             None => std::future::pending().await,
         }
     };
-    let speaker = Speaker::default();
+    let status_log = StatusLog::default();
     notify(NotifyState::Ready);
     tokio::select! {
         () = member.run_until(stopped) => {}
         () = carried => {}
-        () = serve(desk, &socket, &speaker) => {}
+        () = serve(service, &socket, &status_log) => {}
         () = keep_watchdog() => {}
     }
     Ok(())

@@ -264,10 +264,17 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
     text += &match (status.migrations, status.unmet) {
         (0, 0) => "the plan moves nothing\n".to_owned(),
         (moves, unmet) => {
-            format!("the plan has {moves} moves and {unmet} unmet needs: `ballast fleet plan`\n")
+            let (moves, unmet) = (counted(moves, "move"), counted(unmet, "unmet need"));
+            format!("the plan has {moves} and {unmet}: `ballast fleet plan`\n")
         }
     };
     text
+}
+
+/// A number of things, in words.
+fn counted(count: usize, thing: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{plural}")
 }
 
 #[cfg(test)]

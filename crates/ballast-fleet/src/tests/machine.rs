@@ -59,7 +59,7 @@ struct Hyper {
     floor_mib: u64,
     /// As set by command.
     limits: GuestLimits,
-    /// The ceiling that the configuration says.
+    /// The ceiling in the configuration.
     configured: Option<Bytes>,
     /// Whether it needs only its floor.
     is_modest: bool,
@@ -128,13 +128,13 @@ impl Machine {
         self.0.borrow_mut().is_early = true;
     }
 
-    /// From now on the guest needs only its floor. Whether it gives the rest is `gives`.
-    pub(crate) fn set_modest(&self, guest: &str, gives: bool) {
-        let change = |hyper: &mut Hyper| (hyper.is_modest, hyper.is_stuck) = (true, !gives);
+    /// From now on the guest needs only its floor. `can_shrink`: whether it gives the rest.
+    pub(crate) fn set_modest(&self, guest: &str, can_shrink: bool) {
+        let change = |hyper: &mut Hyper| (hyper.is_modest, hyper.is_stuck) = (true, !can_shrink);
         self.change(&guest.parse().unwrap(), change).unwrap();
     }
 
-    /// Sets the guest's ceiling by command and by the configuration.
+    /// Sets the guest's ceiling by command and in the configuration.
     pub(crate) fn set_ceilings(&self, guest: &str, set: Option<Bytes>, configured: Option<Bytes>) {
         let change =
             |hyper: &mut Hyper| (hyper.limits.ceiling, hyper.configured) = (set, configured);

@@ -81,7 +81,7 @@ fn one_host_leads_and_relieves_the_short_one() {
         let (b, _task) = world.host("b", "2", &roomy());
         sleep(s(25)).await;
         assert_eq!(world.leader().await.map(|it| it.0).as_deref(), Some("a"));
-        assert_eq!(b.speaker.last("lead").as_deref(), Some("another host leads the fleet"));
+        assert_eq!(b.status_log.last("lead").as_deref(), Some("another host leads the fleet"));
         let plan = world.plan().await;
         assert_eq!((plan.hosts, plan.guests, plan.left_out.len()), (2, 3, 0));
         let [it] = &plan.migrations[..] else { panic!("{plan:?}") };
@@ -120,7 +120,7 @@ fn a_leader_that_was_replaced_writes_nothing() {
         let (_b, _task) = world.host("b", "2", &roomy());
         sleep(s(60)).await;
         assert_eq!(world.plan().await, before);
-        assert_eq!(a.speaker.last("lead").as_deref(), Some("another host leads the fleet"));
+        assert_eq!(a.status_log.last("lead").as_deref(), Some("another host leads the fleet"));
     });
 }
 
@@ -131,12 +131,12 @@ fn the_second_machine_with_a_name_is_refused() {
         sleep(s(5)).await;
         let (twin, _task) = world.host("a", "2", &roomy());
         sleep(s(30)).await;
-        let said = twin.speaker.last("session").unwrap();
-        assert!(said.contains("another machine (1) is registered as a"), "{said}");
+        let logged = twin.status_log.last("session").unwrap();
+        assert!(logged.contains("another machine (1) is registered as a"), "{logged}");
         assert_eq!(world.plan().await.guests, 2, "the first one's record stands");
         crash.abort();
         sleep(s(35)).await;
-        assert_eq!(twin.speaker.last("session").as_deref(), Some("registered as a"));
+        assert_eq!(twin.status_log.last("session").as_deref(), Some("registered as a"));
         assert_eq!(world.plan().await.guests, 1);
     });
 }
@@ -149,7 +149,7 @@ fn the_same_machine_takes_its_name_over_at_once() {
         crash.abort();
         let (again, _task) = world.host("a", "1", &short());
         sleep(s(1)).await;
-        assert_eq!(again.speaker.last("session").as_deref(), Some("registered as a"));
+        assert_eq!(again.status_log.last("session").as_deref(), Some("registered as a"));
         sleep(s(15)).await;
         assert_eq!(world.plan().await.hosts, 1, "the old lease ends without its keys");
     });
@@ -166,8 +166,8 @@ fn a_host_whose_daemon_is_silent_leaves_the_fleet() {
         assert_eq!(world.view().await.hosts().count(), 1, "a short silence is none");
         sleep(s(30)).await;
         assert_eq!(world.view().await.hosts().count(), 0);
-        let said = host.speaker.last("session").unwrap();
-        assert!(said.contains("no daemon listens"), "{said}");
+        let logged = host.status_log.last("session").unwrap();
+        assert!(logged.contains("no daemon listens"), "{logged}");
         daemon.is_silent.set(false);
         sleep(s(10)).await;
         assert_eq!(world.view().await.snapshot(Default::default()).0.hosts().len(), 1);
@@ -182,8 +182,8 @@ fn hosts_go_on_alone_without_coordinator_and_come_back() {
         sleep(s(25)).await;
         world.coordinator.set_down(true);
         sleep(s(25)).await;
-        let said = a.speaker.last("session").unwrap();
-        assert!(said.contains("the host works on alone"), "{said}");
+        let logged = a.status_log.last("session").unwrap();
+        assert!(logged.contains("the host works on alone"), "{logged}");
         world.coordinator.set_down(false);
         sleep(s(25)).await;
         let plan = world.plan().await;

@@ -176,7 +176,7 @@ fn a_short_host_is_relieved_by_a_move() {
 }
 
 #[test]
-fn nobody_is_ordered_what_its_mode_forbids() {
+fn hosts_in_mode_advise_get_no_orders() {
     for modes in [["", MOVES], [MOVES, ""], ["", ""]] {
         run(async |world| {
             let _programs = [world.program(0, modes[0]), world.program(1, modes[1])];
@@ -221,7 +221,7 @@ fn a_program_that_dies_in_any_phase_goes_on() {
 
 /// One host or both are restarted in mode `advise`, in each phase of a move.
 #[test]
-fn a_mode_back_at_advise_ends_what_has_begun() {
+fn back_in_mode_advise_begun_moves_are_finished() {
     let advises = MOVES.replace("mode = \"move\"\n", "");
     for phase in ["ordered", "ready", "copying", "copied", "starting", "moved"] {
         for switched in [&[0][..], &[1], &[0, 1]] {
@@ -236,8 +236,8 @@ fn a_mode_back_at_advise_ends_what_has_begun() {
                 world.until_over(GUEST).await;
                 let place = world.is_at(GUEST);
                 assert_ne!(place, "nowhere", "{phase} {switched:?}");
-                let is_given_up = matches!(phase, "ordered" | "ready");
-                assert!(place == "a" || switched.len() < 2 || !is_given_up, "{phase}");
+                let is_abandoned = matches!(phase, "ordered" | "ready");
+                assert!(place == "a" || switched.len() < 2 || !is_abandoned, "{phase}");
                 sleep(s(90)).await;
                 assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), (place, None));
             });

@@ -119,7 +119,7 @@ fn a_host_joins_by_its_certificate() {
         };
         tokio::select! {
             () = member.run_until(seen) => {}
-            () = sleep(PATIENCE) => panic!("{:?}", member.speaker.last("session")),
+            () = sleep(PATIENCE) => panic!("{:?}", member.status_log.last("session")),
         }
         assert_eq!(read(&etcd, &config).await.unwrap().hosts().count(), 0, "it has left");
     });
@@ -139,10 +139,10 @@ fn hosts_outlive_a_lost_majority_and_register_again() {
         cluster.kill(1);
         let began = Instant::now();
         let is_alone = |host: &Host| {
-            host.speaker.last("session").is_some_and(|said| said.contains("works on alone"))
+            host.status_log.last("session").is_some_and(|it| it.contains("works on alone"))
         };
         while !(is_alone(&a) && is_alone(&b)) {
-            assert!(began.elapsed() < PATIENCE, "{:?}", a.speaker.last("session"));
+            assert!(began.elapsed() < PATIENCE, "{:?}", a.status_log.last("session"));
             sleep(Duration::from_millis(200)).await;
         }
         cluster.start_member(0).unwrap();
@@ -152,7 +152,7 @@ fn hosts_outlive_a_lost_majority_and_register_again() {
         }
         // Leases may outlive the partition for a moment, so the session has to be a new one.
         let is_back = |host: &Host| {
-            host.speaker.last("session").is_some_and(|said| said.starts_with("registered as"))
+            host.status_log.last("session").is_some_and(|it| it.starts_with("registered as"))
         };
         let is_new = |view: &FleetView| {
             let hosts = view.snapshot(Default::default()).0.hosts().len();

@@ -1,6 +1,6 @@
 //! What operators read, and how a daemon's figures become a record.
 
-use ballast_fleet::Stays;
+use ballast_fleet::PinnedBy;
 use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator};
 use ballast_model::Bytes;
 use expect_test::expect;
@@ -41,7 +41,7 @@ fn status_plan_and_explanation_read_like_this() {
             HOST  GUESTS  BUDGET  FLOORS  COMMITTED  DEMAND   FREE  STATE
             a          2    4GiB    5GiB       5GiB    5GiB   4GiB  1GiB short of floors
             b          1   16GiB  512MiB       1GiB    1GiB  16GiB  ok
-            the plan has 1 moves and 0 unmet needs: `ballast fleet plan`
+            the plan has 1 move and 0 unmet needs: `ballast fleet plan`
         "#]]
         .assert_eq(&text);
         let text = plan::render(&plan::shown(&seen).unwrap(), None);
@@ -71,7 +71,7 @@ fn status_plan_and_explanation_read_like_this() {
 }
 
 #[test]
-fn without_leader_and_hosts_that_is_said() {
+fn an_empty_fleet_is_reported() {
     block_on(true, async {
         let coordinator = MemoryCoordinator::default();
         write(&coordinator, &config("a"), FleetKey::Pause, true).await.unwrap();
@@ -105,9 +105,12 @@ fn the_daemon_and_the_configuration_make_the_record() {
         let record =
             Observer::default().look(&short(), &config, &Measured::default()).await.unwrap();
         let [cache, db] = &record.guests[..] else { panic!("{record:?}") };
-        assert_eq!((db.id.as_str(), db.stays, db.storage.len()), ("db", Some(Stays::Operator), 0));
+        assert_eq!(
+            (db.id.as_str(), db.pinned_by, db.storage.len()),
+            ("db", Some(PinnedBy::Operator), 0)
+        );
         assert_eq!(db.dirty_per_s, Bytes::mib(5));
-        assert_eq!((cache.stays, cache.storage.len(), cache.gives), (None, 1, true));
+        assert_eq!((cache.pinned_by, cache.storage.len(), cache.can_shrink), (None, 1, true));
         assert_eq!((cache.misses_per_s_max, cache.floor), (Some(20), Bytes::gib(2)));
         let curve = cache.curve.as_ref().unwrap();
         assert_eq!(curve.points().len(), 7);

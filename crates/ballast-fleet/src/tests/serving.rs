@@ -22,8 +22,8 @@ use crate::commands::{plan, status};
 use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
-use crate::say::Speaker;
-use crate::serve::{Desk, serve};
+use crate::serve::{FleetService, serve};
+use crate::status_log::StatusLog;
 use crate::timed::TimedCoordinator;
 
 /// Longest wait for a state.
@@ -56,24 +56,29 @@ fn assert_well_formed(metrics: &str) {
     let check = check.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = check.stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(metrics.as_bytes()).unwrap();
-    let said = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&said.stdout) + String::from_utf8_lossy(&said.stderr);
-    assert!(said.status.success() && text.is_empty(), "{text}{metrics}");
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.is_empty(), "{text}{metrics}");
 }
 
-/// Runs a member with its own desk and speaker until `done`.
+/// Runs a member with its own service and log until `done`.
 async fn at_work(config: &FleetConfig, daemon: &Path, done: impl Future<Output = ()>) {
     let metrics = Arc::new(FleetMetrics::default());
     let etcd = || TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
-    let desk = Desk { coordinator: etcd(), config: config.clone(), metrics: metrics.clone() };
+    let service = FleetService {
+        coordinator: etcd(),
+        config: config.clone(),
+        metrics: metrics.clone(),
+    };
     let member = Member::new(etcd(), short(), config.clone(), "machine".to_owned())
         .with_metrics(metrics.clone());
-    let speaker = Speaker::default();
+    let status_log = StatusLog::default();
     tokio::select! {
         () = member.run_until(std::future::pending()) => unreachable!(),
-        () = serve(desk, daemon, &speaker) => unreachable!(),
+        () = serve(service, daemon, &status_log) => unreachable!(),
         done = timeout(PATIENCE, done) => {
-            assert!(done.is_ok(), "{:?} {:?}", speaker.last("metrics"), speaker.last("socket"));
+            let logged = (status_log.last("metrics"), status_log.last("socket"));
+            assert!(done.is_ok(), "{logged:?}");
         }
     }
 }
@@ -154,7 +159,7 @@ async fn leading(port: SocketAddr) -> String {
 }
 
 #[test]
-fn a_second_program_for_one_daemon_is_told_so() {
+fn a_second_program_for_one_daemon_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let daemon = folder.path().join("ballast.sock");
     let _first = std::os::unix::net::UnixListener::bind(fleet_socket(&daemon)).unwrap();
@@ -162,22 +167,23 @@ fn a_second_program_for_one_daemon_is_told_so() {
         let metrics = Arc::new(FleetMetrics::default());
         let config = configured("a", &["http://127.0.0.1:1".to_owned()], "");
         let coordinator = TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
-        let speaker = Speaker::default();
+        let status_log = StatusLog::default();
+        let service = FleetService { coordinator, config, metrics };
         tokio::select! {
-            () = serve(Desk { coordinator, config, metrics }, &daemon, &speaker) => unreachable!(),
+            () = serve(service, &daemon, &status_log) => unreachable!(),
             () = async {
-                while speaker.last("socket").is_none() {
+                while status_log.last("socket").is_none() {
                     sleep(Duration::from_millis(10)).await;
                 }
             } => {}
         }
-        let said = speaker.last("socket").unwrap();
-        assert!(said.contains("another ballast-fleet serves this daemon"), "{said}");
+        let logged = status_log.last("socket").unwrap();
+        assert!(logged.contains("another ballast-fleet serves this daemon"), "{logged}");
     });
 }
 
 #[test]
-fn moves_and_calls_are_counted_in_promethean_words() {
+fn moves_and_calls_are_counted_in_metrics() {
     let metrics = FleetMetrics::default();
     let of = |metrics: &FleetMetrics| {
         ballast_api::MetricsFormat::Classic.of_open_metrics(metrics.encode().unwrap())

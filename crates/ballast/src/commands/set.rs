@@ -35,8 +35,8 @@ pub struct Args {
     /// Largest allocation, such as 2GiB
     #[arg(long, value_name = "SIZE", group = "bound", requires = "guest")]
     ceiling: Option<Bytes>,
-    /// Forget the ceiling that was set: what the configuration file or the guest's own settings say
-    /// of it counts again
+    /// Remove the ceiling that was set: the one of the configuration file or of the guest's own
+    /// settings applies again
     #[arg(long, group = "bound", requires = "guest", conflicts_with = "ceiling")]
     unset_ceiling: bool,
     /// Weight in every division of memory, 1 to 1000000

@@ -12,7 +12,7 @@ use ballast_estimate::statistical::SamplingSettings;
 use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_tracker::{Hypervisor, check_bits_tell, hypervisors};
+use ballast_tracker::{Hypervisor, check_referenced_bits, hypervisors};
 use ballast_working_set::{Budget, WatchPlannerSettings};
 use serde::Serialize;
 
@@ -305,7 +305,7 @@ fn follow(
     stop: &AtomicBool,
 ) -> anyhow::Result<()> {
     if args.referenced {
-        check_bits_tell(Path::new(PROC), guest.pid)
+        check_referenced_bits(Path::new(PROC), guest.pid)
             .context("--referenced can record nothing of this guest: leave it out")?;
     }
     let mut guest = guest.clone();

@@ -706,19 +706,27 @@ fn the_host_comes_first() {
 
 #[test]
 fn nobody_is_squeezed_for_want_of_a_figure() {
-    let mut world = two(PolicyName::Global);
-    world.guests.iter_mut().for_each(|guest| guest.used = 480);
-    world.host_available = 20;
-    world.ticks(5);
-    let seen = world.snapshot();
-    let (host, mut guests) = (seen.host.clone(), seen.into_guests());
-    guests[0].resident = None;
-    world.second += 1;
-    let later = Timestamp::from_millis(world.second * 1000);
-    let plan = world.controller.handle_sample(&Snapshot::new(later, host, guests));
-    assert_eq!(plan.budget.distributable, Bytes::mib(1024), "{:?}", plan.notes);
-    assert_eq!(plan.budget.grantable, Bytes::ZERO);
-    assert_eq!(plan.actions, []);
+    // The host can count only some of a guest's memory, and dates that too old to be acted on.
+    let incomplete = Measured { value: Bytes::mib(100), age: Duration::from_secs(3600) };
+    for resident in [None, Some(incomplete)] {
+        let mut world = two(PolicyName::Global);
+        world.guests.iter_mut().for_each(|guest| guest.used = 480);
+        world.host_available = 20;
+        world.ticks(5);
+        for _ in 0..5 {
+            let seen = world.snapshot();
+            let (host, mut guests) = (seen.host.clone(), seen.into_guests());
+            guests[0].resident = resident;
+            world.second += 1;
+            let later = Timestamp::from_millis(world.second * 1000);
+            let plan = world.controller.handle_sample(&Snapshot::new(later, host, guests));
+            let distributable = plan.budget.distributable;
+            assert_eq!(distributable, Bytes::mib(1024), "{resident:?}: {:?}", plan.notes);
+            assert_eq!(plan.budget.grantable, Bytes::ZERO, "{resident:?}");
+            assert!(plan.actions.is_empty() && plan.paging.is_empty(), "{resident:?}: {plan:?}");
+        }
+        assert_eq!(world.controller.plans_refused(), 0, "{resident:?}");
+    }
 }
 
 /// `b` says that it holds less than its floor, and nothing can be granted yet.

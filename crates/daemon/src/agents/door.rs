@@ -2,34 +2,37 @@
 //!
 //! Idea: with virtio-serial the daemon connects to a port of the guest; with vsock the agent
 //! connects to the daemon. QEMU's vsock connections come through the host's kernel with the guest's
-//! number (CID), which no other guest can have. Cloud Hypervisor and Firecracker connect to a Unix
-//! socket that the daemon has for each guest, and the kernel names the process that does. So no
-//! guest can speak for another.
+//! number (CID), which no other guest can have; whose number it is, its hypervisor says. Cloud
+//! Hypervisor and Firecracker connect to a Unix socket that the daemon has for each guest
+//! ([`HybridSocket`]), and the kernel names the process that does. So no guest can speak for
+//! another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
-//! guest may connect by vsock, not only root's; it speaks for its own guest.
+//! guest may connect by vsock, not only root's; it speaks for its own guest. All guests connect to
+//! one listener of the kernel's: while one floods it, others may have to try more than once.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ballast_agent_proto::wire::VSOCK_PORT;
+use ballast_model::Timestamp;
 use ballast_qmp::client::peer_pid;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
 };
 use rustix::net::{SocketFlags, accept_with};
 use tokio::io::Interest;
-use tokio::net::{UnixListener, UnixStream};
+use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tracing::info;
 
+use super::connection_limiter::ConnectionLimiter;
+use super::hybrid_socket::HybridSocket;
 use super::latest::Shared;
 use crate::clock;
 
@@ -37,12 +40,14 @@ use crate::clock;
 const BACKLOG: i32 = 64;
 /// Pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// Refused connections before a pause, and that pause: so a flood is at most 12 800 refusals a
+/// second, of some microseconds each, and other guests' connections are still found among them.
+const REFUSALS_MAX: u32 = 64;
+const REFUSALS_PAUSE: Duration = Duration::from_millis(5);
 /// Most contexts that belong to no guest and are named in the log.
 const STRANGERS_MAX: usize = 64;
 /// Listen on any context.
 const CID_ANY: u32 = u32::MAX;
-/// Any process may connect; that it is the hypervisor is checked afterwards.
-const SOCKET_MODE: u32 = 0o666;
 
 /// Where the connection of a guest's agent comes from.
 #[derive(Debug)]
@@ -73,63 +78,22 @@ impl Door {
     }
 }
 
-/// The socket of the daemon to which the hypervisor of one guest connects.
+/// Where a guest's vsock connections go.
 #[derive(Debug)]
-pub(super) struct HybridSocket {
-    path: PathBuf,
-    listener: Option<UnixListener>,
+struct RouteEntry {
+    sender: mpsc::Sender<UnixStream>,
+    limiter: ConnectionLimiter,
 }
 
-impl HybridSocket {
-    /// The socket for the guest whose vsock device has its socket at `device`. Nothing listens yet.
-    pub(super) fn new(device: &Path) -> HybridSocket {
-        let mut path = device.as_os_str().to_owned();
-        path.push(format!("_{VSOCK_PORT}"));
-        HybridSocket { path: path.into(), listener: None }
-    }
-
-    async fn accept(&mut self, shared: &Shared) -> Option<UnixStream> {
-        if self.listener.is_none() {
-            match self.bind() {
-                Ok(listener) => self.listener = Some(listener),
-                Err(error) => {
-                    let text =
-                        format!("cannot listen for its agent at {}: {error}", self.path.display());
-                    shared.warn(&text, clock::now());
-                }
-            }
-        }
-        let (stream, _) = self.listener.as_ref()?.accept().await.ok()?;
-        let pid = peer_pid(&stream);
-        shared.admits(pid, &self.path, clock::now()).then_some(stream)
-    }
-
-    /// Listens. Replaces a socket that an earlier daemon left there.
-    fn bind(&self) -> io::Result<UnixListener> {
-        if let Ok(file) = fs::symlink_metadata(&self.path)
-            && file.file_type().is_socket()
-        {
-            match std::os::unix::net::UnixStream::connect(&self.path) {
-                Ok(_) => return Err(io::ErrorKind::AddrInUse.into()),
-                Err(_) => fs::remove_file(&self.path)?,
-            }
-        }
-        let listener = UnixListener::bind(&self.path)?;
-        fs::set_permissions(&self.path, fs::Permissions::from_mode(SOCKET_MODE))?;
-        Ok(listener)
-    }
-}
-
-impl Drop for HybridSocket {
-    fn drop(&mut self) {
-        if self.listener.is_some() {
-            let _ = fs::remove_file(&self.path);
-        }
+impl RouteEntry {
+    /// Where a connection at `now` goes; `None`: there were too many before it.
+    fn admit(&mut self, now: Timestamp) -> Option<mpsc::Sender<UnixStream>> {
+        self.limiter.admits(now).then(|| self.sender.clone())
     }
 }
 
 /// Routes of vsock connections, by context.
-type Routes = Arc<Mutex<BTreeMap<u32, mpsc::Sender<UnixStream>>>>;
+type Routes = Arc<Mutex<BTreeMap<u32, RouteEntry>>>;
 
 /// Accepts the vsock connections of all guests from the kernel.
 #[derive(Debug)]
@@ -166,6 +130,13 @@ impl VsockListener {
         VsockListener::start_at(VSOCK_PORT)
     }
 
+    /// One to which nobody connects.
+    #[cfg(test)]
+    pub(super) fn unconnected() -> VsockListener {
+        let task = tokio::spawn(std::future::pending::<()>()).abort_handle();
+        VsockListener { routes: Routes::default(), task }
+    }
+
     fn start_at(port: u32) -> io::Result<VsockListener> {
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let fd = socket(AddressFamily::Vsock, SockType::Stream, flags, None)?;
@@ -185,7 +156,7 @@ impl VsockListener {
         }
         // One more connection may wait until the earlier one is found to be over.
         let (sender, receiver) = mpsc::channel(1);
-        routes.insert(cid, sender);
+        routes.insert(cid, RouteEntry { sender, limiter: ConnectionLimiter::default() });
         Some((VsockRoute { cid, routes: Arc::clone(&self.routes) }, receiver))
     }
 }
@@ -193,29 +164,41 @@ impl VsockListener {
 /// Accepts connections and passes each on to its guest. Never ends.
 async fn accept_all(listener: UnixStream, routes: Routes) {
     let mut strangers = Vec::new();
+    let mut refusals = 0;
     loop {
         let accepted = listener.async_io(Interest::READABLE, || accept(&listener)).await;
-        let Ok((cid, stream)) = accepted else {
+        let Ok((cid, socket)) = accepted else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let sender = lock(&routes).get(&cid).cloned();
-        match sender {
-            Some(sender) => drop(sender.try_send(stream)),
-            None if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
+        let entry = cid.and_then(|cid| Some(lock(&routes).get_mut(&cid)?.admit(clock::now())));
+        if let Some(Some(sender)) = &entry {
+            if let Ok(stream) = watched(socket) {
+                drop(sender.try_send(stream));
+            }
+            continue;
+        }
+        drop(socket);
+        refusals += 1;
+        if refusals == REFUSALS_MAX {
+            refusals = 0;
+            tokio::time::sleep(REFUSALS_PAUSE).await;
+        }
+        match cid.filter(|_| entry.is_none()) {
+            Some(cid) if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
                 strangers.push(cid);
                 info!("refused a connection by vsock: no guest is known to have context {cid}");
             }
-            None => {}
+            Some(_) | None => {}
         }
     }
 }
 
-/// Accepts a connection. Returns it with its context.
-fn accept(listener: &UnixStream) -> io::Result<(u32, UnixStream)> {
+/// Accepts a connection. Returns it with its context; `None`: it is over already.
+fn accept(listener: &UnixStream) -> io::Result<(Option<u32>, OwnedFd)> {
     let fd = accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-    let cid = getpeername::<VsockAddr>(fd.as_raw_fd())?.cid();
-    Ok((cid, watched(fd)?))
+    let cid = getpeername::<VsockAddr>(fd.as_raw_fd()).ok().map(|peer| peer.cid());
+    Ok((cid, fd))
 }
 
 /// A socket that tokio can wait for. tokio does not know vsock, but waits on, reads and writes any
@@ -224,75 +207,19 @@ fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
 }
 
-fn lock(routes: &Routes) -> std::sync::MutexGuard<'_, BTreeMap<u32, mpsc::Sender<UnixStream>>> {
+fn lock(routes: &Routes) -> MutexGuard<'_, BTreeMap<u32, RouteEntry>> {
     routes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agents::latest::AgentNotice;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
 
     /// The context of this machine itself, which exists with the module `vsock_loopback`.
     const CID_LOCAL: u32 = 1;
     /// A port of no agent.
     const PORT: u32 = 29_873;
-
-    fn shared(hypervisor: u32) -> Shared {
-        let shared = Shared::default();
-        shared.set_hypervisor(Some(hypervisor));
-        shared
-    }
-
-    #[tokio::test]
-    async fn the_hypervisor_alone_reaches_the_daemons_socket() {
-        let folder = tempfile::tempdir().unwrap();
-        let device = folder.path().join("v.sock");
-        let path = folder.path().join("v.sock_9873");
-        // The socket of a daemon that was killed.
-        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-        let mut door = Door::Hybrid(HybridSocket::new(&device));
-        for (hypervisor, is_let_in) in [(std::process::id(), true), (1, false)] {
-            let shared = shared(hypervisor);
-            let connect = async {
-                loop {
-                    match UnixStream::connect(&path).await {
-                        Ok(stream) => return stream,
-                        Err(_) => tokio::task::yield_now().await,
-                    }
-                }
-            };
-            let (inside, mut outside) = tokio::join!(door.open(&shared), connect);
-            assert_eq!(inside.is_some(), is_let_in);
-            if let Some(mut inside) = inside {
-                outside.write_all(b"agent").await.unwrap();
-                let mut read = [0; 5];
-                inside.read_exact(&mut read).await.unwrap();
-                assert_eq!(&read, b"agent");
-            }
-            let notices = shared.take(clock::now()).notices;
-            let is_warned =
-                matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("v.sock_9873"));
-            assert_eq!(is_warned, !is_let_in, "{notices:?}");
-        }
-        drop(door);
-        assert!(!path.exists());
-    }
-
-    #[tokio::test]
-    async fn what_another_daemon_listens_on_is_left_to_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("v.sock_9873");
-        let _other = UnixListener::bind(&path).unwrap();
-        let shared = shared(std::process::id());
-        let mut socket = HybridSocket::new(&folder.path().join("v.sock"));
-        assert!(socket.accept(&shared).await.is_none());
-        let notices = shared.take(clock::now()).notices;
-        assert!(matches!(&notices[..], [AgentNotice::Warning(it)] if it.contains("in use")));
-        drop(socket);
-        assert!(path.exists(), "it is the other's");
-    }
 
     #[tokio::test]
     async fn connections_by_vsock_go_to_the_guest_of_their_context() {

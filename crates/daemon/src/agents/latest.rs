@@ -19,7 +19,7 @@ use ballast_model::{
 };
 use tokio::sync::Notify;
 
-use super::rate_limited::RateLimited;
+use crate::rate_limited::RateLimited;
 
 /// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
 /// Statistics normally arrive every second, up to two seconds late under pressure.
@@ -109,6 +109,11 @@ impl Shared {
     /// Sets the process behind the guest's QMP socket.
     pub(super) fn set_hypervisor(&self, pid: Option<u32>) {
         self.hypervisor.store(pid.unwrap_or(0), Ordering::Relaxed);
+    }
+
+    /// The process behind the guest's QMP socket; `None`: not known.
+    pub(super) fn hypervisor(&self) -> Option<u32> {
+        Some(self.hypervisor.load(Ordering::Relaxed)).filter(|pid| *pid != 0)
     }
 
     /// Whether process `peer`, at the other end of the socket at `path`, may speak for the guest's

@@ -6,12 +6,13 @@
 //! floods or falls silent harms only its own guest, and no other process than the guest's
 //! hypervisor can speak for it.
 
+mod connection_limiter;
 mod conversation;
 mod door;
 mod follow;
+mod hybrid_socket;
 mod latest;
 mod order;
-mod rate_limited;
 mod service;
 
 pub use conversation::Conversation;

@@ -2,7 +2,8 @@
 //!
 //! Idea: each tick names the present guests. A guest with a socket of its name in one of the
 //! folders gets a task ([`follow`](super::follow)), which ends with the guest. After a decision,
-//! the decided requests are answered.
+//! the decided requests are answered. Which guest has a number (CID) of the kernel's vsock is its
+//! hypervisor's claim: of two guests that claim one number, neither is heard there.
 //!
 //! Cost: per tick, one read of the latest state per guest with an agent, and one search of the
 //! folders per guest without.
@@ -10,6 +11,7 @@
 //! dropped.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,11 +22,13 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
-use super::door::{Door, HybridSocket, VsockListener, VsockRoute};
+use super::door::{Door, VsockListener, VsockRoute};
 use super::follow::follow;
+use super::hybrid_socket::HybridSocket;
 use super::latest::{AgentState, Shared};
 use super::order::{Answer, Order, Settings};
 use crate::clock;
+use crate::rate_limited::RateLimited;
 use ballast_config::AgentSettings;
 
 /// Most agents connected to.
@@ -38,6 +42,14 @@ const SHRINK_WAIT: Duration = Duration::from_secs(3);
 /// Shortest time between two such requests, so that balloons do not wait forever.
 const SHRINK_APART: Duration = Duration::from_secs(10);
 
+/// Shortest time for which an agent has one vsock device. Its hypervisor names it, and each other
+/// one makes the daemon listen anew.
+const DEVICE_MIN: Duration = Duration::from_secs(30);
+
+/// Vsock numbers that guests can have: vsock(7) has the lower ones for the hypervisor, for loopback
+/// and for the host, and the highest for any.
+const CIDS: Range<u32> = 3..u32::MAX;
+
 /// The connected agents.
 #[derive(Debug)]
 pub(crate) struct Agents {
@@ -47,6 +59,9 @@ pub(crate) struct Agents {
     /// The kernel's vsock listener; `None`: no guest with vsock was seen yet, or listening failed.
     vsock: Option<VsockListener>,
     is_vsock_refused: bool,
+    /// Numbers that more than one guest claims, and what the log says of them.
+    contested: BTreeSet<u32>,
+    contests: RateLimited,
 }
 
 /// One connected agent.
@@ -57,6 +72,7 @@ struct Followed {
     /// The vsock device that the agent connects through; `None`: it uses a virtio-serial port.
     vsock: Option<VsockAddress>,
     _route: Option<VsockRoute>,
+    began: Timestamp,
     shared: Arc<Shared>,
     orders: mpsc::Sender<Order>,
     /// Number of the last answered request.
@@ -67,6 +83,13 @@ struct Followed {
     /// Whether they were asked to since they were last allowed to grow.
     is_shrunk: bool,
     task: JoinHandle<()>,
+}
+
+impl Followed {
+    /// The number by which its agent is heard; `None`: it has another way.
+    fn cid(&self) -> Option<u32> {
+        cid_of(self.vsock.as_ref()?)
+    }
 }
 
 impl Drop for Followed {
@@ -84,6 +107,8 @@ impl Agents {
             urgent: Arc::new(Notify::new()),
             vsock: None,
             is_vsock_refused: false,
+            contested: BTreeSet::new(),
+            contests: RateLimited::default(),
         }
     }
 
@@ -103,6 +128,31 @@ impl Agents {
         self.followed.retain(|id, _| is_there(id));
     }
 
+    /// Takes in which vsock devices the hypervisors of all present guests claim. Drops connections
+    /// by a number that two of them claim, and has none by it while they do.
+    pub(crate) fn claimed(&mut self, claims: impl IntoIterator<Item = (GuestId, VsockAddress)>) {
+        if !self.settings.vsock {
+            return;
+        }
+        let claims = claims.into_iter().filter_map(|(id, vsock)| Some((cid_of(&vsock)?, id)));
+        let mut claims: BTreeSet<(u32, GuestId)> = claims.collect();
+        // A claim counts while it is not known anew, and until the guest is heard elsewhere.
+        for (id, followed) in &self.followed {
+            claims.extend(followed.cid().map(|cid| (cid, id.clone())));
+        }
+        let contested = contested(&claims);
+        for (cid, [first, second]) in &contested {
+            if !self.contested.contains(cid) {
+                self.contests.warn(format!(
+                    "no agent is heard at vsock number {cid}: the hypervisors of {first} and \
+                     {second} both claim it"
+                ));
+            }
+        }
+        self.followed.retain(|_, it| it.cid().is_none_or(|cid| !contested.contains_key(&cid)));
+        self.contested = contested.into_keys().collect();
+    }
+
     /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` limits what
     /// the agent may claim, `hypervisor` is the process that must be at the other end of its
     /// socket, and `vsock` is the guest's device. `None`: the guest has neither port nor device.
@@ -116,7 +166,11 @@ impl Agents {
         vsock: Option<VsockAddress>,
     ) -> Option<AgentState> {
         let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
-        let has_another_device = |followed: &Followed| matches!((&followed.vsock, &vsock), (Some(known), Some(seen)) if known != seen);
+        let has_another_device = |followed: &Followed| {
+            let both = followed.vsock.as_ref().zip(vsock.as_ref());
+            both.is_some_and(|(known, seen)| known != seen)
+                && clock::now().saturating_since(followed.began) >= DEVICE_MIN
+        };
         if self.followed.get(id).is_some_and(|it| is_of_another(it) || has_another_device(it)) {
             self.followed.remove(id);
         }
@@ -213,10 +267,10 @@ impl Agents {
                 let door = Door::Hybrid(HybridSocket::new(&device));
                 Some(self.start(door, Some(VsockAddress::Socket(device)), None))
             }
-            VsockAddress::Cid(cid) => {
+            device @ VsockAddress::Cid(_) => {
+                let cid = cid_of(&device).filter(|cid| !self.contested.contains(cid))?;
                 let (route, streams) = self.listener()?.route(cid)?;
-                let door = Door::Vsock(streams);
-                Some(self.start(door, Some(VsockAddress::Cid(cid)), Some(route)))
+                Some(self.start(Door::Vsock(streams), Some(device), Some(route)))
             }
         }
     }
@@ -253,6 +307,7 @@ impl Agents {
             process: None,
             vsock,
             _route: route,
+            began: clock::now(),
             shared,
             orders,
             answered: None,
@@ -264,8 +319,29 @@ impl Agents {
     }
 }
 
+/// The guest's number for the kernel's vsock. `None`: it has none, or one that no guest can have.
+fn cid_of(vsock: &VsockAddress) -> Option<u32> {
+    match vsock {
+        VsockAddress::Cid(cid) => Some(*cid).filter(|cid| CIDS.contains(cid)),
+        VsockAddress::Socket(_) => None,
+    }
+}
+
+/// The numbers that more than one guest claims, each with two that do.
+fn contested(claims: &BTreeSet<(u32, GuestId)>) -> BTreeMap<u32, [GuestId; 2]> {
+    let mut contested = BTreeMap::new();
+    for ((cid, first), (next, second)) in claims.iter().zip(claims.iter().skip(1)) {
+        if cid == next {
+            contested.entry(*cid).or_insert_with(|| [first.clone(), second.clone()]);
+        }
+    }
+    contested
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::latest::AgentNotice;
     use super::*;
 
@@ -322,9 +398,71 @@ mod tests {
         agents.state(&id, None, None, None, None).unwrap();
         assert!(Arc::ptr_eq(&first, &agents.followed[&id].shared), "it is not always known");
         agents.state(&id, None, None, None, device("w.sock")).unwrap();
+        assert!(Arc::ptr_eq(&first, &agents.followed[&id].shared), "so soon after the first");
+        agents.followed.get_mut(&id).unwrap().began = Timestamp::ZERO;
+        agents.state(&id, None, None, None, device("w.sock")).unwrap();
         assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared), "another device");
         agents.settings.vsock = false;
         agents.keep(|_| false);
         assert!(agents.state(&id, None, None, None, device("v.sock")).is_none(), "it is off");
+    }
+
+    /// Agents without ports, by the kernel's vsock, and three guests.
+    fn by_vsock() -> (Agents, [GuestId; 3]) {
+        let (mut agents, ..) = one_agent();
+        agents.vsock = Some(VsockListener::unconnected());
+        (agents, ["x", "y", "z"].map(|name| name.parse().unwrap()))
+    }
+
+    #[tokio::test]
+    async fn two_guests_that_claim_one_number_are_both_unheard() {
+        let (mut agents, [x, y, _]) = by_vsock();
+        let claim = |id: &GuestId, cid| (id.clone(), VsockAddress::Cid(cid));
+        let is_heard = |agents: &mut Agents, id: &GuestId, cid| {
+            agents.state(id, None, None, None, Some(VsockAddress::Cid(cid))).is_some()
+        };
+        agents.claimed([claim(&y, 7)]);
+        assert!(is_heard(&mut agents, &y, 7));
+        agents.claimed([claim(&x, 7), claim(&y, 7)]);
+        assert!(agents.followed.is_empty(), "not even the one that was heard");
+        assert!(!is_heard(&mut agents, &x, 7) && !is_heard(&mut agents, &y, 7));
+        agents.claimed([claim(&x, 8), claim(&y, 7)]);
+        assert!(is_heard(&mut agents, &x, 8) && is_heard(&mut agents, &y, 7));
+        // What the other claims is not known now.
+        agents.claimed([claim(&x, 7)]);
+        assert!(is_heard(&mut agents, &x, 7) && !agents.followed.contains_key(&y));
+        assert_eq!(agents.followed[&x].vsock, Some(VsockAddress::Cid(8)), "only by its own");
+    }
+
+    #[tokio::test]
+    async fn numbers_that_no_guest_has_are_refused() {
+        let (mut agents, [_, _, z]) = by_vsock();
+        for cid in [0, 1, 2, u32::MAX] {
+            let claimed = VsockAddress::Cid(cid);
+            agents.claimed([(z.clone(), claimed.clone())]);
+            assert!(agents.state(&z, None, None, None, Some(claimed)).is_none(), "{cid}");
+        }
+        assert!(agents.state(&z, None, None, None, Some(VsockAddress::Cid(3))).is_some());
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_is_contested_exactly_if_two_claim_it(
+            claims in prop::collection::btree_set((0u32..6, 0u8..5), 0..20),
+        ) {
+            let id = |name: u8| format!("g{name}").parse::<GuestId>().unwrap();
+            let claims: BTreeSet<_> =
+                claims.into_iter().map(|(cid, name)| (cid, id(name))).collect();
+            let found = contested(&claims);
+            for cid in 0..6 {
+                let claimed = claims.iter().filter(|it| it.0 == cid);
+                let guests: Vec<&GuestId> = claimed.map(|it| &it.1).collect();
+                prop_assert_eq!(found.contains_key(&cid), guests.len() > 1);
+                if let Some([first, second]) = found.get(&cid) {
+                    prop_assert!(first != second);
+                    prop_assert!(guests.contains(&first) && guests.contains(&second));
+                }
+            }
+        }
     }
 }

@@ -2,22 +2,29 @@
 //!
 //! Idea: a record belongs to one process of a hypervisor. A guest that was restarted under its old
 //! name begins with an empty record, because what the earlier one held must not be restored to it.
+//! What a guest held first outlives the daemon: it is handed over in the journal.
 //!
 //! Cost: one look-up per guest and tick.
-//! Limits: one record per guest of the last snapshot.
+//! Limits: one record per guest of the last snapshot, and for [`APPEARS_WITHIN`] one per guest of
+//! the last daemon.
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use ballast_api::CarriedView;
-use ballast_model::{Bytes, GuestId, GuestSample, Outcome, ProcessId, Snapshot};
+use ballast_model::{
+    Bytes, GuestId, GuestSample, Handover, LeftGuest, Outcome, Plan, ProcessId, Snapshot, Timestamp,
+};
+
+/// Guests of the last daemon that have not appeared by then are forgotten.
+const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The record of one guest.
 #[derive(Clone, Debug, Default)]
 struct GuestRecord {
     /// Its hypervisor's process; `None`: not known yet.
     process: Option<ProcessId>,
-    /// Its allocation when it was first seen.
+    /// Its allocation when a daemon first saw it.
     first_held: Option<Bytes>,
     /// The outcome of its last action.
     outcome: Option<(SystemTime, Outcome)>,
@@ -34,19 +41,44 @@ impl GuestRecord {
 
 /// The records of all guests.
 #[derive(Clone, Debug, Default)]
-pub(super) struct GuestRecords(BTreeMap<GuestId, GuestRecord>);
+pub(super) struct GuestRecords {
+    guests: BTreeMap<GuestId, GuestRecord>,
+    /// Those of the last daemon's guests that have not appeared yet.
+    left: BTreeMap<GuestId, GuestRecord>,
+    left_until: Option<Timestamp>,
+}
 
 impl GuestRecords {
+    /// What the last daemon left of its guests' records.
+    pub(super) fn after(left: &[LeftGuest]) -> GuestRecords {
+        let record = |guest: &LeftGuest| {
+            let record = GuestRecord {
+                process: Some(guest.process),
+                first_held: guest.handover.first_held.or(guest.held),
+                ..GuestRecord::default()
+            };
+            (guest.handover.guest.clone(), record)
+        };
+        GuestRecords { left: left.iter().map(record).collect(), ..GuestRecords::default() }
+    }
+
     /// Takes in a snapshot. Returns the guests whose records were dropped because they are gone or
     /// their process changed.
     pub(super) fn align(&mut self, snapshot: &Snapshot) -> Vec<GuestId> {
         let is_same = |id: &GuestId, record: &mut GuestRecord| {
             snapshot.guest(id).is_some_and(|sample| !record.is_of_another(sample))
         };
-        let dropped = self.0.extract_if(.., |id, record| !is_same(id, record));
+        let dropped = self.guests.extract_if(.., |id, record| !is_same(id, record));
         let dropped = dropped.map(|(id, _)| id).collect();
+        let now = snapshot.taken_at;
+        if now > *self.left_until.get_or_insert(now + APPEARS_WITHIN) {
+            self.left.clear();
+        }
         for sample in snapshot.guests() {
-            let record = self.0.entry(sample.id.clone()).or_default();
+            let record = self.guests.entry(sample.id.clone()).or_insert_with(|| {
+                let left = self.left.remove(&sample.id);
+                left.filter(|left| !left.is_of_another(sample)).unwrap_or_default()
+            });
             record.process = sample.process.or(record.process);
             let held = sample.allocation.map(|allocation| allocation.value);
             record.first_held = record.first_held.or(held);
@@ -56,14 +88,14 @@ impl GuestRecords {
 
     /// Remembers the outcome of a guest's action, unless the guest is gone.
     pub(super) fn set_outcome(&mut self, at: SystemTime, outcome: Outcome) {
-        if let Some(record) = self.0.get_mut(&outcome.guest) {
+        if let Some(record) = self.guests.get_mut(&outcome.guest) {
             record.outcome = Some((at, outcome));
         }
     }
 
     /// Records the state that a guest brought from another host.
     pub(super) fn set_carried_in(&mut self, id: &GuestId, carried: CarriedView) {
-        if let Some(record) = self.0.get_mut(id) {
+        if let Some(record) = self.guests.get_mut(id) {
             record.carried_in = Some(carried);
         }
     }
@@ -73,17 +105,35 @@ impl GuestRecords {
         let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
             record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
-        self.0.iter().filter_map(carried_in).collect()
+        self.guests.iter().filter_map(carried_in).collect()
     }
 
     /// The state that this guest brought from another host.
     pub(super) fn carried_in_of(&self, id: &GuestId) -> Option<&CarriedView> {
-        self.0.get(id)?.carried_in.as_ref()
+        self.guests.get(id)?.carried_in.as_ref()
     }
 
-    /// Each guest's allocation when it was first seen.
+    /// Each guest's allocation when a daemon first saw it.
     pub(super) fn first_held(&self) -> impl Iterator<Item = (&GuestId, Bytes)> {
-        self.0.iter().filter_map(|(id, record)| Some((id, record.first_held?)))
+        self.guests.iter().filter_map(|(id, record)| Some((id, record.first_held?)))
+    }
+
+    /// Adds to `handovers`, which are and stay sorted by name, what each guest held first, unless
+    /// it holds that by the plan. O(n log n).
+    pub(super) fn hand_over(&self, plan: &Plan, handovers: &mut Vec<Handover>) {
+        let mut others = Vec::new();
+        for (id, first_held) in self.first_held() {
+            if plan.guest(id).is_some_and(|guest| guest.allocation == Some(first_held)) {
+                continue;
+            }
+            let first_held = Some(first_held);
+            match handovers.binary_search_by(|it| it.guest.cmp(id)) {
+                Ok(place) => handovers[place].first_held = first_held,
+                Err(_) => others.push(Handover { first_held, ..Handover::nothing(id.clone()) }),
+            }
+        }
+        handovers.append(&mut others);
+        handovers.sort_by(|one, other| one.guest.cmp(&other.guest));
     }
 
     /// The outcome of each guest's last action, with its wall-clock time.
@@ -91,13 +141,13 @@ impl GuestRecords {
         let known = |(id, record): (&GuestId, &GuestRecord)| {
             record.outcome.clone().map(|outcome| (id.clone(), outcome))
         };
-        self.0.iter().filter_map(known).collect()
+        self.guests.iter().filter_map(known).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::{Generation, HostSample, LinkState, Measured, OutcomeKind, Timestamp};
+    use ballast_model::{Generation, HostSample, LinkState, Measured, OutcomeKind};
 
     use super::*;
 
@@ -145,6 +195,46 @@ mod tests {
         assert_eq!(records.align(&restarted), ["a".parse().unwrap()]);
         assert!(records.first_held().map(|(_, held)| held).eq([Bytes::mib(256)]));
         assert!(records.outcomes().keys().map(GuestId::as_str).eq(["b"]));
+    }
+
+    /// A guest as the last daemon left it, in MiB.
+    fn left(start_ticks: u64, held: u64, first_held: Option<u64>) -> LeftGuest {
+        let first_held = first_held.map(Bytes::mib);
+        LeftGuest {
+            process: ProcessId { pid: 7, start_ticks },
+            held: Some(Bytes::mib(held)),
+            target: None,
+            regret: None,
+            handover: Handover { first_held, ..Handover::nothing("a".parse().unwrap()) },
+        }
+    }
+
+    #[test]
+    fn what_a_guest_held_first_outlives_a_daemon() {
+        let first = |left: LeftGuest, samples: [GuestSample; 2]| {
+            let mut records = GuestRecords::after(&[left]);
+            for sample in samples {
+                records.align(&seen(vec![sample]));
+            }
+            records.first_held().map(|(_, held)| held.get() >> 20).collect::<Vec<_>>()
+        };
+        let same = || [sample("a", Some(5), Some(256)), sample("a", Some(5), Some(300))];
+        assert_eq!(first(left(5, 256, Some(512)), same()), [512]);
+        assert_eq!(first(left(5, 384, None), same()), [384], "unchanged when that daemon ended");
+        assert_eq!(first(left(4, 256, Some(512)), same()), [256], "another process");
+        let later = |start_ticks| [sample("a", None, None), sample("a", start_ticks, Some(256))];
+        assert_eq!(first(left(5, 256, Some(512)), later(None)), [512]);
+        assert_eq!(first(left(5, 256, Some(512)), later(Some(6))), [256]);
+    }
+
+    #[test]
+    fn guests_of_the_last_daemon_are_forgotten_in_time() {
+        let mut records = GuestRecords::after(&[left(5, 256, Some(512))]);
+        records.align(&seen(vec![]));
+        let late = Timestamp::ZERO + APPEARS_WITHIN + Duration::from_secs(1);
+        let guest = sample("a", Some(5), Some(256));
+        records.align(&Snapshot::new(late, HostSample::default(), vec![guest]));
+        assert!(records.first_held().map(|(_, held)| held).eq([Bytes::mib(256)]));
     }
 
     #[test]

@@ -98,6 +98,7 @@ impl Engine {
             info!("{}", Held::Observing);
         }
         let book = LimitBook::new(&settings);
+        let guests = GuestRecords::after(&restart.guests);
         let mut controller = Controller::with_policy(settings, policy, now);
         if restart.paused {
             info!("paused, as the last daemon was: `ballast resume` acts again");
@@ -110,7 +111,7 @@ impl Engine {
             started_at: world.wall(),
             latest: None,
             dry_run: None,
-            guests: GuestRecords::default(),
+            guests,
             unrecorded: Vec::new(),
             carried: Vec::new(),
             ticks: 0,
@@ -184,7 +185,8 @@ impl Engine {
         let begun = world.monotonic();
         let plan = self.controller.handle_sample(&snapshot);
         self.decision_cost = world.monotonic().saturating_sub(begun);
-        let handovers = self.controller.handovers();
+        let mut handovers = self.controller.handovers();
+        self.guests.hand_over(&plan, &mut handovers);
         let recorded =
             Recordable { snapshot: &snapshot, answer: answer.as_ref(), handovers: &handovers };
         self.record(world, wall, recorded, &plan).await;

@@ -6,14 +6,20 @@
 use std::collections::BTreeMap;
 
 use ballast_control::Event;
-use ballast_model::{Bytes, GuestId, GuestLimits, GuestPlan, PolicyName};
+use ballast_model::{Bytes, GuestId, GuestLimits, GuestPlan, Held, PolicyName};
 use tracing::info;
 
 use super::Engine;
 
 impl Engine {
     /// From now on, ticks restore the guests' first allocations, as far as the budget allows.
-    pub fn begin_restore(&mut self) {
+    ///
+    /// # Errors
+    /// Nothing is moved at present, so nothing can be restored.
+    pub fn begin_restore(&mut self) -> Result<(), Held> {
+        if let Some(held) = self.controller.held() {
+            return Err(held);
+        }
         self.is_restoring = true;
         let mut settings = self.controller.settings().clone();
         settings.policy = PolicyName::Static;
@@ -28,6 +34,7 @@ impl Engine {
         self.controller.handle_event(Event::Reconfigure(Box::new(settings)));
         self.dry_run = None;
         info!("restoring the guests' first allocations");
+        Ok(())
     }
 
     /// Whether every guest with an estimate held its first allocation at the last tick.

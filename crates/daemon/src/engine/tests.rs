@@ -454,7 +454,7 @@ fn restoring_returns_each_guest_to_its_first_allocation() {
     let (mut engine, mut world) = poor_and_rich();
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [HALF, HALF]);
-    engine.begin_restore();
+    engine.begin_restore().unwrap();
     assert!(!engine.is_restored());
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [Bytes::mib(256), Bytes::mib(768)]);
@@ -467,9 +467,40 @@ fn a_restarted_guest_is_not_restored_to_its_predecessors_size() {
     run(&mut engine, &mut world, 20);
     world.guests[1].start_ticks = 2;
     run(&mut engine, &mut world, 1);
-    engine.begin_restore();
+    engine.begin_restore().unwrap();
     run(&mut engine, &mut world, 20);
     assert_eq!(held(&world), [Bytes::mib(256), HALF]);
+}
+
+#[test]
+fn what_guests_held_first_is_restored_in_spite_of_crashes() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 20);
+    // The third daemon knows it from the second one.
+    for _ in 0..2 {
+        engine = restarted(&world, Mode::Balance, "first");
+        run(&mut engine, &mut world, 5);
+    }
+    assert_eq!(held(&world), [HALF, HALF]);
+    engine.begin_restore().unwrap();
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [Bytes::mib(256), Bytes::mib(768)]);
+    assert!(engine.is_restored());
+}
+
+#[test]
+fn a_daemon_that_moves_nothing_restores_nothing() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 20);
+    obey(&mut engine, Command::Pause, &mut world);
+    assert_eq!(engine.begin_restore(), Err(Held::Paused));
+    obey(&mut engine, Command::SetMode(Mode::Observe), &mut world);
+    assert_eq!(engine.begin_restore(), Err(Held::Observing));
+    obey(&mut engine, Command::SetMode(Mode::Balance), &mut world);
+    obey(&mut engine, Command::Resume, &mut world);
+    run(&mut engine, &mut world, 20);
+    assert_eq!(held(&world), [HALF, HALF], "it balances as before");
+    assert_eq!(engine.begin_restore(), Ok(()));
 }
 
 #[test]

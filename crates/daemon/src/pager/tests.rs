@@ -115,7 +115,11 @@ impl Guest {
     }
 
     fn resident(&self) -> Bytes {
-        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap().resident().unwrap()
+        self.vmm().resident().unwrap()
+    }
+
+    fn vmm(&self) -> VmmProcess {
+        VmmProcess::open(Path::new(PROC), self.child.id(), None).unwrap()
     }
 
     fn order(&self, resident: Bytes, generation: u64) -> Order {
@@ -126,7 +130,8 @@ impl Guest {
             generation: Generation(generation),
             deadline: clock::now() + PATIENCE,
         };
-        Order { paging, pid: self.child.id(), resident: self.resident(), coldness: None }
+        let process = ProcessId { pid: self.child.id(), start_ticks: self.vmm().start_time() };
+        Order { paging, process, resident: self.resident(), coldness: None }
     }
 
     /// Whether its memory is unchanged.
@@ -247,6 +252,48 @@ fn the_cgroup_is_used_only_without_permission_for_the_process() {
 }
 
 #[test]
+fn an_order_with_an_old_size_pages_out_nothing_more() {
+    let _turn = turn();
+    let Some(_swap) = SwapArea::new() else { return };
+    let Some(mut guest) = Guest::new() else { return };
+    let effective = capabilities(None).unwrap().effective;
+    if !effective.contains(CapabilitySet::SYS_NICE | CapabilitySet::SYS_PTRACE) {
+        return not_tried("CAP_SYS_NICE and CAP_SYS_PTRACE are missing");
+    }
+    let to = guest.resident().saturating_sub(OWED);
+    let order = guest.order(to, 1);
+    let mut pager = Pager::new(Some(settings(PagingWay::Process)));
+    wait_for("the process to shrink to its target", || {
+        pager.obey(vec![order.clone()]);
+        final_outcome(&mut pager);
+        guest.resident() <= to.saturating_add(SLACK)
+    });
+    pager.obey(vec![order]);
+    let again = final_outcome(&mut pager);
+    assert!(matches!(again.end, Some(PagingEnd::Finished(_))), "{again:?}");
+    assert!(again.moved <= SLACK, "{again:?}");
+    assert!(guest.is_intact());
+}
+
+#[test]
+fn an_old_size_never_raises_what_is_paged_out() {
+    let mut order = order_of("web");
+    (order.resident, order.paging.resident) = (Bytes::mib(100), Bytes::mib(60));
+    for (now, expected) in [(130, 40), (100, 40), (75, 15), (60, 0), (20, 0)] {
+        assert_eq!(page_out_amount(&order, Bytes::mib(now)), Bytes::mib(expected), "{now}");
+    }
+}
+
+#[test]
+fn what_a_process_occupies_is_read_when_asked() {
+    let ram = GuestRam::AtLeast(RAM_MIN);
+    let held = vec![1_u8; HELD.get() as usize];
+    let own = GuestMemory::open(Path::new(PROC), std::process::id(), None, ram).unwrap();
+    assert!(occupied_now(&own).unwrap() >= HELD);
+    std::hint::black_box(&held);
+}
+
+#[test]
 fn a_shared_cgroup_is_left_alone() {
     let _turn = turn();
     let Some(guest) = Guest::new() else { return };
@@ -316,7 +363,25 @@ fn order_of(guest: &str) -> Order {
         generation: Generation(1),
         deadline: Timestamp::ZERO,
     };
-    Order { paging, pid: 1, resident: Bytes::ZERO, coldness: None }
+    let process = ProcessId { pid: 1, start_ticks: 0 };
+    Order { paging, process, resident: Bytes::ZERO, coldness: None }
+}
+
+#[test]
+fn a_process_that_has_a_reused_pid_is_not_paged() {
+    let process = ProcessId { pid: std::process::id(), start_ticks: 0 };
+    for mechanism in [Mechanism::PageOut, Mechanism::PageIn] {
+        for way in [PagingWay::Auto, PagingWay::Process, PagingWay::Cgroup] {
+            let mut order = Order { process, ..order_of("web") };
+            order.paging.mechanism = mechanism;
+            let mut pager = Pager::new(Some(settings(way)));
+            pager.obey(vec![order]);
+            let refused = final_outcome(&mut pager);
+            assert_eq!((refused.moved, refused.way), (Bytes::ZERO, None));
+            let Some(PagingEnd::Refused(why)) = refused.end else { panic!("{:?}", refused.end) };
+            assert_eq!(why.code(), "reused", "{why} ({mechanism}, {way:?})");
+        }
+    }
 }
 
 #[test]

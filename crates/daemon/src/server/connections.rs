@@ -3,7 +3,8 @@
 //! Idea: each connection's peer is identified and takes one of a bounded number of places. Readers
 //! have separate places, so they cannot keep the owner out; so has the page's port. Every
 //! connection has a time limit, even if its client does not read. A connection that is in use then
-//! ends after its answer.
+//! ends after its answer. Whoever may connect can be refused at will, so the log has refusals of a
+//! kind at a limited rate.
 
 use std::future::Future;
 use std::io;
@@ -23,6 +24,7 @@ use tokio::task::JoinSet;
 use super::access::{Access, AccessPolicy, Peer};
 use super::page::Way;
 use super::socket::Socket;
+use crate::rate_limited::RateLimited;
 
 /// Most concurrent connections of the daemon's user and root.
 const WRITERS_MAX: usize = 32;
@@ -65,6 +67,19 @@ trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
+/// Places for connections of one kind.
+struct Places {
+    free: Arc<Semaphore>,
+    /// What the log says of those that found no place.
+    refusals: RateLimited,
+}
+
+impl Places {
+    fn new(most: usize) -> Places {
+        Places { free: Arc::new(Semaphore::new(most)), refusals: RateLimited::default() }
+    }
+}
+
 /// A connection, by its entrance.
 enum Stream {
     Socket(UnixStream),
@@ -81,8 +96,9 @@ pub(super) async fn serve(
 ) -> io::Result<()> {
     let socket = entrances.socket.listener()?;
     let mut port = entrances.port.map(|it| TcpListener::from_std(it.try_clone()?)).transpose()?;
-    let [writers, readers, visitors] =
-        [WRITERS_MAX, READERS_MAX, VISITORS_MAX].map(|most| Arc::new(Semaphore::new(most)));
+    let [mut writers, mut readers, mut visitors] =
+        [WRITERS_MAX, READERS_MAX, VISITORS_MAX].map(Places::new);
+    let [mut unaccepted, mut unidentified] = <[RateLimited; 2]>::default();
     let mut connections = JoinSet::new();
     tokio::pin!(shutdown);
     loop {
@@ -103,29 +119,29 @@ pub(super) async fn serve(
         let stream = match taken {
             Ok(stream) => stream,
             Err(error) if is_temporary(&error) => {
-                tracing::warn!("the API cannot accept a connection: {error}");
+                unaccepted.warn(format!("the API cannot accept a connection: {error}"));
                 tokio::time::sleep(EXHAUSTED_PAUSE).await;
                 continue;
             }
             Err(error) => return Err(error),
         };
         let (way, places, who) = match &stream {
-            Stream::Port(_) => (Way::Port, &visitors, "somebody at the page's port".to_owned()),
+            Stream::Port(_) => (Way::Port, &mut visitors, "somebody at the page's port".to_owned()),
             Stream::Socket(stream) => match identify(stream) {
                 Ok(peer) => {
                     let access = entrances.policy.access(&peer);
-                    let places = if access == Access::Write { &writers } else { &readers };
+                    let places = if access == Access::Write { &mut writers } else { &mut readers };
                     (Way::Socket { access, uid: peer.uid }, places, format!("user {}", peer.uid))
                 }
                 Err(error) => {
-                    tracing::warn!("the API cannot identify a peer: {error}");
+                    unidentified.warn(format!("the API cannot identify a peer: {error}"));
                     continue;
                 }
             },
         };
         // Close the connection at once: waiting would let readers keep the owner out.
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            tracing::warn!("the API refuses {who}: too many connections");
+        let Ok(place) = Arc::clone(&places.free).try_acquire_owned() else {
+            places.refusals.warn(format!("the API refuses {who}: too many connections"));
             continue;
         };
         let router = router.clone().layer(Extension(way)).layer(Extension(Began(Instant::now())));

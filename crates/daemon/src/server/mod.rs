@@ -178,6 +178,7 @@ impl Server {
             explain: config.explain,
             journal: config.journal,
             journal_reader: Arc::new(Semaphore::new(1)),
+            wrong_tokens: Arc::default(),
         };
         let router = site_router(site, asked);
         let entrances = connections::Entrances { socket: &socket, policy, port: listener.as_ref() };

@@ -210,8 +210,7 @@ fn regions(memory: &GuestMemory) -> Result<Vec<Range<u64>>, SourceError> {
 
 /// The share of huge pages; zero if it cannot be read.
 fn huge(memory: &GuestMemory, regions: &[Range<u64>]) -> HugeShare {
-    let path = Path::new(PROC).join(format!("{}/smaps", memory.vmm().pid()));
-    let smaps = std::fs::read(path).unwrap_or_default();
+    let smaps = memory.vmm().read("smaps").unwrap_or_default();
     HugeShare::of(&String::from_utf8_lossy(&smaps), regions)
 }
 

@@ -12,7 +12,7 @@ use ballast_damon::{DamonError, DamonPaths, DamonSession};
 use ballast_host::PROC;
 use ballast_reclaim::{PageGenerations, ReclaimError};
 use ballast_tracker::{
-    Hypervisor, TrackerError, check_bits_tell, check_shared, hypervisors, memory_paths_at,
+    Hypervisor, TrackerError, check_referenced_bits, check_shared, hypervisors, memory_paths_at,
 };
 use serde::Serialize;
 
@@ -126,7 +126,7 @@ fn guest_diagnosis(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis 
         library: library_finding(guest.tracker.is_some(), &is_shared),
         damon: pages_finding(guest.pid, damon.clone()),
         mglru: mglru_finding_of(guest.pid),
-        referenced: match check_bits_tell(Path::new(PROC), guest.pid).and(is_shared) {
+        referenced: match check_referenced_bits(Path::new(PROC), guest.pid).and(is_shared) {
             Ok(()) => SourceFinding::works("with `referenced = true` under [tracking]"),
             // The remedy is another source.
             Err(TrackerError::Kvm) => SourceFinding::fails(

@@ -355,7 +355,7 @@ pub(super) fn pass(
         if left.is_zero() {
             break;
         }
-        tracking.pass(left.min(Duration::from_millis(100)))?;
+        tracking.track_for(left.min(Duration::from_millis(100)))?;
     }
     Ok(())
 }

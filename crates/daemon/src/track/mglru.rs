@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use ballast_host::PROC;
 use ballast_model::{Bytes, TrackingSource};
 use ballast_reclaim::{Aging, PageGenerations};
-use ballast_tracker::{TrackerError, check_bits_tell};
+use ballast_tracker::{TrackerError, check_referenced_bits};
 
 use super::damon::{HUGE_MAX, HUGE_PAGES, memory_in_huge_pages};
 use super::damon_hub::WINDOW_MAX;
@@ -231,7 +231,7 @@ impl WorkingSetSource for MglruFollower {
 /// # Errors
 /// Those of [`MglruFollower::begin`].
 pub(super) fn find(pid: u32) -> Result<PageGenerations, SourceError> {
-    match check_bits_tell(Path::new(PROC), pid) {
+    match check_referenced_bits(Path::new(PROC), pid) {
         Err(TrackerError::Kvm) => {
             let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
             if !asks_kvm(release.trim()) {

@@ -6,7 +6,7 @@ use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestChange, Timestamp};
 use proptest::prelude::*;
 
-use crate::leader::Wish;
+use crate::leader::MoveIntent;
 use crate::*;
 
 const TERM: Term = Term(5);
@@ -52,7 +52,7 @@ fn phases() -> [Phase; 8] {
         Phase::Copied { carried: Box::new(carried()) },
         Phase::Starting { carried: Box::new(carried()) },
         Phase::Moved,
-        Phase::Abandoned { why: WhyAbandoned::NoRoom },
+        Phase::Abandoned { why: AbandonReason::NoRoom },
         Phase::Lost,
     ]
 }
@@ -77,7 +77,7 @@ fn next(
         is_taken_over: false,
         carried: &carried,
         ends_source: false,
-        begins: true,
+        begins_moves: true,
     };
     host_step(Some(&record(phase)), &view)
 }
@@ -99,7 +99,7 @@ fn a_destination_without_its_reservation_abandons() {
     ] {
         let waiting = Process::Waiting(address());
         assert_eq!(next(phase.clone(), "b", waiting, RESERVED, None), Next::Wait);
-        let expected = record(Phase::Abandoned { why: WhyAbandoned::NoRoom });
+        let expected = record(Phase::Abandoned { why: AbandonReason::NoRoom });
         let found = next(phase, "b", waiting, Promise::Nothing, None);
         assert_eq!(found, Next::Write(Box::new(expected)));
     }
@@ -108,7 +108,7 @@ fn a_destination_without_its_reservation_abandons() {
 #[test]
 fn a_guest_that_does_not_run_is_not_moved() {
     for process in [Process::Paused, Process::Left, Process::Runs(CopyState::Partly)] {
-        let expected = record(Phase::Abandoned { why: WhyAbandoned::NotRunning });
+        let expected = record(Phase::Abandoned { why: AbandonReason::NotRunning });
         let found = next(Phase::Ordered, "a", process, Promise::Entitled, None);
         assert_eq!(found, Next::Write(Box::new(expected)), "{process:?}");
     }
@@ -150,7 +150,7 @@ fn next_of_source(
         is_taken_over: false,
         carried: &carried,
         ends_source,
-        begins: true,
+        begins_moves: true,
     };
     host_step(Some(record), &view)
 }
@@ -164,13 +164,13 @@ fn a_guest_that_stays_too_large_is_not_copied() {
     let runs = Process::Runs(CopyState::Nothing);
     for (record, shrink) in [(late, stuck), (rigid, None)] {
         let found = |holds| next_of_source(&record, runs, shrink, holds, false);
-        assert_eq!(found(None), Next::Wait, "nobody knows what it holds");
+        assert_eq!(found(None), Next::Wait, "what it holds is unknown");
         let begins = record.at(Phase::Copying { address: address(), ends_source: false });
-        let most = SIZE + SHRUNK_WITHIN;
+        let most = SIZE + SHRINK_TOLERANCE;
         for holds in [SMALL, SIZE, most] {
             assert_eq!(found(Some(holds)), Next::write(begins.clone()), "{holds}");
         }
-        let stays = record.abandoned(WhyAbandoned::NoRoom);
+        let stays = record.abandoned(AbandonReason::NoRoom);
         for holds in [most + Bytes::new(1), Bytes::gib(8)] {
             assert_eq!(found(Some(holds)), Next::write(stays.clone()), "{holds}");
         }
@@ -180,7 +180,7 @@ fn a_guest_that_stays_too_large_is_not_copied() {
 #[test]
 fn a_guest_that_grows_while_it_is_copied_stays() {
     let copying = |ends_source| record(Phase::Copying { address: address(), ends_source });
-    let stays = Next::write(copying(false).abandoned(WhyAbandoned::NoRoom));
+    let stays = Next::write(copying(false).abandoned(AbandonReason::NoRoom));
     let (rests, copies) = (Process::Runs(CopyState::Nothing), Process::Runs(CopyState::Partly));
     for (ends_source, process, expected) in [
         (false, rests, &stays),
@@ -225,7 +225,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
                 is_taken_over: true,
                 carried: &carried,
                 ends_source: false,
-                begins: true,
+                begins_moves: true,
             };
             let cancels = matches!(phase, Phase::Copying { .. })
                 && (at, process) == (&a, Process::Runs(CopyState::Partly));
@@ -237,7 +237,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
 
 /// As after a change of mode. From then on the move goes on as a cancelled one does.
 #[test]
-fn whoever_begins_nothing_gives_up_what_is_not_copied() {
+fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
     let carried = carried();
     for phase in phases() {
         for (at, process) in [
@@ -258,13 +258,13 @@ fn whoever_begins_nothing_gives_up_what_is_not_copied() {
                 is_taken_over: false,
                 carried: &carried,
                 ends_source: false,
-                begins: true,
+                begins_moves: true,
             };
-            let view = HostView { begins: false, ..begins };
+            let view = HostView { begins_moves: false, ..begins };
             let record = record(phase.clone());
-            let is_given_up = at != "c" && matches!(phase, Phase::Ordered | Phase::Ready { .. });
-            let expected = match is_given_up {
-                true => Next::write(record.abandoned(WhyAbandoned::Cancelled)),
+            let is_abandoned = at != "c" && matches!(phase, Phase::Ordered | Phase::Ready { .. });
+            let expected = match is_abandoned {
+                true => Next::write(record.abandoned(AbandonReason::Cancelled)),
                 false => host_step(Some(&record), &begins),
             };
             assert_eq!(host_step(Some(&record), &view), expected, "{at} in {}", phase.code());
@@ -283,21 +283,21 @@ fn hosts_without_a_part_in_a_move_do_nothing() {
 
 #[test]
 fn a_leader_orders_once_and_abandons_what_is_late() {
-    let order = Wish::Move(order());
-    let step = |record: Option<&MoveRecord>, wish| leader::step(record, wish, TERM, NOW);
-    assert_eq!(step(None, &Wish::Settle), Next::Wait);
-    assert_eq!(step(None, &Wish::Cancel), Next::Wait);
+    let order = MoveIntent::Move(order());
+    let step = |record: Option<&MoveRecord>, intent| leader::step(record, intent, TERM, NOW);
+    assert_eq!(step(None, &MoveIntent::Settle), Next::Wait);
+    assert_eq!(step(None, &MoveIntent::Cancel), Next::Wait);
     assert_eq!(step(None, &order), Next::Write(Box::new(record(Phase::Ordered))));
     for phase in phases() {
         let found = record(phase.clone());
         assert_eq!(step(Some(&found), &order), Next::Wait, "{phase:?}");
         let can_be_cancelled =
             matches!(phase, Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. });
-        let cancelled = record(Phase::Abandoned { why: WhyAbandoned::Cancelled });
+        let cancelled = record(Phase::Abandoned { why: AbandonReason::Cancelled });
         let expected = if can_be_cancelled { Next::Write(Box::new(cancelled)) } else { Next::Wait };
-        assert_eq!(step(Some(&found), &Wish::Cancel), expected, "{phase:?}");
+        assert_eq!(step(Some(&found), &MoveIntent::Cancel), expected, "{phase:?}");
         let late = MoveRecord { due: NOW, ..found };
-        let is_abandoned = matches!(step(Some(&late), &Wish::Settle), Next::Write(_));
+        let is_abandoned = matches!(step(Some(&late), &MoveIntent::Settle), Next::Write(_));
         assert_eq!(is_abandoned, can_be_cancelled, "{phase:?}");
     }
     let closed = MoveRecord { is_closed: true, ..record(Phase::Moved) };
@@ -316,7 +316,7 @@ fn records_survive_being_written_and_read() {
 }
 
 #[test]
-fn records_that_cannot_be_are_refused_by_name() {
+fn implausible_records_are_refused_with_what_was_expected() {
     let good = record(Phase::Ready { address: address() }).to_json();
     for (from, to, says) in [
         (r#""version":1"#, r#""version":2"#, "version 2: expected 1"),
@@ -349,7 +349,7 @@ proptest! {
         process in 0..7_usize,
         holds in prop::option::of(0..Bytes::gib(4).get()),
         is_done: Option<bool>,
-        gives: bool,
+        can_shrink: bool,
         is_late: bool,
         ends_source: bool,
     ) {
@@ -368,7 +368,7 @@ proptest! {
         ][process];
         let is_ready = matches!(phase, Phase::Ready { .. });
         let mut record = record(phase);
-        record.shrink_to = record.shrink_to.filter(|_| gives);
+        record.shrink_to = record.shrink_to.filter(|_| can_shrink);
         if is_late {
             record.shrink_until = NOW;
         }
@@ -383,7 +383,7 @@ proptest! {
             },
             _ => false,
         };
-        let fits = holds.map(|it| it <= SIZE + SHRUNK_WITHIN);
+        let fits = holds.map(|it| it <= SIZE + SHRINK_TOLERANCE);
         prop_assert!(!copies || fits != Some(false), "{holds:?}");
         prop_assert!(!copies || !is_ready || fits == Some(true), "{holds:?}");
     }

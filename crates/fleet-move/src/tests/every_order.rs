@@ -30,7 +30,7 @@ fn every_order_of_events_keeps_every_promise() {
 }
 
 #[test]
-fn so_it_does_where_copying_ends_the_source() {
+fn promises_hold_where_copying_ends_the_source() {
     for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
         every_order_of(small_and_ending(orders, faults));
     }
@@ -72,7 +72,7 @@ fn carried(phase: &Phase) -> Option<Box<Carried>> {
     }
 }
 
-const ABANDONED: Phase = Phase::Abandoned { why: WhyAbandoned::TimedOut };
+const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.
@@ -355,7 +355,7 @@ const SABOTAGES: [(&str, &str, Sabotage); 23] = [
 /// Prints the shortest story of each, from its end: `-- --nocapture`.
 #[test]
 #[allow(clippy::disallowed_macros)]
-fn without_any_one_safety_the_search_finds_what_breaks() {
+fn each_safety_is_needed() {
     for (name, breaks, sabotage) in &SABOTAGES {
         let search = |(orders, faults)| explore(small(orders, faults), sabotage).err();
         let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
@@ -480,7 +480,7 @@ const ENDING: [(&str, &str, Sabotage); 8] = [
 
 #[test]
 #[allow(clippy::disallowed_macros)]
-fn without_any_one_of_those_safeties_either() {
+fn each_safety_is_needed_where_copying_ends_the_source() {
     for (name, breaks, sabotage) in &ENDING {
         let search = |(orders, faults)| explore(small_and_ending(orders, faults), sabotage).err();
         let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);

@@ -15,7 +15,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use crate::leader::Wish;
+use crate::leader::MoveIntent;
 use crate::*;
 
 /// What a guest holds that has not shrunk; what a destination reserves; what a guest shrinks to.
@@ -617,7 +617,7 @@ impl World {
                 Step::Copied => Phase::Copied { carried },
                 Step::Starting => Phase::Starting { carried },
                 Step::Moved => Phase::Moved,
-                Step::Abandoned => Phase::Abandoned { why: WhyAbandoned::TimedOut },
+                Step::Abandoned => Phase::Abandoned { why: AbandonReason::TimedOut },
                 Step::Lost => Phase::Lost,
             },
             is_closed: stored.is_closed,
@@ -668,10 +668,10 @@ impl World {
         let mut record = self.record(guest);
         let mut now = Timestamp::ZERO;
         (sabotage.leader)(&mut record, &mut now);
-        let wish = match want {
-            Want::Settle => Wish::Settle,
-            Want::Cancel => Wish::Cancel,
-            Want::Move { from, to } => Wish::Move(MoveOrder {
+        let intent = match want {
+            Want::Settle => MoveIntent::Settle,
+            Want::Cancel => MoveIntent::Cancel,
+            Want::Move { from, to } => MoveIntent::Move(MoveOrder {
                 guest: guest_id(guest),
                 from: host_id(from),
                 to: host_id(to),
@@ -682,7 +682,7 @@ impl World {
                 due: Timestamp::from_millis(DUE.into()),
             }),
         };
-        match leader::step(record.as_ref(), &wish, Term(term.into()), now) {
+        match leader::step(record.as_ref(), &intent, Term(term.into()), now) {
             Next::Wait => {}
             Next::Write(next) => {
                 if record.is_none() {
@@ -771,7 +771,7 @@ impl World {
             is_taken_over: side.is_taken_over,
             carried,
             ends_source: self.ends_source,
-            begins: true,
+            begins_moves: true,
         }
     }
 

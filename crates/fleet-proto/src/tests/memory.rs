@@ -5,7 +5,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::{
-    Condition, Coordinator, CoordinatorError, Follow, KeyEvent, KeyWrite, MemoryCoordinator,
+    Condition, Coordinator, CoordinatorError, KeyEvent, KeyWatch, KeyWrite, MemoryCoordinator,
     PutResult, Registration, Revision,
 };
 
@@ -52,7 +52,7 @@ fn leaderships_have_rising_revisions() {
     assert!(second > first);
     let stale = [Condition { key: "l".to_owned(), written: Some(first) }];
     let write = KeyWrite::Put { key: "order".to_owned(), value: Vec::new(), lease: None };
-    assert_eq!(done(it.compare_and_put(&stale, vec![write])).unwrap(), PutResult::Differs);
+    assert_eq!(done(it.compare_and_put(&stale, vec![write])).unwrap(), PutResult::Conflict);
     assert_eq!(done(it.read("order")).unwrap().entries, []);
 }
 
@@ -70,7 +70,7 @@ fn a_watch_sees_each_change_once_or_fails() {
     put("b/1");
     assert!(now(watch.next()).is_none());
     done(it.compare_and_put(&[], vec![KeyWrite::Delete("a/1".to_owned())])).unwrap();
-    assert_eq!(done(watch.next()).unwrap().events, [KeyEvent::Gone("a/1".to_owned())]);
+    assert_eq!(done(watch.next()).unwrap().events, [KeyEvent::Deleted("a/1".to_owned())]);
     put("a/2");
     it.compact();
     assert_eq!(done(watch.next()), Err(CoordinatorError::Compacted(4)));

@@ -1,7 +1,7 @@
 //! What the leader writes about moves, and what moves say of their hosts.
 
 use ballast_fleet::{FleetSettings, HostRecord};
-use ballast_fleet_move::{MoveRecord, Phase, Term, WhyAbandoned};
+use ballast_fleet_move::{AbandonReason, MoveRecord, Phase, Term};
 use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::host;
@@ -86,7 +86,7 @@ fn the_destination_of_an_order_has_that_room_no_more() {
     assert_eq!((b.reservations.len(), b.reservations[0].size), (1, ordered().reserve));
     assert_eq!(b.committed, Bytes::mib(512).saturating_add(ordered().reserve));
     let (snapshot, _) =
-        view(&[at(Phase::Abandoned { why: WhyAbandoned::NoRoom })], |_| {}).snapshot(NOW);
+        view(&[at(Phase::Abandoned { why: AbandonReason::NoRoom })], |_| {}).snapshot(NOW);
     let [a, b] = snapshot.hosts() else { panic!() };
     assert_eq!((&a.guests[0].moving_to, b.reservations.len()), (&None, 0));
     assert!(a.guests[0].last_move.is_some(), "what has just failed is not tried again");
@@ -95,7 +95,7 @@ fn the_destination_of_an_order_has_that_room_no_more() {
 #[test]
 fn a_move_that_is_over_makes_its_guest_rest() {
     for (phase, moves) in
-        [(Phase::Moved, 1), (Phase::Abandoned { why: WhyAbandoned::CopyFailed }, 1)]
+        [(Phase::Moved, 1), (Phase::Abandoned { why: AbandonReason::CopyFailed }, 1)]
     {
         let over = view(&[at(phase)], |_| {});
         let writes = writes(&over, false);
@@ -115,7 +115,7 @@ fn a_move_that_is_over_makes_its_guest_rest() {
 fn moves_of_a_day_ago_are_forgotten() {
     let past = PastMoves::default().with(&ordered(), NOW);
     let day = std::time::Duration::from_secs(24 * 3600);
-    assert!(!past.are_over(NOW) && past.are_over(NOW + day));
+    assert!(!past.are_expired(NOW) && past.are_expired(NOW + day));
     let mut often = past;
     for _ in 0..100 {
         often = often.with(&ordered(), NOW);
@@ -132,7 +132,7 @@ fn a_pause_cancels_and_orders_nothing() {
     assert_eq!(writes(&view(std::slice::from_ref(&pause), |_| {}), true), []);
     let writes = writes(&view(&[pause, at(Phase::Ordered)], |_| {}), true);
     let [LeaderWrite::Put { record, found: Some(_) }] = &writes[..] else { panic!("{writes:?}") };
-    assert_eq!(record.phase, Phase::Abandoned { why: WhyAbandoned::Cancelled });
+    assert_eq!(record.phase, Phase::Abandoned { why: AbandonReason::Cancelled });
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_fleet::{CompactCurve, FleetSnapshot, HostRecord, Label, ReservationRecord, Stays};
+use ballast_fleet::{CompactCurve, FleetSnapshot, HostRecord, Label, PinnedBy, ReservationRecord};
 use ballast_model::{Bytes, Timestamp};
 use expect_test::expect;
 use proptest::prelude::*;
@@ -25,7 +25,7 @@ fn joined(record: &HostRecord) -> HostRecord {
 #[test]
 fn records_look_like_this() {
     let mut record = host("a", 8192, &[1024, 2048]);
-    record.guests[1].stays = Some(Stays::Operator);
+    record.guests[1].pinned_by = Some(PinnedBy::Operator);
     let text = |value: Vec<u8>| String::from_utf8(value).unwrap();
     expect![[r#"{"v":1,"number":3,"hypervisor":"qemu","hypervisor_version":[7,2,19],"cpu":"EPYC","storage":["ceph"],"networks":["br0"],"bandwidth":1024,"moves":true,"guests":[{"name":"a-0","floor":512,"curve":[[0,100],[1025,0]],"gives":true,"storage":["ceph"],"networks":["br0"]},{"name":"a-1","floor":1024,"curve":[[0,100],[2049,0]],"gives":true,"stays":"operator","storage":["ceph"],"networks":["br0"]}]}"#]].assert_eq(&text(encode(&SlowPart::of(&record, 3)).unwrap()));
     expect![[r#"{"v":1,"list":3,"host":[8192,512,3072,8192],"guests":"ggBAAggCAA"}"#]]
@@ -35,7 +35,7 @@ fn records_look_like_this() {
 #[test]
 fn whole_mebibytes_come_back_as_they_were() {
     let mut record = host("a", 8192, &[1024, 2048, 512]);
-    record.guests[0].stays = Some(Stays::Unseen);
+    record.guests[0].pinned_by = Some(PinnedBy::Unseen);
     record.guests[1].group = Some("pair".parse().unwrap());
     record.guests[1].misses_per_s_max = Some(7);
     record.guests[2].curve = None;
@@ -81,7 +81,7 @@ fn parts_that_do_not_belong_together_are_refused() {
     };
     let slow = SlowPart::of(&record, 2);
     let apart = join(&slow, &FastPart::of(&record, 1));
-    assert_eq!(apart, RecordError::Apart { fast: 1, slow: 2 });
+    assert_eq!(apart, RecordError::OtherList { fast: 1, slow: 2 });
     let guests = join(&slow, &FastPart::of(&fewer, 2));
     assert_eq!(guests, RecordError::Guests { fast: 1, slow: 2 });
 }
@@ -129,7 +129,7 @@ fn only_what_changed_is_written_again() {
 }
 
 #[test]
-fn what_was_not_confirmed_is_due_again() {
+fn unconfirmed_writes_are_due_again() {
     let (written, record) = (WrittenParts::new(Duration::from_secs(10)), host("a", 8192, &[1024]));
     let first = written.due(&record, Timestamp::ZERO);
     assert!(!first.is_empty());

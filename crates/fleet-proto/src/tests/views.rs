@@ -75,7 +75,7 @@ fn a_pause_leaves_the_plan_empty() {
     change(&mut view, KeyEvent::Written(entry(&FleetKey::Pause, value)));
     let plan = planned(&view);
     assert_eq!((plan.paused_by.as_deref(), plan.migrations.len()), (Some("ops"), 0));
-    change(&mut view, KeyEvent::Gone(keys().key(&FleetKey::Pause)));
+    change(&mut view, KeyEvent::Deleted(keys().key(&FleetKey::Pause)));
     assert_eq!(planned(&view).migrations.len(), 1);
 }
 
@@ -87,7 +87,7 @@ fn a_drain_moves_all_guests() {
     assert_eq!(view.draining().count(), 1);
     let plan = planned(&view);
     assert!(plan.unmet.iter().any(|need| need.host == "b"), "a is too short to take it: {plan:?}");
-    change(&mut view, KeyEvent::Gone(keys().key(&drain)));
+    change(&mut view, KeyEvent::Deleted(keys().key(&drain)));
     assert_eq!(view.draining().count(), 0);
 }
 
@@ -96,7 +96,7 @@ fn a_host_without_lease_is_in_no_plan() {
     let mut view = short_and_roomy();
     let b = || "b".parse().unwrap();
     for key in [FleetKey::Identity(b()), FleetKey::Slow(b()), FleetKey::Fast(b())] {
-        change(&mut view, KeyEvent::Gone(keys().key(&key)));
+        change(&mut view, KeyEvent::Deleted(keys().key(&key)));
     }
     let plan = planned(&view);
     assert_eq!((plan.hosts, plan.migrations.len(), plan.left_out.len()), (1, 0, 0));
@@ -134,16 +134,16 @@ fn a_claim_beyond_bounds_is_left_out() {
 }
 
 #[test]
-fn the_same_plan_says_the_same_whatever_the_state() {
+fn a_plan_equals_itself_at_another_revision() {
     let (mut view, b) = (short_and_roomy(), host("b", 16384, &[512]));
     let first = planned(&view);
     change(&mut view, KeyEvent::Written(entries(&b).remove(2)));
     let second = planned(&view);
-    assert!(second != first && second.says_the_same(&first));
+    assert!(second != first && second.equals_apart_from_revision(&first));
     let later =
         decide(&view, &FleetSettings::default(), "a", Revision(8), MODE_ADVISE, Timestamp::ZERO)
             .record;
-    assert!(!later.says_the_same(&first), "another leadership is another plan");
+    assert!(!later.equals_apart_from_revision(&first), "another leadership is another plan");
 }
 
 #[test]
@@ -152,6 +152,6 @@ fn a_leader_is_known_by_the_revision_of_its_key() {
     let value = encode(&Author { host: "b".to_owned() }).unwrap();
     change(&mut view, KeyEvent::Written(entry(&FleetKey::Leader, value)));
     assert_eq!(view.leader(), Some(("b", Revision(5))));
-    change(&mut view, KeyEvent::Gone(keys().key(&FleetKey::Leader)));
+    change(&mut view, KeyEvent::Deleted(keys().key(&FleetKey::Leader)));
     assert_eq!(view.leader(), None);
 }

@@ -44,24 +44,24 @@ pub fn check(
     now: Timestamp,
 ) -> Result<(), Vec<Violation>> {
     let hosts = snapshot.hosts().iter().map(|host| (&host.id, host)).collect();
-    let mut check = Check { snapshot, hosts, settings, now, found: Vec::new() };
+    let mut checker = Checker { snapshot, hosts, settings, now, found: Vec::new() };
     let mut moved: BTreeSet<(&HostId, &GuestId)> = BTreeSet::new();
     let mut known = Vec::new();
     for migration in &plan.migrations {
         if !moved.insert((&migration.from, &migration.guest)) {
             let (guest, host) = (migration.guest.clone(), migration.from.clone());
-            check.found.push(Violation::Twice { guest, host });
+            checker.found.push(Violation::Twice { guest, host });
         }
-        if let Some(joined) = check.join(migration) {
-            check.one(&joined);
+        if let Some(joined) = checker.join(migration) {
+            checker.check_migration(&joined);
             known.push(joined);
         }
     }
-    check.neighbours(&known);
-    let filled = check.filled(&known);
-    check.rooms(&known, &filled);
-    check.copies(&known, &filled);
-    check.needless(&known);
+    checker.check_neighbours(&known);
+    let filled = checker.filled_by_copies(&known);
+    checker.check_rooms(&known, &filled);
+    checker.check_copies(&known, &filled);
+    checker.check_needless(&known);
     let under_way: usize = snapshot
         .hosts()
         .iter()
@@ -69,12 +69,12 @@ pub fn check(
         .sum();
     let migrations = plan.migrations.len() + under_way;
     if !plan.migrations.is_empty() && migrations > settings.migrations_max {
-        check.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
+        checker.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
     }
-    if check.found.is_empty() { Ok(()) } else { Err(check.found) }
+    if checker.found.is_empty() { Ok(()) } else { Err(checker.found) }
 }
 
-struct Check<'a> {
+struct Checker<'a> {
     snapshot: &'a FleetSnapshot,
     hosts: BTreeMap<&'a HostId, &'a HostRecord>,
     settings: &'a FleetSettings,
@@ -111,8 +111,8 @@ struct Sums {
     staying_needed: i128,
 }
 
-impl<'a> Check<'a> {
-    /// Finds the records; says which are missing.
+impl<'a> Checker<'a> {
+    /// Finds the records; reports which are missing.
     fn join(&mut self, migration: &'a Migration) -> Option<Joined<'a>> {
         let mut host = |id: &HostId| {
             let host = self.hosts.get(id).copied();
@@ -132,7 +132,7 @@ impl<'a> Check<'a> {
     }
 
     /// What is wrong with one migration by itself.
-    fn one(&mut self, joined: &Joined<'_>) {
+    fn check_migration(&mut self, joined: &Joined<'_>) {
         let Joined { guest, from, to, .. } = joined;
         let id = || guest.id.clone();
         let mut found = Vec::new();
@@ -149,7 +149,7 @@ impl<'a> Check<'a> {
         if to.is_draining {
             found.push(Violation::ToDrained(id()));
         }
-        if guest.stays.is_some() {
+        if guest.pinned_by.is_some() {
             found.push(Violation::Untouchable(id(), "it has to stay"));
         }
         if guest.moving_to.is_some() {
@@ -167,7 +167,7 @@ impl<'a> Check<'a> {
         }
         sizes(joined, &mut found);
         self.found.extend(found);
-        self.reason(joined);
+        self.check_reason(joined);
     }
 
     /// How long a guest rests after its last migration.
@@ -184,21 +184,21 @@ impl<'a> Check<'a> {
     }
 
     /// Whether the reason of a migration is true.
-    fn reason(&mut self, joined: &Joined<'_>) {
+    fn check_reason(&mut self, joined: &Joined<'_>) {
         let sums = Sums::of(joined.from);
         let floors = sums.staying_floors - sums.capacity;
         let needed = sums.staying_needed - sums.capacity;
-        let says = |short: Bytes, so: i128| so > 0 && i128::from(short.get()) == so;
+        let is_true = |short: Bytes, actual: i128| actual > 0 && i128::from(short.get()) == actual;
         let wrong = match joined.migration.reason {
-            MigrationReason::Floors { short } => (!says(short, floors))
+            MigrationReason::Floors { short } => (!is_true(short, floors))
                 .then_some("its host is not short of so many bytes for floors"),
-            MigrationReason::Objectives { short } => (floors > 0 || !says(short, needed))
+            MigrationReason::Objectives { short } => (floors > 0 || !is_true(short, needed))
                 .then_some("its host is not short of so many bytes for objectives"),
             MigrationReason::Drain => {
                 (!joined.from.is_draining).then_some("its host is not to be drained")
             }
             MigrationReason::Benefit { misses_saved, misses_asked } => {
-                self.benefit(joined, &sums, misses_saved, misses_asked)
+                self.benefit_fault(joined, &sums, misses_saved, misses_asked)
             }
         };
         if let Some(why) = wrong {
@@ -206,7 +206,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn benefit(
+    fn benefit_fault(
         &self,
         joined: &Joined<'_>,
         sums: &Sums,
@@ -233,7 +233,7 @@ impl<'a> Check<'a> {
     }
 
     /// Finds guests of the same group or name at the destination, or on their way there.
-    fn neighbours(&mut self, all: &[Joined<'_>]) {
+    fn check_neighbours(&mut self, all: &[Joined<'_>]) {
         let mut groups = BTreeSet::new();
         for host in self.snapshot.hosts() {
             for guest in &host.guests {
@@ -260,7 +260,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks that every destination has room for all that comes, without counting on what leaves.
-    fn rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+    fn check_rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
         for Joined { migration, to, .. } in all {
             let (_, reserved, gentle) = coming.entry(&to.id).or_insert((to, 0, false));
@@ -282,7 +282,7 @@ impl<'a> Check<'a> {
 
     /// What the copies of leaving guests fill on each host, those under way included. Hosts on
     /// which copies fill nothing are left out.
-    fn filled(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
+    fn filled_by_copies(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
         let mut filled = BTreeMap::new();
         let mut add = |host: &'a HostId, guest: &GuestRecord| {
             let fills = fills(guest);
@@ -305,7 +305,7 @@ impl<'a> Check<'a> {
     /// Checks that every host has free what copies fill, beside what was promised and what comes to
     /// it, so that its reserve stays whole at every moment. Hosts that this plan adds nothing to
     /// are not checked.
-    fn copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+    fn check_copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut more: BTreeMap<&HostId, (&HostRecord, i128)> = BTreeMap::new();
         for Joined { migration, guest, from, to } in all {
             if fills(guest) > 0 {
@@ -329,7 +329,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks that no migration for floors or objectives could be left out.
-    fn needless(&mut self, all: &[Joined<'_>]) {
+    fn check_needless(&mut self, all: &[Joined<'_>]) {
         let mut leaving: BTreeMap<&HostId, Vec<&Joined<'_>>> = BTreeMap::new();
         for joined in all {
             let reason = joined.migration.reason;
@@ -368,7 +368,7 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     let resident = i128::from(guest.resident.get());
     let mut copied = resident;
     match migration.shrink_to {
-        Some(_) if !guest.gives => found.push(Violation::CannotShrink(id())),
+        Some(_) if !guest.can_shrink => found.push(Violation::CannotShrink(id())),
         Some(shrink_to) => {
             let least = part.full.min(i128::from(guest.allocation.get()));
             let planned = i128::from(shrink_to.get());
@@ -398,7 +398,7 @@ fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
     }
     let slower = source.min(i128::from(to.bandwidth_per_s.get()));
     let millis = i128::from(migration.traffic.get()) * 1000 / slower;
-    if i128::try_from(migration.takes.as_millis()) != Ok(millis) {
+    if i128::try_from(migration.copy_time.as_millis()) != Ok(millis) {
         found.push(Violation::WrongFigure(id(), "seconds it takes"));
     }
 }
@@ -425,7 +425,7 @@ impl Part {
     fn of(guest: &GuestRecord) -> Part {
         let whole = |size: Bytes| i128::from(size.get().next_multiple_of(PAGE_SIZE));
         let mut floor = whole(guest.floor);
-        if !guest.gives {
+        if !guest.can_shrink {
             floor = floor.max(whole(guest.allocation)).max(whole(guest.resident));
         }
         let mut needed = floor;

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn hull_leaves_out_what_bulges() {
+    fn lower_hull_is_convex() {
         let curve = curve(&[(0, 100), (10, 95), (20, 20), (30, 15), (40, 0)]);
         assert_eq!(lower_hull(&curve, 0), [(0, 100), (20, 20), (40, 0)]);
         assert_eq!(lower_hull(&curve, 15), [(15, 95), (20, 20), (40, 0)]);

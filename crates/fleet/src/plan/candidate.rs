@@ -42,8 +42,8 @@ impl<'a> Candidate<'a> {
         settings: &FleetSettings,
         now: Timestamp,
     ) -> Result<Candidate<'a>, Obstacle> {
-        if let Some(stays) = guest.stays {
-            return Err(Obstacle::Stays(stays));
+        if let Some(by) = guest.pinned_by {
+            return Err(Obstacle::Pinned(by));
         }
         let rests_until = rests_until(guest, settings).filter(|until| *until > now);
         if let Some(until) = rests_until.filter(|_| !host.is_draining) {
@@ -54,7 +54,7 @@ impl<'a> Candidate<'a> {
         }
         let sizes = GuestSizes::of(guest);
         let shrunk = guest.allocation.page_ceil().get().min(sizes.full);
-        let shrink_to = guest.gives.then_some(shrunk);
+        let shrink_to = guest.can_shrink.then_some(shrunk);
         let bytes = shrink_to.unwrap_or(u64::MAX).min(guest.resident.get());
         let again =
             Bytes::new(bytes).fraction(guest.dirty_per_s.get(), host.bandwidth_per_s.get()).get();
@@ -63,7 +63,7 @@ impl<'a> Candidate<'a> {
     }
 
     /// How long the copy takes at the slower of both hosts' bandwidths.
-    pub(crate) fn takes(&self, from: &HostRecord, to: &HostRecord) -> Duration {
+    pub(crate) fn copy_time(&self, from: &HostRecord, to: &HostRecord) -> Duration {
         let bandwidth = from.bandwidth_per_s.min(to.bandwidth_per_s).get();
         Duration::from_millis(Bytes::new(self.traffic).fraction(1000, bandwidth).get())
     }

@@ -7,11 +7,11 @@
 //! counts only if every guest of it finds a destination.
 //! Source: the bound is Dantzig's of 1957 for the knapsack.
 //! Cost: at most the given number of steps, of O(guests) each; placing a guest counts as
-//! [`PLACING`] steps. If the steps are enough, the choice is the cheapest there is, given the order
-//! in which destinations are looked for.
+//! [`PLACEMENT_STEPS`] steps. If the steps are enough, the choice is the cheapest there is, given
+//! the order in which destinations are looked for.
 
 /// Steps that the search for one guest's destination counts as.
-const PLACING: usize = 8;
+const PLACEMENT_STEPS: usize = 8;
 
 /// What moving one guest costs and gains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,14 +96,14 @@ impl Search<'_> {
         }
         self.steps -= 1;
         if short == 0 {
-            self.steps = self.steps.saturating_sub(PLACING * self.taken.len());
+            self.steps = self.steps.saturating_sub(PLACEMENT_STEPS * self.taken.len());
             if traffic < self.best_traffic && (self.place)(&self.taken) {
                 self.best_traffic = traffic;
                 self.best = Some(self.taken.clone());
             }
             return;
         }
-        if self.left[at] < short || self.at_least(at, short, traffic) >= self.best_traffic {
+        if self.left[at] < short || self.lower_bound(at, short, traffic) >= self.best_traffic {
             return;
         }
         let item = self.order[at];
@@ -115,7 +115,7 @@ impl Search<'_> {
     }
 
     /// A lower bound of what every choice from here on copies: the last item counts in part.
-    fn at_least(&self, at: usize, mut short: u64, mut traffic: u64) -> u64 {
+    fn lower_bound(&self, at: usize, mut short: u64, mut traffic: u64) -> u64 {
         for &item in &self.order[at..] {
             let Item { traffic: more, relief } = self.items[item];
             if relief >= short {

@@ -143,7 +143,7 @@ impl<'a> Destinations<'a> {
     }
 
     /// Whether the guest's host has free what its copy fills.
-    pub(crate) fn may_fill(&self, candidate: &Candidate<'a>) -> bool {
+    pub(crate) fn has_free_for_copy(&self, candidate: &Candidate<'a>) -> bool {
         let vacant = self.rooms[candidate.host as usize].vacant;
         candidate.fills == 0 || signed(candidate.fills) <= vacant
     }
@@ -175,14 +175,14 @@ impl<'a> Destinations<'a> {
         class: &'s Class<'a>,
     ) -> Option<&'s (u64, u32)> {
         let mut near = class.by_needed.range((candidate.sizes.full, 0)..).take(PASSED_OVER_MAX);
-        near.find(|(_, to)| self.may_go(candidate, *to))
+        near.find(|(_, to)| self.accepts(candidate, *to))
     }
 
     fn most_spare(&self, candidate: &Candidate<'a>) -> Option<u32> {
         let size = candidate.sizes.full;
         let found = self.compatible(candidate).filter_map(|class| {
             let mut most = class.by_full.range((size, 0)..).rev().take(PASSED_OVER_MAX);
-            most.find(|(_, to)| self.may_go(candidate, *to))
+            most.find(|(_, to)| self.accepts(candidate, *to))
         });
         found.max().map(|(_, to)| *to)
     }
@@ -190,12 +190,12 @@ impl<'a> Destinations<'a> {
     fn compatible(&self, candidate: &Candidate<'a>) -> impl Iterator<Item = &Class<'a>> {
         let from = &self.snapshot.hosts()[candidate.host as usize].compatibility;
         let guest = candidate.guest;
-        let classes = if self.may_fill(candidate) { &self.classes[..] } else { &[] };
+        let classes = if self.has_free_for_copy(candidate) { &self.classes[..] } else { &[] };
         classes.iter().filter(move |class| offers(from, &class.offers, guest))
     }
 
     /// What no class decides: the host's room beside copies, its bandwidth, groups and names.
-    fn may_go(&self, candidate: &Candidate<'a>, to: u32) -> bool {
+    fn accepts(&self, candidate: &Candidate<'a>, to: u32) -> bool {
         let host = &self.snapshot.hosts()[to as usize];
         let id = &candidate.guest.id;
         let room = &self.rooms[to as usize];

@@ -49,7 +49,7 @@ pub(crate) struct HostFigures {
 impl GuestSizes {
     pub(crate) fn of(guest: &GuestRecord) -> GuestSizes {
         let holds = guest.allocation.max(guest.resident).page_ceil();
-        let kept = if guest.gives { Bytes::ZERO } else { holds };
+        let kept = if guest.can_shrink { Bytes::ZERO } else { holds };
         let floor = guest.floor.page_ceil().max(kept);
         let objective = guest.curve.as_ref().zip(guest.misses_per_s_max);
         // If no size of the curve keeps the objective, more memory cannot keep it.
@@ -105,8 +105,8 @@ impl HostFigures {
 
 impl HostRecord {
     /// By how much the floors of its guests exceed the memory that it has for them, as the planner
-    /// counts both: less what was promised beyond allocations, and with what guests hold that give
-    /// nothing. Guests that are being moved away do not count.
+    /// counts both: the memory is less by what was promised beyond allocations, and the floor of a
+    /// guest that cannot shrink is what it holds. Guests that are being moved away do not count.
     pub fn short_of_floors(&self) -> Bytes {
         Bytes::new(self.figures().short_of_floors())
     }
@@ -117,7 +117,7 @@ impl HostRecord {
         Bytes::new(self.figures().short_of_needed())
     }
 
-    /// Settings and the time only say whether a record is fresh.
+    /// Settings and the time only decide whether a record is fresh.
     fn figures(&self) -> HostFigures {
         HostFigures::of(self, &FleetSettings::default(), self.seen_at)
     }

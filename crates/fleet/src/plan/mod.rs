@@ -78,7 +78,7 @@ fn migration(snapshot: &FleetSnapshot, chosen: &Chosen<'_>) -> Migration {
         fills: Bytes::new(candidate.fills),
         bytes: Bytes::new(candidate.bytes),
         traffic: Bytes::new(candidate.traffic),
-        takes: candidate.takes(from, to),
+        copy_time: candidate.copy_time(from, to),
         reason: *reason,
     }
 }
@@ -138,7 +138,7 @@ fn obstacles(
                 continue;
             }
             Err(obstacle) => obstacle,
-            Ok(candidate) if !destinations.may_fill(&candidate) => Obstacle::FillsTooMuch,
+            Ok(candidate) if !destinations.has_free_for_copy(&candidate) => Obstacle::FillsTooMuch,
             Ok(candidate) if destinations.has_room(&candidate) => Obstacle::NotEnough,
             Ok(_) => Obstacle::NoDestination,
         };

@@ -24,7 +24,7 @@ use crate::{FleetSettings, FleetSnapshot, MigrationReason};
 /// Steps of the search for all hosts together.
 const STEPS_MAX: usize = 1 << 22;
 /// The least and the most steps for one host.
-const STEPS_A_HOST: (usize, usize) = (1 << 8, 1 << 14);
+const STEPS_PER_HOST: (usize, usize) = (1 << 8, 1 << 14);
 
 /// What a plan is made from.
 pub(crate) struct Situation<'a> {
@@ -100,7 +100,7 @@ fn attempt<'a>(
 ) -> Attempt<'a> {
     let needy = Needy::of(situation, first);
     let hosts = needy.floors.len() + needy.objectives.len();
-    let (least, most) = STEPS_A_HOST;
+    let (least, most) = STEPS_PER_HOST;
     let steps = (STEPS_MAX / hosts.max(1)).clamp(least, most);
     let mut work = Work {
         situation,

@@ -6,7 +6,7 @@ use ballast_model::{Bytes, GuestId, Timestamp};
 
 use crate::{
     CompactCurve, Compatibility, FleetSettings, FleetSnapshot, GuestRecord, HostId, HostRecord,
-    HypervisorVersion, Label, LastMove, Migration, MigrationPlan, ReservationRecord, Stays,
+    HypervisorVersion, Label, LastMove, Migration, MigrationPlan, PinnedBy, ReservationRecord,
 };
 
 /// The moment at which all plans of these tests are made, a day after the clock's origin.
@@ -36,8 +36,8 @@ pub(crate) fn guest(name: &str, mib: u64) -> GuestRecord {
         resident: Bytes::mib(mib),
         copied_resident: Bytes::ZERO,
         dirty_per_s: Bytes::ZERO,
-        gives: true,
-        stays: None,
+        can_shrink: true,
+        pinned_by: None,
         moving_to: None,
         group: None,
         storage: vec![label("san")],
@@ -173,12 +173,12 @@ fn random_guest(rng: &mut fastrand::Rng, name: &str, mib: u64, is_varied: bool) 
         guest.curve = Some(CompactCurve::new(points.collect()).unwrap());
         guest.misses_per_s_max = (rng.u8(0..3) == 0).then(|| rng.u64(0..=20_000));
     }
-    guest.gives = rng.u8(0..8) != 0;
+    guest.can_shrink = rng.u8(0..8) != 0;
     if rng.u8(0..3) == 0 {
         // Its memory is shared, so a copy fills all that it may hold.
         guest.copied_resident = guest.allocation + Bytes::mib(rng.u64(0..=mib / 2 + 32));
     }
-    guest.stays = (rng.u8(0..10) == 0).then_some(Stays::Operator);
+    guest.pinned_by = (rng.u8(0..10) == 0).then_some(PinnedBy::Operator);
     guest.group = (rng.u8(0..4) == 0).then(|| label(&format!("group{}", rng.u8(0..3))));
     if rng.u8(0..6) == 0 {
         guest.moves_in_24h = rng.u32(1..=4);
@@ -219,7 +219,7 @@ pub(crate) fn applied(
         guest.resident = migration.bytes;
         guest.copied_resident = guest.copied_resident.max(guest.resident);
         guest.moves_in_24h += 1;
-        guest.last_move = Some(LastMove { at: now, took: migration.takes });
+        guest.last_move = Some(LastMove { at: now, took: migration.copy_time });
         hosts[to].free = hosts[to].free.saturating_sub(guest.resident);
         hosts[to].committed += guest.allocation;
         hosts[to].guests.push(guest);

@@ -12,7 +12,7 @@ use crate::*;
 fn room_for_floors(host: &HostRecord) -> i128 {
     let floor = |guest: &GuestRecord| {
         let holds = guest.allocation.max(guest.resident);
-        let kept = if guest.gives { Bytes::ZERO } else { holds };
+        let kept = if guest.can_shrink { Bytes::ZERO } else { holds };
         i128::from(guest.floor.max(kept).page_ceil().get())
     };
     let sum = |of: fn(&GuestRecord) -> Bytes| -> i128 {

@@ -55,7 +55,7 @@ fn each_bound_is_enforced_and_named() {
 }
 
 #[test]
-fn two_hosts_of_one_name_both_count_for_nothing() {
+fn hosts_with_the_same_name_are_left_out() {
     let hosts = vec![host("a", 1, vec![]), host("b", 1, vec![]), host("a", 2, vec![])];
     let (snapshot, refused) = FleetSnapshot::admit(hosts);
     assert_eq!(snapshot.hosts().iter().map(|it| it.id.as_str()).collect::<Vec<_>>(), ["b"]);

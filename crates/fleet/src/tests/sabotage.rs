@@ -64,8 +64,8 @@ const SABOTAGES: [(&str, Sabotage); 31] = [
         to(plan, hosts).is_draining = true;
         true
     }),
-    ("stays", |plan, hosts| {
-        guest_of(plan, hosts).stays = Some(Stays::Device);
+    ("pinned", |plan, hosts| {
+        guest_of(plan, hosts).pinned_by = Some(PinnedBy::Device);
         true
     }),
     ("on its way", |plan, hosts| {
@@ -135,7 +135,7 @@ const SABOTAGES: [(&str, Sabotage); 31] = [
         *size > Bytes::ZERO
     }),
     ("shrunk though it gives nothing", |plan, hosts| {
-        guest_of(plan, hosts).gives = false;
+        guest_of(plan, hosts).can_shrink = false;
         plan.migrations[0].shrink_to.is_some()
     }),
     ("too little reserved", |plan, _| {

@@ -58,12 +58,12 @@ fn move_is_explained_in_words() {
 }
 
 #[test]
-fn whoever_must_not_go_stays() {
+fn guests_that_must_not_move_stay() {
     let lately = LastMove { at: NOW, took: Duration::from_secs(9) };
     type Change = fn(&mut HostRecord, &mut HostRecord);
     let cases: [(&str, Change); 8] = [
-        ("operator", |a, _| cheap(a).stays = Some(Stays::Operator)),
-        ("device", |a, _| cheap(a).stays = Some(Stays::Device)),
+        ("operator", |a, _| cheap(a).pinned_by = Some(PinnedBy::Operator)),
+        ("device", |a, _| cheap(a).pinned_by = Some(PinnedBy::Device)),
         ("writes", |a, _| cheap(a).dirty_per_s = Bytes::mib(1000)),
         ("writes faster than the destination copies", |a, b| {
             cheap(a).dirty_per_s = Bytes::mib(600);
@@ -94,7 +94,7 @@ fn whoever_must_not_go_stays() {
 }
 
 #[test]
-fn nobody_goes_to_a_host_that_cannot_run_it() {
+fn guests_go_only_to_hosts_that_can_run_them() {
     type Change = fn(&mut HostRecord, &mut HostRecord);
     let cases: [(&str, Change); 7] = [
         ("hypervisor", |_, b| b.compatibility.hypervisor = label("xen")),
@@ -113,7 +113,7 @@ fn nobody_goes_to_a_host_that_cannot_run_it() {
 #[test]
 fn need_that_nothing_meets_says_why() {
     let plan = plan_of(short(|a, b| {
-        cheap(a).stays = Some(Stays::Device);
+        cheap(a).pinned_by = Some(PinnedBy::Device);
         a.guests[2].last_move = Some(LastMove { at: NOW, took: Duration::ZERO });
         a.guests[2].moves_in_24h = 1;
         b.budget = Bytes::mib(512);
@@ -147,7 +147,7 @@ fn guest_whose_copy_fills_too_much_stays_for_another() {
     let plan = plan_of(hosts);
     assert_eq!(
         plan.unmet[0].to_string(),
-        "a keeps 1 guests to be drained: 1 guest whose copy fills more memory here than is free"
+        "a keeps 1 guest to be drained: 1 guest whose copy fills more memory here than is free"
     );
 }
 
@@ -173,14 +173,14 @@ fn copies_at_once_find_room_for_all_that_they_fill() {
 fn guest_is_shrunk_to_working_set_before_the_copy() {
     let large =
         GuestRecord { floor: Bytes::mib(256), demand: Bytes::mib(700), ..guest("large", 3000) };
-    let rigid = GuestRecord { stays: Some(Stays::Device), ..guest("rigid", 1900) };
+    let rigid = GuestRecord { pinned_by: Some(PinnedBy::Device), ..guest("rigid", 1900) };
     let a = host("a", 2048, vec![large.clone(), rigid]);
     let plan = plan_of(vec![a, host("b", 2048, vec![])]);
     assert_eq!(plan.migrations[0].shrink_to, Some(Bytes::mib(700)));
     assert_eq!(plan.migrations[0].bytes, Bytes::mib(700));
     assert_eq!(plan.migrations[0].reserve, Bytes::mib(700));
 
-    let stuck = GuestRecord { gives: false, ..large };
+    let stuck = GuestRecord { can_shrink: false, ..large };
     let a = host("a", 2048, vec![stuck]);
     let plan = plan_of(vec![a, host("b", 4096, vec![])]);
     assert_eq!(plan.migrations[0].shrink_to, None);
@@ -206,13 +206,13 @@ fn drain_moves_everybody_who_can_go_even_at_rest() {
     a.is_draining = true;
     a.guests[0].last_move = Some(LastMove { at: NOW, took: Duration::ZERO });
     a.guests[0].moves_in_24h = 9;
-    a.guests[1].stays = Some(Stays::Operator);
+    a.guests[1].pinned_by = Some(PinnedBy::Operator);
     let plan = plan_of(vec![a, host("b", 4096, vec![])]);
     let moved: Vec<&str> = plan.migrations.iter().map(|it| it.guest.as_str()).collect();
     assert_eq!(moved, ["x", "z"]);
     assert_eq!(
         plan.unmet[0].to_string(),
-        "a keeps 1 guests to be drained: 1 guest must stay: its operator says so"
+        "a keeps 1 guest to be drained: 1 guest must stay: its operator says so"
     );
 }
 

@@ -514,6 +514,7 @@ fn everything() -> Whole {
                 until: Timestamp::from_millis(90_000),
                 pause: Duration::from_secs(120),
             }),
+            first_held: Some(Bytes::mib(450)),
         }],
         limits: BTreeMap::from([
             (id(0), bounded),

@@ -895,9 +895,11 @@ fn handover() -> impl Strategy<Value = Handover> {
         pause,
     });
     let parts = (option::of(process), option::of(stuck), option::of(thrashed));
-    let sizes = (option::of(bytes()), option::of(bytes()));
-    (id(), sizes, bytes(), option::of(bytes()), parts).prop_map(
-        |(guest, (held, granted), transient_grant, resident_cap, (process, stuck, thrashed))| {
+    let held = (option::of(bytes()), option::of(bytes()));
+    let granted = (bytes(), option::of(bytes()), option::of(bytes()));
+    (id(), held, granted, parts).prop_map(
+        |(guest, (held, first_held), granted, (process, stuck, thrashed))| {
+            let (transient_grant, granted, resident_cap) = granted;
             Handover {
                 guest,
                 process,
@@ -907,6 +909,7 @@ fn handover() -> impl Strategy<Value = Handover> {
                 resident_cap,
                 stuck,
                 thrashed,
+                first_held,
             }
         },
     )

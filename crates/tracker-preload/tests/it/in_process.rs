@@ -255,7 +255,7 @@ fn regions_can_be_added_and_removed() {
     assert!(bytes.iter().all(|byte| *byte == 77));
     wait_until("the client is notified", || {
         client.heartbeat().unwrap();
-        client.take_gone_region() == Some(1)
+        client.take_unmapped_region() == Some(1)
     });
     assert_eq!(refusal(client.remove_region(1)), RefusalReason::NoRegion);
     // Its number and its page numbers are free again.
@@ -288,7 +288,7 @@ fn memory_mapped_over_is_not_revoked() {
     memory.touch((0..512).chain(528..1024));
     wait_until("the client is notified", || {
         client.heartbeat().unwrap();
-        client.take_gone_region() == Some(0)
+        client.take_unmapped_region() == Some(0)
     });
 }
 

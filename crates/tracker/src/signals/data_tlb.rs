@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_guest_under_kvm_has_no_counter() {
+    fn only_guests_under_kvm_have_a_counter() {
         assert!(DataTlbCounter::open(Path::new("/none"), 1).is_none());
         assert!(DataTlbCounter::open(Path::new("/proc"), std::process::id()).is_none());
     }

@@ -1,9 +1,9 @@
-//! The hosts that advice is tried on.
+//! The hosts on which advice is tried.
 //!
-//! Idea: what an operator may meet who observes first. Guests boot with all the memory they could
-//! ever have, or with a part of it; they have balloon statistics and nothing else, but for two
-//! hosts: those that swap are tried with agents, too, and with a record that begins when they have
-//! swapped for long.
+//! Idea: situations of an operator who observes first. Guests boot with all the memory they could
+//! ever have, or with a part of it. They have balloon statistics and nothing else, except on two
+//! hosts: those with swapping guests are also tried with agents, and with a record that begins
+//! after the guests have swapped for a long time.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use ballast_control::Settings;
 use ballast_model::{Bytes, PolicyName};
 use ballast_sim::{GuestSpec, HostSpec, Pattern, Scenario, Sources};
 
-/// Enough for guests to have swapped out and read back what they lack many times.
+/// Long enough for guests to have swapped out and read back many times what they lack.
 const LATE: Duration = Duration::from_secs(300);
 
 /// A host, and when its record begins.
@@ -23,10 +23,10 @@ pub(super) struct AdviceHost {
     pub(super) unrecorded: Duration,
 }
 
-/// Every host, recorded for so long.
+/// Every host, recorded for `duration`.
 ///
 /// # Errors
-/// A name made here is none.
+/// A guest's name is not valid.
 pub(super) fn all(duration: Duration) -> anyhow::Result<Vec<AdviceHost>> {
     let late = |name: &str, guests| AdviceHost {
         unrecorded: LATE,
@@ -68,7 +68,7 @@ fn host(name: &str, budget: Bytes, duration: Duration, guests: Vec<GuestSpec>) -
     AdviceHost { scenario, unrecorded: Duration::ZERO }
 }
 
-/// A guest that starts with `start` of its memory, with these workloads.
+/// A guest that starts with `start` of its memory and runs these workloads.
 fn guest(
     number: usize,
     memory: Bytes,
@@ -82,7 +82,7 @@ fn guest(
     Ok(patterns.into_iter().fold(spec, |spec, pattern| spec.with(at, pattern)))
 }
 
-/// Six guests that use from a tenth to the half of what they have, always the same.
+/// Six guests that constantly use between a tenth and half of their memory.
 fn idle() -> anyhow::Result<Vec<GuestSpec>> {
     let whole = Bytes::gib(2);
     let sizes = [200, 300, 400, 500, 700, 900].map(Bytes::mib).into_iter().enumerate();
@@ -91,7 +91,7 @@ fn idle() -> anyhow::Result<Vec<GuestSpec>> {
         .collect()
 }
 
-/// Six guests that grow and shrink, jump, and draw another size every few minutes.
+/// Six guests that grow and shrink, jump, or draw another size every few minutes.
 fn swings() -> anyhow::Result<Vec<GuestSpec>> {
     let (s, mib, whole) = (Duration::from_secs, Bytes::mib, Bytes::gib(2));
     let pattern = |number: usize| match number % 3 {
@@ -108,7 +108,7 @@ fn swings() -> anyhow::Result<Vec<GuestSpec>> {
     (0..6).map(|number| guest(number, whole, whole, vec![pattern(number)])).collect()
 }
 
-/// Four guests that work on files beside some memory of their own.
+/// Four guests that work on files and some memory of their own.
 fn page_cache() -> anyhow::Result<Vec<GuestSpec>> {
     let whole = Bytes::gib(2);
     let patterns = |number: u64| {
@@ -121,7 +121,7 @@ fn page_cache() -> anyhow::Result<Vec<GuestSpec>> {
     (0..4).map(|number| guest(number, whole, whole, patterns(number as u64))).collect()
 }
 
-/// Two guests that lack memory beside two that have too much: all fits.
+/// Two guests that lack memory and two that have too much: all fits.
 fn uneven() -> anyhow::Result<Vec<GuestSpec>> {
     let (whole, half) = (Bytes::gib(2), Bytes::gib(1));
     let sizes = [1200, 1100, 250, 300].map(Bytes::mib).into_iter().enumerate();
@@ -129,7 +129,7 @@ fn uneven() -> anyhow::Result<Vec<GuestSpec>> {
     sizes.map(|(number, size)| guest(number, whole, half, vec![pattern(size)])).collect()
 }
 
-/// Three guests that need more together than there is.
+/// Three guests that together need more than there is.
 fn short() -> anyhow::Result<Vec<GuestSpec>> {
     let (whole, part) = (Bytes::gib(2), Bytes::gib(1));
     let sizes = [1500, 1200, 900].map(Bytes::mib).into_iter().enumerate();

@@ -1,8 +1,8 @@
-//! What was promised, and what was so.
+//! Compares what the advice promised with what happened.
 //!
-//! Idea: memory is compared as it is said: where guests swap that hide what they need, the advice
-//! is an upper bound, and only too low a one is wrong. Of swap-ins, advice says how many are
-//! avoided; how many balancing causes it says where a record tells, and not otherwise.
+//! Idea: memory is compared in the way the advice states it: if guests swap and hide what they
+//! need, the advice is an upper bound, and only a bound that is too low is wrong. The advice says
+//! how many swap-ins are avoided. It says how many balancing causes only if the record shows that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use serde::Serialize;
 use super::hosts::AdviceHost;
 use super::record;
 
-/// Less read back by all guests in a run is not worth telling.
+/// If all guests of a run read back less than this, swap-ins are not compared.
 const SWAP_MIN: Bytes = Bytes::mib(64);
 
 /// One host under one policy. Sizes of memory are means over the run.
@@ -25,42 +25,42 @@ pub(super) struct AdviceFigures {
     pub(super) host: String,
     pub(super) policy: &'static str,
     pub(super) virtual_s: u64,
-    /// What guests held while observed.
+    /// Memory that guests held while observed.
     pub(super) held_bytes: u64,
-    /// What they would hold by the advice, and what they held when balanced.
+    /// Memory that they would hold by the advice, and that they held when balanced.
     pub(super) imagined_bytes: u64,
     pub(super) balanced_bytes: u64,
-    /// Memory that could be given back by the advice, and that was given back, or held beyond
-    /// need, reserve and floor, when balanced.
+    /// Memory that could be given back by the advice; and memory that was given back, or held
+    /// beyond need, reserve and floor, when balanced.
     pub(super) promised_bytes: u64,
     pub(super) found_bytes: u64,
-    /// Guests that hide what they need by the advice: what is promised is then an upper bound.
+    /// Guests that hide what they need, by the advice; the promise is then an upper bound.
     pub(super) guests_hiding_need: u64,
-    /// Whether that bound is all that can be said: they swapped before the record began.
+    /// Whether only that bound is known, because the guests swapped before the record began.
     pub(super) is_bound: bool,
-    /// How far the one is from the other, as a part of the other or, if that is more, of a
-    /// twentieth of what guests held.
+    /// The difference of the two, as a part of the second or of a twentieth of what guests held,
+    /// whichever is greater.
     pub(super) off: f64,
     /// Free memory of the host while observed, and when balanced.
     pub(super) host_free_bytes: u64,
     pub(super) balanced_host_free_bytes: u64,
-    /// What guests read back while observed, and when balanced.
+    /// Memory that guests read back while observed, and when balanced.
     pub(super) swap_in_bytes: u64,
     pub(super) balanced_swap_in_bytes: u64,
-    /// What guests would read back less by the advice, and what they did.
+    /// How much less guests would read back by the advice, and how much less they did.
     pub(super) promised_avoided_bytes: u64,
     pub(super) found_avoided_bytes: u64,
-    /// How far the one is from the other, as a part of what was read back while observed; `null`:
-    /// that was too little to tell.
+    /// The difference of the two, as a part of what was read back while observed; `null`: that was
+    /// too little.
     pub(super) avoided_off: Option<f64>,
-    /// What guests would read back more by the advice, and what they did; `null`: it says that this
-    /// is not known.
+    /// How much more guests would read back by the advice, and how much more they did; `null`: the
+    /// advice says that this is not known.
     pub(super) promised_caused_bytes: Option<u64>,
     pub(super) found_caused_bytes: u64,
-    /// How far the one is from the other, as a part of the more that was read back, observed or
-    /// balanced; `null`: it is not known.
+    /// The difference of the two, as a part of what was read back while observed or when balanced,
+    /// whichever is greater; `null`: not known.
     pub(super) caused_off: Option<f64>,
-    /// What the advice says of itself.
+    /// The confidence that the advice states.
     pub(super) confidence_percent: u8,
 }
 
@@ -70,7 +70,7 @@ struct Run {
     held: u128,
     surplus: u128,
     host_free: u128,
-    /// What each guest has read back before the record begins, and since.
+    /// How much each guest read back before the record begins, and since then.
     swap_in: BTreeMap<GuestId, (Bytes, Bytes)>,
     ticks: u128,
 }
@@ -103,7 +103,7 @@ impl Run {
         self.swap_in.values().map(|(_, since)| *since).sum()
     }
 
-    /// What guests read back less in this run than in `other`.
+    /// How much less guests read back in this run than in `other`.
     fn less_than(&self, other: &Run) -> Bytes {
         let less = |(id, (_, since)): (&GuestId, &(Bytes, Bytes))| {
             other.swap_in.get(id).map_or(Bytes::ZERO, |(_, other)| other.saturating_sub(*since))
@@ -112,14 +112,14 @@ impl Run {
     }
 }
 
-/// What a guest keeps that uses `uses`: its need, the reserve, and its floor.
+/// What a guest that uses `uses` keeps: that and the reserve, and at least its floor.
 fn keeps(scenario: &Scenario, id: &GuestId, uses: Bytes) -> Bytes {
     let spec = scenario.guests.iter().find(|guest| guest.id == *id);
     let floor = spec.map(|spec| spec.limits.floor_for(spec.memory)).unwrap_or_default();
     uses.saturating_add(scenario.control.policy_settings.reserve).max(floor)
 }
 
-/// Simulates a host twice under `policy`, and compares.
+/// Simulates a host twice under `policy`, and compares the runs.
 ///
 /// # Errors
 /// The scenario is invalid, the journal cannot be written, or the policy cannot be replayed.
@@ -175,7 +175,7 @@ pub(super) fn measure(host: &AdviceHost, policy: PolicyName) -> anyhow::Result<A
     })
 }
 
-/// How much `promised` is above `found`, as a part of `whole`.
+/// By how much `promised` is above `found`, as a part of `whole`.
 fn off(promised: u64, found: u64, whole: u64) -> f64 {
     (promised as f64 - found as f64) / f64::max(whole as f64, 1.0)
 }

@@ -1,8 +1,8 @@
-//! `ballast bench advise`: how near advice from a journal comes to what balancing then does.
+//! `ballast bench advise`: how close advice from a journal comes to the effect of balancing.
 //!
-//! Idea: a scenario is simulated twice. While it is observed nothing moves, and a real journal is
-//! recorded; from that comes the advice, by the code of `ballast advise`. Then the same scenario is
-//! balanced, and what really becomes of its guests is held against what was promised.
+//! Idea: a scenario is simulated twice. First it is observed: nothing moves, and a real journal is
+//! recorded, from which the code of `ballast advise` makes the advice. Then the same scenario is
+//! balanced, and what happens to its guests is compared with the promises.
 //! Limits: everything is simulated; guests and their disks are models.
 
 mod hosts;

@@ -1,4 +1,4 @@
-//! A run of a scenario that is recorded as a daemon records it.
+//! A run of a scenario, recorded as a daemon records it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,11 +11,11 @@ use ballast_store::{Event, JournalConfig, Start, Tick, Writer};
 
 use super::hosts::AdviceHost;
 
-/// When recorded time begins: any fixed moment.
+/// The start of recorded time: any fixed time.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
 /// Observes a host under `policy` and writes its journal to `path`; `seen` is called after every
-/// tick, recorded or not.
+/// tick, whether or not it is recorded.
 ///
 /// # Errors
 /// The scenario is invalid, or the journal cannot be written.
@@ -67,7 +67,7 @@ fn wall(now: Duration) -> SystemTime {
     UNIX_EPOCH + EPOCH + now
 }
 
-/// The daemon's configuration of that scenario, as far as the bench's hosts use it.
+/// The daemon's configuration for a scenario, as far as the bench's hosts need it.
 fn configuration(scenario: &Scenario, policy: PolicyName) -> String {
     let control = &scenario.control;
     format!(

@@ -1,4 +1,4 @@
-//! The figures of advice, and the goal that they are held against.
+//! The figures of advice, and their goal.
 
 use ballast_report::Report;
 use ballast_report::format::size;
@@ -8,10 +8,10 @@ use super::measure::AdviceFigures;
 use crate::goal::Goal;
 use crate::scaffold::{Findings, Text, VERSION};
 
-/// How far advice may be from what balancing then did.
+/// How far advice may be from the effect of balancing, as a part.
 pub(super) const OFF_MAX: f64 = 0.1;
 
-/// Everything compared in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct AdviceFindings {
     pub(super) is_quick: bool,

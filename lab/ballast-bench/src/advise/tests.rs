@@ -1,4 +1,4 @@
-//! Short runs: where advice is near what balancing then did, and what is refused.
+//! Short runs: where advice is close to the effect of balancing, and what is refused.
 
 use clap::Parser;
 

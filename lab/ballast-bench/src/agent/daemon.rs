@@ -1,9 +1,9 @@
 //! What listening to many agents costs the daemon, and how soon it answers an emergency.
 //!
-//! Idea: the same guests by turns under a daemon that listens to their agents and under one that
-//! does not (`[agents] enabled = false`): what is more is what agents cost, whatever the machine's
-//! speed is at the time. The emergencies are each another guest's, from its cry to its changed
-//! target; without agents they would wait for the next tick, half a second on the average.
+//! Idea: the same guests run in turns under a daemon that listens to their agents and under one
+//! that does not (`[agents] enabled = false`). The difference is the cost of agents, whatever the
+//! machine's speed is at the time. Each emergency is another guest's and is timed from its message
+//! to its changed target; without agents it would wait for the next tick, half a second on average.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -17,18 +17,18 @@ use super::super::process::{Guarded, processor_time, resident_most};
 use super::peers::{EMERGENCY, READY};
 use super::report::{Daemon, Side};
 
-/// Emergencies that are timed in a round, each of another guest.
+/// Emergencies that are timed in a round, each from another guest.
 const EMERGENCIES: u32 = 20;
-/// Between two of them, so that each is one of its own; a guest may ask for 20 ticks a second.
+/// Time between two of them, so that they do not overlap; a guest may ask for 20 ticks a second.
 const APART: Duration = Duration::from_millis(230);
-/// What guests have together, each, and at least. By their statistics they can do with less, so
-/// that there is something to give in an emergency.
+/// Budget for each guest, and its floor. By their statistics guests can do with less, so there is
+/// something to give in an emergency.
 const BUDGET_EACH: Bytes = Bytes::kib(4800);
 const FLOOR: Bytes = Bytes::mib(1);
-/// As little as the guests are smaller than those that the default is for.
+/// Smaller than the default, in the same proportion as these guests are smaller.
 const FREE_MIN: Bytes = Bytes::kib(800);
 
-/// How long what is measured.
+/// How long to measure.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Plan {
     guests: u16,
@@ -46,13 +46,13 @@ impl Plan {
         rounds: 1,
     };
 
-    /// Enough to hold against the goals.
+    /// Enough to compare with the goals.
     pub(super) const fn whole(guests: u16) -> Plan {
         Plan { guests, warm_up: Duration::from_secs(10), turn: Duration::from_secs(20), rounds: 3 }
     }
 }
 
-/// Measures it.
+/// Measures with this plan.
 ///
 /// # Errors
 /// The guests or the daemon cannot be started, or end early.
@@ -68,7 +68,7 @@ pub(super) fn measure(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Daemon>
         say(&format!("{} guests, round {round} of {}: with agents", plan.guests, plan.rounds));
         let daemon = start(ground.path(), plan.guests, true)?;
         watch(&daemon, plan, &mut with)?;
-        // By requests from now on: an emergency is granted out of what the others do not rent.
+        // From now on by requests: an emergency is granted from what other guests do not rent.
         set_policy(ground.path(), "fcfs")?;
         for _ in 0..EMERGENCIES {
             answers.extend(guests.emergency()?);
@@ -84,7 +84,7 @@ pub(super) fn measure(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Daemon>
     Ok(Daemon::new(plan.guests, length, with, without, EMERGENCIES * plan.rounds, answers))
 }
 
-/// A daemon on the guests.
+/// Starts a daemon for the guests.
 fn start(ground: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guarded> {
     let path = |name: &str| format!("{:?}", ground.join(name));
     let agents = match is_listening {
@@ -136,7 +136,7 @@ fn this_program() -> anyhow::Result<Command> {
     Ok(Command::new(std::env::current_exe().context("cannot tell where this program is")?))
 }
 
-/// The process of the guests.
+/// The process with the guests.
 struct Guests {
     process: Guarded,
     says: BufReader<ChildStdout>,
@@ -158,7 +158,7 @@ impl Guests {
         }
     }
 
-    /// How long after a cry for help its guest's target changed; `None`: it did not.
+    /// Time from a guest's emergency to its changed target; `None`: the target did not change.
     fn emergency(&mut self) -> anyhow::Result<Option<Duration>> {
         let input = self.process.child().stdin.as_mut().context("the guests' input")?;
         writeln!(input, "{EMERGENCY}").context("the guests are gone")?;

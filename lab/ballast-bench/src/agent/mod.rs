@@ -1,10 +1,10 @@
 //! `ballast bench agent`: what guests' agents cost, in the guest and on the host, and how soon an
 //! emergency is answered.
 //!
-//! Idea: the agent's own program reports once a second, on this machine and in an emulated guest,
-//! whose reads of `/proc` are some tens of times as dear; then a daemon listens to a thousand
-//! guests that report once a second, and by turns to none of them, so that the difference is what
-//! listening costs. Cost: five minutes; `--quick` takes one.
+//! Idea: the agent's own program reports once a second on this machine, and in an emulated guest,
+//! where reads of `/proc` cost some tens of times as much. Then a daemon listens in turns to a
+//! thousand guests that report once a second, and to none of them, so that the difference is the
+//! cost of listening. Cost: five minutes; `--quick` takes one.
 
 mod daemon;
 mod own;

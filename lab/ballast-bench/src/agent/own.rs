@@ -1,9 +1,10 @@
-//! What the agent's program costs where it runs.
+//! What the agent's program costs on the machine where it runs.
 //!
-//! Idea: its host is here, greets it and takes what it says for a while; then what its processes
-//! have used is read, as the kernel counts it. What is before the first sample (start, greeting) is
-//! left out.
-//! Limits: its shrinkers rest; a guest under emulation pays many times for each read of `/proc`.
+//! Idea: this file plays the agent's host, greets it and accepts its messages for a while; then the
+//! processor time of the agent's processes is read from the kernel. What comes before the first
+//! sample (start, greeting) is left out.
+//! Limits: its shrinkers are idle; a guest under emulation pays many times as much for each read of
+//! `/proc`.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -23,17 +24,17 @@ use super::report::Own;
 const PERIOD: Duration = Duration::from_secs(1);
 /// Memory of the guest that is booted.
 const MEMORY: Bytes = Bytes::mib(384);
-/// Far beyond what an agent takes to answer.
+/// Far longer than an agent takes to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// How long the socket is listened to at a time.
+/// How long one read of the socket waits.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Samples that are waited for.
+/// The number of samples to wait for.
 const fn samples(is_quick: bool) -> u64 {
     if is_quick { 5 } else { 60 }
 }
 
-/// On this machine.
+/// The agent on this machine.
 ///
 /// # Errors
 /// The agent is not built, or does not answer.
@@ -65,7 +66,7 @@ pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own> {
     ))
 }
 
-/// In a guest of the lab, which is emulated.
+/// The agent in an emulated guest of the lab.
 ///
 /// # Errors
 /// Something needed is missing, or the guest or its agent does not answer.
@@ -76,7 +77,7 @@ pub(super) fn emulated(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own
     let name: GuestId = format!("bench-agent-{}", std::process::id()).parse()?;
     let options = RunOptions {
         accel: AccelChoice::Tcg,
-        // There is no other guest to be fair to.
+        // There is no other guest, so no limit is needed.
         limit_cpu: false,
         ..RunOptions::new(name, vec![spec])
     };
@@ -97,7 +98,7 @@ pub(super) fn emulated(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own
     Ok(Own::new("emulated guest", samples(is_quick), length, used, resident, program_bytes))
 }
 
-/// Processor time that the agent in `guest` has used, all its threads.
+/// Processor time of all threads of the agent in `guest`.
 fn processor_time_in(guest: &Guest) -> anyhow::Result<Duration> {
     let text = shell(guest, "cat /proc/$(pidof ballast-agent)/task/*/schedstat")?;
     let ran = text.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u64>().ok());
@@ -132,7 +133,7 @@ impl Host {
         Ok(Host { stream, session, began: Instant::now() })
     }
 
-    /// Waits for so many samples.
+    /// Waits for `count` samples.
     fn samples(&mut self, count: u64) -> anyhow::Result<()> {
         let patience = PATIENCE + PERIOD * u32::try_from(count).unwrap_or(u32::MAX);
         let end = Instant::now() + patience;

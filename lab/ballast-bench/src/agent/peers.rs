@@ -1,9 +1,9 @@
-//! The guests that the daemon is measured with: sockets that speak QMP, and agents that report once
-//! a second.
+//! The guests with which the daemon is measured: sockets that speak QMP, and agents that report
+//! once a second.
 //!
-//! Idea: all of them in one process beside the one that measures, which says `emergency` on
-//! standard input and hears after how many microseconds the next guest's target changed. It ends
-//! with its standard input.
+//! Idea: all of them are in one process beside the measuring one. The measuring process writes
+//! `emergency` to its standard input, and the answer is the time in microseconds until the next
+//! guest's target changed. The process ends when its standard input ends.
 
 use std::io::Write;
 use std::path::Path;
@@ -23,28 +23,28 @@ use tokio::sync::mpsc;
 
 /// Longest wait for a target to change.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What a guest has, uses and asks for: small, so that thousands of them fit into what any host
-/// has.
+/// Memory of a guest, and what it uses: small, so that thousands of guests fit into any host's
+/// memory.
 const MEMORY: Bytes = Bytes::mib(8);
 const USED: Bytes = Bytes::kib(1600);
 const ASKED: Bytes = Bytes::kib(512);
-/// As `ballast-agent --once --json` prints it, of a guest of [`MEMORY`].
+/// The output of `ballast-agent --once --json` in a guest of [`MEMORY`].
 const STATISTICS: &str = include_str!("statistics.json");
 
-/// What it says when all guests are there.
+/// Printed when all guests are ready.
 pub(super) const READY: &str = "ready";
 /// The command that makes the next guest report an emergency.
 pub(super) const EMERGENCY: &str = "emergency";
-/// What it says where that changed nothing.
+/// Printed if an emergency changed nothing.
 pub(super) const UNANSWERED: &str = "none";
 
-/// Serves `count` guests, their QMP sockets in `qmp` and their agents' in `agent` below `folder`,
-/// until standard input ends.
+/// Serves `count` guests until standard input ends; below `folder` their QMP sockets are in `qmp`
+/// and their agents' sockets in `agent`.
 ///
 /// # Errors
 /// A socket cannot be made, or standard output cannot be written.
 pub(super) fn serve(folder: &Path, count: usize) -> anyhow::Result<()> {
-    // Commands run on a runtime that does nothing else; this one is busy.
+    // Commands run on a runtime that does nothing else, because this one is busy.
     let own = || {
         tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -72,7 +72,7 @@ async fn all(folder: &Path, count: usize) -> anyhow::Result<()> {
     let (line, mut lines) = mpsc::channel(1);
     std::thread::spawn(move || {
         let all = std::io::stdin().lines().map_while(Result::ok);
-        // The bench has ended: so does this.
+        // When the bench has ended, this process ends, too.
         all.map(|text| line.blocking_send(text)).take_while(Result::is_ok).for_each(drop);
     });
     let mut turns = peers.iter().zip(&cries).cycle();
@@ -103,7 +103,7 @@ async fn agent(listener: UnixListener, statistics: Statistics, mut cries: mpsc::
     let mut talk = Talk { began: Instant::now(), seq: 0, number: 0 };
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
-        // A daemon that goes is followed by another.
+        // When a daemon has gone, another one may connect.
         let _ = talk.on(stream, &statistics, &mut cries).await;
     }
 }
@@ -151,7 +151,7 @@ impl Talk {
                 }
             };
             self.seq += 1;
-            // A guest that booted a minute ago.
+            // The uptime of a guest that booted a minute ago.
             let uptime_ms = 60_000 + u64::try_from(self.began.elapsed().as_millis())?;
             let frame = GuestFrame { seq: self.seq, uptime_ms, message };
             stream.write_all(&encode(&frame)?).await?;

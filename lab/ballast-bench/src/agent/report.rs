@@ -1,4 +1,4 @@
-//! The cost of agents and the answers to emergencies, and their goals.
+//! The cost of agents and the answers to emergencies, with their goals.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::goal::Goal;
 use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct AgentFindings {
     pub(super) processor: Option<String>,
@@ -19,21 +19,21 @@ pub(super) struct AgentFindings {
     pub(super) daemon: Daemon,
 }
 
-/// The agent's program in one place.
+/// The cost of the agent's program in one place.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Own {
     pub(super) place: &'static str,
     pub(super) samples: u64,
     /// Processor time as a share of one core, in per cent.
     pub(super) processor_percent: f64,
-    /// The same of a sample, in microseconds.
+    /// Processor time of one sample, in microseconds.
     pub(super) sample_us: f64,
     pub(super) resident_bytes: u64,
     pub(super) program_bytes: u64,
 }
 
 impl Own {
-    /// Of one that took `used` of a time of `length`.
+    /// Figures of an agent that took `used` of processor time in `length`.
     pub(super) fn new(
         place: &'static str,
         samples: u64,
@@ -53,7 +53,7 @@ impl Own {
     }
 }
 
-/// What a daemon used, over all turns.
+/// What a daemon used in all turns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Side {
     used: Duration,
@@ -61,7 +61,7 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// A turn more: what it used, and the most it had resident.
+    /// Adds a turn: the processor time it used, and its greatest resident memory.
     pub(super) fn add(&mut self, used: Duration, resident: Bytes) {
         self.used += used;
         self.resident = self.resident.max(resident);
@@ -72,17 +72,17 @@ impl Side {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Daemon {
     pub(super) guests: u16,
-    /// Time of all turns of either, in seconds.
+    /// Time of all turns of either kind, in seconds.
     pub(super) length_s: f64,
-    /// Processor time as a share of one core, in per cent: listening to agents, and not.
+    /// Processor time as a share of one core, in per cent, with agents and without.
     pub(super) with_percent: f64,
     pub(super) without_percent: f64,
-    /// The most it had resident.
+    /// The greatest resident memory, with agents and without.
     pub(super) with_bytes: u64,
     pub(super) without_bytes: u64,
     pub(super) emergencies: u32,
     pub(super) answered: usize,
-    /// From an emergency to the changed target; `null`: none was answered.
+    /// Time from an emergency to the changed target; `null`: none was answered.
     pub(super) answer_median_ms: Option<f64>,
     pub(super) answer_worst_ms: Option<f64>,
 }

@@ -1,14 +1,15 @@
-//! What help inside the guest gains an inflating balloon.
+//! How much faster a balloon inflates with help inside the guest.
 //!
-//! Idea: a balloon takes free pages, and where there are none left each page it wants has the
-//! guest's kernel reclaim some. A helper in the guest can have that done before: in large steps,
-//! and without a driver that pauses when it finds nothing. The same guest, as full as before each
-//! time, inflates the same balloon in each way by turns; the help is part of the time.
+//! Idea: a balloon takes free pages. If there are none left, the guest's kernel has to reclaim for
+//! each page that it wants. A helper in the guest can have that done beforehand: in large steps,
+//! and without a driver that pauses when it finds nothing. The same guest, filled to the same level
+//! each time, inflates the same balloon in each way in turns; the time of the help counts.
 //!
-//! Cost: some ten seconds a run. Source: flexmemd changed the driver itself and had 51.5 % more
-//! speed on average; a stock kernel's driver cannot be changed, so this is what can be had without.
-//! Limits: help is done by a line of shell with the files that the agent's shrinkers use too; a
-//! guest that uses what is dropped reads it back, which is not counted here.
+//! Cost: some ten seconds a run. Source: flexmemd changed the driver itself and was 51.5 % faster
+//! on average; the driver of a stock kernel cannot be changed, so this is what can be gained
+//! without that.
+//! Limits: the help is a shell line that uses the same files as the agent's shrinkers. A guest that
+//! uses what was dropped reads it back, which is not counted here.
 
 use std::time::{Duration, Instant};
 
@@ -20,29 +21,29 @@ use serde::Serialize;
 use super::bed::Bed;
 use crate::timing::median;
 
-/// What the guest has, and what its balloon takes of it.
+/// Memory of the guest, and how much of it the balloon takes.
 const MEMORY: Bytes = Bytes::mib(768);
 const TAKEN: Bytes = Bytes::mib(512);
-/// What it is full of: with its kernel, and what stays when the balloon has what it wants, more
-/// than it has.
+/// How much the guest is filled with: together with its kernel and what remains when the balloon
+/// has its size, this is more than its memory.
 const FILLED: Bytes = Bytes::mib(400);
-/// Roughly the part of it that must go: the help's request.
+/// Roughly how much of that must go: the amount that the help reclaims.
 const TO_RECLAIM: Bytes = Bytes::mib(256);
 const SWAP: Bytes = Bytes::gib(1);
-/// Makes the data disk's file system; the workload that does is over at once.
+/// A workload of this size creates the data disk's file system; it ends at once.
 const MOUNTED_BY: Bytes = Bytes::mib(4);
 
-/// What the guest is full of.
+/// What fills the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Content {
     /// Clean pages of a file.
     PageCache,
-    /// Memory of a program that hardly touches it, and swap for it.
+    /// Memory of a program that hardly touches it, with enough swap.
     IdleMemory,
 }
 
-/// What is done before the balloon asks.
+/// The help before the balloon is inflated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Help {
@@ -52,7 +53,7 @@ pub(super) enum Help {
     Compacted,
     /// All clean page cache and slabs dropped (`drop_caches`), memory compacted.
     Dropped,
-    /// What is needed reclaimed (`memory.reclaim`), memory compacted.
+    /// The needed amount reclaimed (`memory.reclaim`), memory compacted.
     Reclaimed,
 }
 
@@ -66,16 +67,16 @@ impl Content {
         }
     }
 
-    /// What could help.
+    /// The kinds of help to compare.
     const fn helps(self) -> &'static [Help] {
         match self {
             Content::PageCache => &[Help::None, Help::Compacted, Help::Dropped, Help::Reclaimed],
-            // Nothing of it is clean.
+            // None of it is clean, so dropping clean memory would not help.
             Content::IdleMemory => &[Help::None, Help::Compacted, Help::Reclaimed],
         }
     }
 
-    /// Fills the guest again, whatever is left of the time before.
+    /// Fills the guest again, whatever is left from the previous run.
     fn fill(self, bed: &Bed, is_first: bool) -> anyhow::Result<()> {
         match self {
             Content::PageCache if is_first => {
@@ -113,7 +114,8 @@ impl Help {
             Help::Compacted => Some(COMPACT.to_owned()),
             Help::Dropped => Some(format!("echo 3 > /proc/sys/vm/drop_caches; {COMPACT}")),
             Help::Reclaimed => {
-                // The kernel reports less than requested as a failure; it is the best it can do.
+                // The kernel reports a failure if it reclaims less than requested; that is the best
+                // it can do.
                 let bytes = TO_RECLAIM.get();
                 Some(format!("echo {bytes} > /sys/fs/cgroup/memory.reclaim || true; {COMPACT}"))
             }
@@ -121,32 +123,32 @@ impl Help {
     }
 }
 
-/// The result of a content and a help.
+/// The result for one content and one help.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
     pub(super) content: Content,
     pub(super) help: Help,
     pub(super) runs: usize,
     pub(super) taken_bytes: u64,
-    /// Medians: of the help, of the balloon, and of both together; in seconds.
+    /// Medians in seconds: of the help, of the balloon, and of both together.
     pub(super) help_s: f64,
     pub(super) balloon_s: f64,
     pub(super) total_s: f64,
-    /// The fastest and the slowest run, both together.
+    /// The fastest and the slowest run, both times together.
     pub(super) least_s: f64,
     pub(super) most_s: f64,
-    /// How much faster both together are than the balloon without help, in per cent; `null` of that
-    /// itself.
+    /// How much faster both together are than the balloon without help, in per cent; `null` for the
+    /// balloon without help.
     pub(super) gain_percent: Option<f64>,
 }
 
-/// One run: the help and the balloon.
+/// The times of one run: of the help, and of the balloon.
 type Taken = (Duration, Duration);
 
-/// Measures; progress goes to `say`. Returns how guests execute, too.
+/// Measures; progress goes to `say`. Also returns how guests execute.
 ///
 /// # Errors
-/// Something that guests need is not there, or the guest does not get anywhere.
+/// Something that guests need is missing, or the guest does not reach a size.
 pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Accel, Vec<Figure>)> {
     let mut figures = Vec::new();
     let mut accel = Accel::Tcg;
@@ -179,7 +181,7 @@ fn of_content(
     let mut is_first = true;
     for round in 0..rounds {
         for turn in 0..helps.len() {
-            // Each begins as often as any other.
+            // Each kind of help comes first equally often.
             let which = (turn + round) % helps.len();
             let help = helps[which];
             let runs = format!("{}/{rounds}: {}", round + 1, help.name());
@@ -198,7 +200,7 @@ fn of_content(
     Ok(figures(content, helps, &taken))
 }
 
-/// The figures of runs that took so long; the first help is none.
+/// The figures of runs that took these times; the first help is none.
 fn figures(content: Content, helps: &[Help], taken: &[Vec<Taken>]) -> Vec<Figure> {
     let total = |&(help, balloon): &Taken| (help + balloon).as_secs_f64();
     let plain = taken.first().map_or(0.0, |runs| median(runs.iter().map(total)));

@@ -1,9 +1,9 @@
 //! A real guest whose memory is moved, and the connection that moves it.
 //!
-//! Idea: one guest of the lab and one QMP connection of the benchmark's own, without the daemon:
-//! what is timed is the mechanism alone. Every wait is for what QEMU says that the guest has done.
-//! Limits: looks each [`LOOK`], so that times are that sharp; an emulated guest is slower than a
-//! real one in all that its kernel does.
+//! Idea: one guest of the lab and the benchmark's own QMP connection, without the daemon, so that
+//! only the mechanism is timed. Every wait is for QEMU's report that the guest has done something.
+//! Limits: polls every [`LOOK`], which limits the resolution of times. An emulated guest is slower
+//! than a real one in everything that its kernel does.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -20,13 +20,13 @@ use ballast_reclaim::{GuestMemory, GuestRam};
 use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 
-/// Time between two looks at how far a guest has come.
+/// Time between two polls of a guest's progress.
 const LOOK: Duration = Duration::from_millis(5);
-/// Far beyond what any move of some hundred MiB takes.
+/// Far longer than moving some hundred MiB takes.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The lab's virtio-mem device.
 const DEVICE: &str = "/machine/peripheral/plug0";
-/// A guest's memory is in mappings at least so large.
+/// The mappings of a guest's memory are at least this large.
 const RAM_MIN: Bytes = Bytes::mib(64);
 /// The name of the workload.
 const WORKLOAD: &str = "w";
@@ -45,7 +45,7 @@ struct BalloonReply {
 }
 
 impl Bed {
-    /// Boots a guest with `memory`; `change` is what it has beyond.
+    /// Boots a guest with `memory`; `change` adds its other properties.
     ///
     /// # Errors
     /// Something needed is missing, or it does not get ready.
@@ -58,7 +58,7 @@ impl Bed {
         let mut spec = GuestSpec::new(id.clone(), memory);
         change(&mut spec);
         let name: GuestId = format!("bench-mechanisms-{}", std::process::id()).parse()?;
-        // There is no other guest to be fair to.
+        // There is no other guest, so no limit is needed.
         let options = RunOptions { limit_cpu: false, ..RunOptions::new(name, vec![spec]) };
         let run = Run::start(&options, say)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -69,7 +69,7 @@ impl Bed {
         Ok(Bed { run, id, client, runtime })
     }
 
-    /// How guests execute here.
+    /// How guests execute on this machine.
     pub(super) fn accel(&self) -> Accel {
         self.run.accel()
     }
@@ -78,7 +78,7 @@ impl Bed {
         Ok(self.run.guest(self.id.as_str())?)
     }
 
-    /// What a line of shell prints in the guest.
+    /// The output of a shell line in the guest.
     ///
     /// # Errors
     /// It fails there, or the guest is gone.
@@ -94,7 +94,7 @@ impl Bed {
         Ok(self.runtime.block_on(self.client.call(command))?)
     }
 
-    /// What the guest holds of the memory it has.
+    /// The memory that the guest holds.
     ///
     /// # Errors
     /// QEMU does not answer.
@@ -104,7 +104,7 @@ impl Bed {
         Ok(Bytes::new(reply.actual))
     }
 
-    /// Asks for what the guest is to hold.
+    /// Asks the guest to change to `target`.
     ///
     /// # Errors
     /// QEMU does not answer.
@@ -112,7 +112,7 @@ impl Bed {
         self.call(&QmpCommand::Balloon { target }).map(drop)
     }
 
-    /// The same, and waits until it does; how long that took.
+    /// Asks the guest to change to `target`, and waits until it has; returns how long that took.
     ///
     /// # Errors
     /// QEMU does not answer, or the guest does not get there.
@@ -123,7 +123,7 @@ impl Bed {
         Ok(began.elapsed())
     }
 
-    /// Plugs this much by virtio-mem and waits for it; returns the time that took.
+    /// Plugs `size` by virtio-mem and waits until the guest has it; returns how long that took.
     ///
     /// # Errors
     /// QEMU does not answer, or the guest does not get there.
@@ -139,11 +139,11 @@ impl Bed {
         Ok(began.elapsed())
     }
 
-    /// Starts the workload and waits until it has its memory; with `rate` it touches no more pages
-    /// a second.
+    /// Starts the workload and waits until it has its memory. With `rate` it touches at most that
+    /// many pages a second.
     ///
     /// # Errors
-    /// The guest refuses, or does not get there.
+    /// The guest refuses, or does not get its memory.
     pub(super) fn start_workload(&self, pattern: Pattern, rate: Option<u64>) -> anyhow::Result<()> {
         let spec = WorkloadSpec { touches_per_s: rate, ..pattern.into() };
         self.guest()?.start_workload(WORKLOAD, &spec, PATIENCE)?;
@@ -160,16 +160,16 @@ impl Bed {
     }
 
     /// # Errors
-    /// There is none.
+    /// There is no workload.
     pub(super) fn stop_workload(&self) -> anyhow::Result<()> {
         self.guest()?.stop_workload(WORKLOAD)?;
         Ok(())
     }
 
-    /// The guest's process, for the host to page.
+    /// The memory of the guest's process, for paging by the host.
     ///
     /// # Errors
-    /// It is gone, or this process may not.
+    /// The process is gone, or this process has no permission.
     pub(super) fn paging(&self) -> anyhow::Result<GuestMemory> {
         let pid = u32::try_from(self.guest()?.pid())?;
         GuestMemory::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN))
@@ -177,10 +177,10 @@ impl Bed {
     }
 }
 
-/// Looks again and again, until there is something.
+/// Calls `look` again and again until it returns something.
 ///
 /// # Errors
-/// There is nothing for too long.
+/// It returns nothing for too long.
 pub(super) fn wait<T>(
     what: &str,
     mut look: impl FnMut() -> anyhow::Result<Option<T>>,

@@ -1,14 +1,14 @@
-//! What it costs a guest that computes when memory is moved in and out of it.
+//! What it costs a computing guest when memory is moved out of it and back.
 //!
-//! Idea: a workload that fits whatever the balloon has goes through its memory again and again,
-//! while the balloon takes and gives back the same memory at a set rate. What it does in a second
-//! against what it does at rest is the cost: of the guest's driver and allocator, and of the host
-//! that takes pages and makes new ones. Windows at all rates come by turns, each round between two
-//! at rest, so that a machine that gets slower does so for all.
+//! Idea: a workload that fits whatever the balloon holds goes through its memory again and again,
+//! while the balloon takes and returns the same memory at a set rate. Its speed against its speed
+//! at rest is the cost: of the guest's driver and allocator, and of the host, which takes pages and
+//! makes new ones. Windows at all rates come in turns, each round between two windows at rest, so
+//! that a machine that gets slower affects all rates.
 //!
 //! Cost: some ten seconds a window. Source: Global §4.5, up to 1.2 GB/s.
-//! Limits: one virtual processor, which the driver takes from the workload; rates are what the
-//! guest's own kernel counts, which is less than requested if it cannot follow.
+//! Limits: one virtual processor, which the driver takes from the workload. Rates are those that
+//! the guest's own kernel counts, which are lower than requested if it cannot follow.
 
 use std::time::{Duration, Instant};
 
@@ -22,26 +22,26 @@ use serde::Serialize;
 use super::bed::Bed;
 use crate::timing::median;
 
-/// What the guest has, what it computes on, and what is moved in and out.
+/// Memory of the guest, what the workload uses, and what is moved out and back.
 const MEMORY: Bytes = Bytes::mib(768);
 const COMPUTED: Bytes = Bytes::mib(64);
 const SWING: Bytes = Bytes::mib(384);
-/// Asked for at once.
+/// Moved by one order.
 const STEP: Bytes = Bytes::mib(16);
-/// Between two looks where there is nothing to ask for.
+/// Time between two checks when no order is due.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// At which rate memory is moved.
+/// The rate at which memory is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pace {
     Rest,
-    /// So many MiB a second, in and out together.
+    /// This many MiB a second, out and back together.
     MibPerS(u64),
     AsFastAsItGoes,
 }
 
 impl Pace {
-    /// A round; the rest around the others makes the base.
+    /// The order of a round; the windows at rest around the others are the reference.
     const ROUND: [Pace; 9] = [
         Pace::Rest,
         Pace::MibPerS(50),
@@ -64,23 +64,23 @@ impl Pace {
     }
 }
 
-/// The result of a rate.
+/// The result for one rate.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figure {
-    /// The rate requested; `null`: as fast as it goes.
+    /// The rate requested; `null`: as fast as possible.
     pub(super) asked_bytes_per_s: Option<u64>,
     pub(super) windows: usize,
-    /// What was moved in a second, in and out together: the median.
+    /// Memory moved in a second, out and back together: the median.
     pub(super) moved_bytes_per_s: f64,
     /// Pages that the workload touched in a second: the median.
     pub(super) touches_per_s: f64,
-    /// The same against that at rest in its own round: median, least and most.
+    /// The same against the rest in its own round: median, least and greatest.
     pub(super) work: f64,
     pub(super) work_least: f64,
     pub(super) work_most: f64,
 }
 
-/// One window.
+/// The counts of one window.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     round: usize,
@@ -89,10 +89,10 @@ struct Window {
     moved_per_s: f64,
 }
 
-/// Measures; progress goes to `say`. Returns how guests execute, too.
+/// Measures; progress goes to `say`. Also returns how guests execute.
 ///
 /// # Errors
-/// Something that guests need is not there, or the guest does not get anywhere.
+/// Something that guests need is missing, or the guest does not reach a size.
 pub(super) fn measure(
     rounds: usize,
     is_quick: bool,
@@ -139,18 +139,18 @@ fn window(bed: &mut Bed, round: usize, pace: Pace, length: Duration) -> anyhow::
     })
 }
 
-/// Moves memory out and in.
+/// Moves memory out and back.
 struct Mover {
     pace: Pace,
     began: Instant,
-    /// Steps requested since then.
+    /// Orders given since then.
     steps: u64,
-    /// Whether the balloon is on the way up, where it goes as fast as it can.
+    /// When moving as fast as possible, whether the balloon is inflating.
     is_taking: bool,
 }
 
 impl Mover {
-    /// Goes on for `length`, and until the guest's next report.
+    /// Continues for `length`, and until the guest's next report.
     fn until_report(&mut self, bed: &mut Bed, length: Duration) -> anyhow::Result<LabReport> {
         let end = Instant::now() + length;
         let mut seen = None;
@@ -166,7 +166,7 @@ impl Mover {
         }
     }
 
-    /// Asks for the next step, if it is time to.
+    /// Gives the next order, if it is due.
     fn step(&mut self, bed: &mut Bed) -> anyhow::Result<()> {
         match self.pace {
             Pace::Rest => std::thread::sleep(PAUSE),
@@ -175,7 +175,7 @@ impl Mover {
                 if due < (self.steps + 1) as f64 {
                     std::thread::sleep(PAUSE);
                 } else {
-                    // Late steps are made up for at once.
+                    // One order makes up for all steps that are late.
                     self.steps = due as u64;
                     bed.ask(MEMORY.saturating_sub(swung(self.steps)))?;
                 }
@@ -199,7 +199,7 @@ impl Mover {
     }
 }
 
-/// Size of the balloon after each step: up to [`SWING`] and down again.
+/// Size of the balloon after this many steps: up to [`SWING`] and down again.
 fn swung(steps: u64) -> Bytes {
     let up = SWING.get() / STEP.get();
     let at = steps % (2 * up);
@@ -252,8 +252,7 @@ mod tests {
         assert!(held.windows(2).all(|pair| pair[0].abs_diff(pair[1]) == STEP));
     }
 
-    /// Each round against its own rest: 90 of 100, and 80 of 200, however fast the machine was in
-    /// each.
+    /// Each round against its own rest: 90 of 100, and 80 of 200, whatever the machine's speed was.
     #[test]
     fn work_is_held_against_the_rest_of_its_round() {
         let window = |round, pace, touches_per_s, moved_per_s| Window {

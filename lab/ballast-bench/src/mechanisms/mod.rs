@@ -1,11 +1,11 @@
 //! `ballast bench mechanisms`: how fast memory is moved, what that costs the guest, and what help
-//! inside it gains.
+//! inside the guest gains.
 //!
-//! Idea: real guests, moved without the daemon, so that the mechanisms alone are timed; a folder of
-//! files for a table each, which have nothing in common but the guest they move. Cost: a quarter of
-//! an hour; `--quick` takes two minutes.
-//! Limits: the lab's guests are emulated where KVM does not work, and then far slower in all that
-//! their kernel does: compare rows with each other.
+//! Idea: real guests without the daemon, so that only the mechanisms are timed. Each table has its
+//! own file; the tables share only the guest. Cost: a quarter of an hour; `--quick` takes two
+//! minutes.
+//! Limits: where KVM does not work the lab's guests are emulated, and then everything that their
+//! kernel does is far slower: compare rows with each other.
 
 mod assist;
 mod bed;
@@ -66,10 +66,10 @@ enum Table {
 /// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
-/// Something that guests need is not there, a guest does not get anywhere, or standard output
-/// cannot be written.
+/// Something that guests need is missing, a guest does not reach a size, or standard output cannot
+/// be written.
 pub(super) fn run(args: &Args) -> anyhow::Result<()> {
-    // Commands run on a runtime, and within one no other can wait.
+    // Commands run on an async runtime, within which no other runtime can block.
     let measured = std::thread::scope(|scope| scope.spawn(|| measure(args)).join());
     let Ok(report) = measured else { bail!("the measuring thread has ended by a panic") };
     scaffold::print(args.output, &report?, report::render)

@@ -1,11 +1,11 @@
 //! How fast each mechanism moves memory.
 //!
-//! Idea: one guest, and each mechanism there and back in turn, again and again. Balloon and plugged
-//! memory are timed until QEMU says that it is so, pages until the last one has left the process or
-//! is back in it.
-//! Cost: some five seconds a round. Limits: of memory that nothing else wants: what a guest needs
-//! comes slower (see the help for a balloon); a host without swap has nothing to say of paging;
-//! pages that were just written out come back from the host's copies in memory, not from its disk.
+//! Idea: one guest, with each mechanism there and back in turn, again and again. Balloon and
+//! plugged memory are timed until QEMU reports the size; paging until the last page has left the
+//! process or is back in it.
+//! Cost: some five seconds a round. Limits: the memory is not in use; memory that a guest needs
+//! comes slower (see the help for a balloon). Paging is not measured on a host without swap. Pages
+//! that were just written out come back from the host's copies in memory, not from its disk.
 
 use std::time::{Duration, Instant};
 
@@ -21,17 +21,17 @@ use serde::Serialize;
 use super::bed::Bed;
 use crate::timing::Spread;
 
-/// What the guest boots with, and what can be plugged in.
+/// Boot memory of the guest, and how much can be plugged in.
 const MEMORY: Bytes = Bytes::mib(768);
 const PLUGGED: Bytes = Bytes::mib(512);
-/// What its balloon takes of memory that is free.
+/// How much free memory its balloon takes.
 const TAKEN: Bytes = Bytes::mib(512);
-/// What it has in use when pages are moved, and how much of that is.
+/// How much it uses when pages are moved, and how much of that is moved.
 const USED: Bytes = Bytes::mib(384);
 const PAGED: Bytes = Bytes::mib(256);
-/// Neighbouring pages that go together: as the daemon's do.
+/// Neighbouring pages that are moved together, as by the daemon.
 const GRANULE_PAGES: u64 = 16;
-/// As fast as can be.
+/// No limit on the rate.
 const NO_LIMIT: Bytes = Bytes::gib(64);
 const STEP_MAX: Bytes = Bytes::mib(8);
 const SWAP: SwapBounds = SwapBounds { use_max_percent: 95, reserve: Bytes::ZERO };
@@ -43,21 +43,21 @@ const PATIENCE: Duration = Duration::from_secs(180);
 pub(super) struct Figure {
     pub(super) mechanism: &'static str,
     pub(super) runs: usize,
-    /// Moved in a run; of pages what really left or came.
+    /// Memory moved in a run; for paging, what really left or came back.
     pub(super) bytes: u64,
     /// Bytes a second.
     pub(super) bytes_per_s: Spread,
-    /// Why there are no figures.
+    /// Why there are no figures; `None`: there are.
     pub(super) not_measured: Option<String>,
 }
 
-/// What was moved in how long, by runs.
+/// The memory moved and the time, by run.
 type Runs = Vec<(Bytes, Duration)>;
 
-/// Measures; progress goes to `say`. Returns how guests execute, too.
+/// Measures; progress goes to `say`. Also returns how guests execute.
 ///
 /// # Errors
-/// Something that guests need is not there, or the guest does not get anywhere.
+/// Something that guests need is missing, or the guest does not reach a size.
 pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Accel, Vec<Figure>)> {
     say("rates of mechanisms: booting");
     let with_device =
@@ -97,7 +97,7 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
     Ok((bed.accel(), figures))
 }
 
-/// Pages to the host's swap and back.
+/// Pages moved to the host's swap and back.
 fn there_and_back(bed: &Bed) -> anyhow::Result<[(Bytes, Duration); 2]> {
     let paging = bed.paging()?;
     let limits = PageOutLimits { per_second: NO_LIMIT, step_bytes_max: STEP_MAX, swap: SWAP };
@@ -109,7 +109,7 @@ fn there_and_back(bed: &Bed) -> anyhow::Result<[(Bytes, Duration); 2]> {
     Ok([out, back])
 }
 
-/// Takes steps until there is nothing left to do; what moved, and in how long.
+/// Takes steps until nothing is left to do; returns how much was moved, and in how long.
 fn finish(mut step: impl FnMut(Timestamp) -> PagingProgress) -> anyhow::Result<(Bytes, Duration)> {
     let began = Instant::now();
     loop {

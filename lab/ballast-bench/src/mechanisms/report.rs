@@ -1,4 +1,4 @@
-//! The figures of mechanisms for people.
+//! The figures of mechanisms as text.
 
 use ballast_lab_host::Accel;
 use ballast_model::Bytes;
@@ -9,7 +9,7 @@ use super::{assist, exchange, rates};
 use crate::scaffold::{Text, VERSION};
 use crate::shown::figure;
 
-/// Everything measured in one run; tables that were not wanted are `None`.
+/// All figures of one run; tables that were not requested are `None`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct MechanismFindings {
     pub(super) processor: Option<String>,
@@ -24,7 +24,7 @@ pub(super) struct MechanismFindings {
     pub(super) exchange: Option<Vec<exchange::Figure>>,
 }
 
-/// The figures for people, tables wrapped to `width` columns if given.
+/// The figures as text, with tables wrapped to `width` columns if given.
 pub(super) fn render(found: &MechanismFindings, width: Option<u16>) -> String {
     let mut text = Text::new(width);
     let processor = found.processor.as_deref().unwrap_or("unknown");
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::timing::Spread;
 
-    /// The form for people and that of docs/json.md, of figures made by hand.
+    /// The text, and the JSON as in docs/json.md, for figures made by hand.
     #[test]
     fn every_table_has_its_figures() {
         let mib = |n: u64| Bytes::mib(n).get();

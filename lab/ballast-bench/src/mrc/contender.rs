@@ -1,8 +1,8 @@
-//! The contenders: the floor, the crate's engines, and two rivals that others publish.
+//! The contenders: the floor, the crate's engines, and two published rivals.
 //!
-//! Idea: a contender is made for a workload and takes in its references in blocks. Rivals and floor
-//! get dense page numbers, as if they had an index that costs nothing; the crate's engines
-//! find their own way with the page numbers as they are.
+//! Idea: a contender is built for a workload and gets its references in blocks. Rivals and floor
+//! get dense page numbers, as if they had a free index; the crate's engines handle the page numbers
+//! as they are.
 
 use ballast_mrc::{
     Aet, Avl, Counted, Engine, EngineName, Exact, Full, Histogram, List, SampleRate, Shards,
@@ -19,7 +19,7 @@ use super::workload::Workload;
 const RATE: f64 = 0.01;
 /// Tags that `aet` watches.
 const WATCHED_MAX: usize = 1 << 14;
-/// Seeds of those that sample.
+/// Seeds of contenders that sample.
 const SEEDS: [u64; 3] = [1, 2, 3];
 /// A contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, clap::ValueEnum)]
@@ -47,7 +47,7 @@ pub(super) enum ContenderName {
 }
 
 impl ContenderName {
-    /// As users type it.
+    /// The name that users type.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Floor => "floor",
@@ -63,17 +63,17 @@ impl ContenderName {
         }
     }
 
-    /// Whether its histogram is the true one.
+    /// Whether its histogram is exact.
     pub(super) fn is_exact(self) -> bool {
         !self.is_sampling() && self != Self::Floor
     }
 
-    /// Whether it looks at some of the references only.
+    /// Whether it considers only some of the references.
     pub(super) fn is_sampling(self) -> bool {
         matches!(self, Self::Shards | Self::ShardsFixedSize | Self::Aet)
     }
 
-    /// The seeds it runs with: each is a run of its own.
+    /// The seeds it runs with; each is a separate run.
     pub(super) fn seeds(self) -> &'static [u64] {
         if self.is_sampling() { &SEEDS } else { &SEEDS[..1] }
     }
@@ -91,7 +91,7 @@ impl ContenderName {
         }
     }
 
-    /// One that has seen nothing yet.
+    /// Builds one without any references.
     pub(super) fn build(self, workload: &Workload, seed: u64) -> Box<dyn Contender> {
         // Dense numbers are below this.
         let numbers = 2 * workload.distinct;
@@ -117,19 +117,19 @@ impl ContenderName {
     }
 }
 
-/// Takes in references.
+/// Something that counts references.
 pub(super) trait Contender {
-    /// References `pages`.
+    /// Counts references to `pages`.
     ///
     /// # Errors
     /// [`Full`] when there are too many different ones.
     fn take(&mut self, pages: &[u64]) -> Result<(), Full>;
 
-    /// What it counted; `None` if that means nothing.
+    /// What it counted; `None` if the counts mean nothing.
     fn histogram(&self) -> Option<Histogram>;
 
-    /// What it occupies beside its histogram, in bytes for each page of the workload; `None` if it
-    /// is not made to hold pages.
+    /// The memory beyond its histogram, in bytes per page of the workload; `None` if it holds no
+    /// pages.
     fn bytes_per_page(&self) -> Option<f64>;
 }
 

@@ -1,15 +1,16 @@
 //! A rival: a mark at each page's latest reference, counted by a Fenwick tree.
 //!
-//! Idea: a slot for each reference; a page's latest slot is marked, and its distance is the number
+//! Idea: each reference has a slot. A page's latest slot is marked, and its distance is the number
 //! of marks from there on. When the slots run out, the marked ones are renumbered, and the window
 //! doubles if more than a quarter of it is marked.
 //!
-//! Source: Bennett and Kruskal 1975; the tree is Fenwick's, 1994. Cost: three walks of O(log n) a
-//! reference; 4 bytes a page number, and 8 for each slot; there are at least four slots a page.
+//! Source: Bennett and Kruskal 1975; the tree is Fenwick's, 1994. Cost: three walks of O(log n) for
+//! each reference; 4 bytes for each page number and 8 for each slot; there are at least four slots
+//! for each page.
 
 use super::rival::Distances;
 
-/// Slots to begin with.
+/// The first number of slots.
 const SLOTS_MIN: usize = 1 << 12;
 
 /// No slot, no page.
@@ -17,19 +18,19 @@ const NONE: u32 = u32::MAX;
 
 /// Marks on a window of slots.
 pub(super) struct Fenwick {
-    /// By page: its latest slot.
+    /// By page number: its latest slot.
     last: Vec<u32>,
-    /// By slot: the page it was of.
+    /// By slot: its page.
     pages: Vec<u32>,
-    /// From 1: how many marks there are in the slots that end there, as many as its lowest bit
-    /// says.
+    /// From 1: the number of marks in the slots that end here; how many slots that covers is given
+    /// by the lowest bit of the index.
     sums: Vec<u32>,
     now: usize,
     live: u32,
 }
 
 impl Fenwick {
-    /// No marks; for page numbers below `numbers`.
+    /// Without marks; for page numbers below `numbers`.
     pub(super) fn new(numbers: u64) -> Self {
         Self {
             last: vec![NONE; numbers as usize],
@@ -40,7 +41,7 @@ impl Fenwick {
         }
     }
 
-    /// Renumbers the marked slots from the first.
+    /// Renumbers the marked slots from 0.
     fn renumber(&mut self) {
         let old = std::mem::take(&mut self.pages);
         let slots = if self.live as usize > old.len() / 4 { old.len() * 2 } else { old.len() };
@@ -53,7 +54,7 @@ impl Fenwick {
                 self.now += 1;
             }
         }
-        // Every slot adds itself to the next longer one that ends at or after it: O(n) in all.
+        // Every slot adds itself to the next longer range that ends at or after it: O(n) in all.
         self.sums = vec![0; slots + 1];
         self.sums[1..=self.now].fill(1);
         for at in 1..slots {
@@ -80,7 +81,7 @@ impl Distances for Fenwick {
         if slot == NONE {
             self.live += 1;
         } else {
-            // Marks before the slot are older; then its own is taken away.
+            // Counts the marks up to and including the slot, then removes its own.
             let (mut at, mut older) = (slot as usize, 0);
             while at > 0 {
                 older += sums[at];

@@ -1,15 +1,15 @@
 //! The floor: what any exact engine must do at least.
 //!
-//! Idea: for each reference an engine must find the page's latest one and replace it, and count
-//! something that depends on it in a histogram as large as there are distances. Here it counts how
-//! long ago that was, with all that is longer than the greatest distance there; so distances are
-//! wrong, but no engine that finds the right ones can do less. It is given page numbers that are an
-//! array's indices already.
+//! Idea: for each reference an engine must find the page's latest reference, replace it, and count
+//! something that depends on it in a histogram with as many entries as there are distances. Here it
+//! counts the time since that reference, with everything longer than the greatest distance in one
+//! entry. So the distances are wrong, but no engine that finds the right ones can do less. It gets
+//! page numbers that are already indices of an array.
 //!
-//! Cost: one load, one store and one addition, at two places that the page decides. Finding and
-//! counting take turns by block: on Zipf that is half as fast again as one after the other.
+//! Cost: one load, one store and one addition, at two places that depend on the page. Finding and
+//! counting alternate by block: on Zipf that is 50 % faster than alternating by reference.
 
-/// References whose ages are counted together: more of them then wait for memory at a time.
+/// References whose ages are counted together, so that several wait for memory at the same time.
 const BLOCK: usize = 1024;
 
 /// Latest references and a histogram of reuse times.

@@ -1,9 +1,9 @@
-//! How fast each contender takes in a workload, and how right it is.
+//! The speed and accuracy of each contender on a workload.
 //!
 //! Idea: in each repetition every contender runs once from nothing, one after the other, so that a
-//! disturbance hits all alike; of each the median counts. Making and dropping it is not timed, its
-//! growing is. A block is copied to the nearer caches first, untimed, as a reader of traces leaves
-//! it there: else the fastest would be timed reading memory.
+//! disturbance affects all alike; the median of each counts. Building and dropping it is not timed,
+//! its growth is. A block is copied to the nearer caches first, untimed, where a reader of traces
+//! would leave it; otherwise the fastest contender would be timed reading memory.
 
 use anyhow::ensure;
 use ballast_mrc::{Curve, Form, Granularity, Histogram, mean_absolute_error};
@@ -13,16 +13,16 @@ use super::contender::ContenderName;
 use super::report::{EngineReport, Rate, WorkloadReport};
 use super::workload::Workload;
 
-/// References handed over at once, as the readers of traces do.
+/// References passed at once, as by the readers of traces.
 const BLOCK: usize = 1 << 16;
-/// The same, of a contender that is stopped after a time.
+/// The same for a contender that is stopped after a time.
 const BLOCK_STOPPED: usize = 256;
-/// That time.
+/// The time after which it is stopped, in seconds.
 const STOPPED_SECONDS: f64 = 1.0;
 /// The same in a quick run.
 const STOPPED_SECONDS_QUICK: f64 = 0.05;
 
-/// What is measured, and how thoroughly.
+/// What to measure, and how thoroughly.
 pub(super) struct Plan {
     pub(super) contenders: Vec<ContenderName>,
     pub(super) repetitions: usize,
@@ -32,15 +32,15 @@ pub(super) struct Plan {
 /// One contender's runs.
 struct Runs {
     name: ContenderName,
-    /// Millions of references in a second, by run.
+    /// Millions of references a second, by run.
     rates: Vec<f64>,
     references: usize,
     bytes_per_page: Option<f64>,
-    /// By seed, of the first repetition.
+    /// By seed, from the first repetition.
     histograms: Vec<Histogram>,
 }
 
-/// Runs all contenders on a workload; `tell` receives the name of each.
+/// Runs all contenders on a workload; `tell` gets the name of each.
 ///
 /// # Errors
 /// There are too many pages, or exact contenders disagree.
@@ -141,7 +141,7 @@ fn curve(histogram: &Histogram) -> Curve {
     Curve::new(histogram, Granularity::PAGE)
 }
 
-/// Exact contenders that took in all must have counted the same.
+/// Checks that exact contenders that got all references counted the same.
 fn check_exact(workload: &Workload, all: &[Runs]) -> anyhow::Result<()> {
     let mut whole = all.iter().filter(|runs| runs.name.is_exact() && runs.is_whole(workload));
     let Some(first) = whole.next() else { return Ok(()) };

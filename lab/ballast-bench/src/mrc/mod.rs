@@ -1,7 +1,7 @@
-//! `ballast bench mrc`: engines for stack distances, side by side.
+//! `ballast bench mrc`: compares engines for stack distances.
 //!
-//! Idea: one run on one core measures every engine on the same references, between the floor that
-//! no exact engine can beat and rivals as others publish them, and holds the figures against the
+//! Idea: one run on one core measures every engine on the same references, together with the floor
+//! that no exact engine can beat and with published rivals, and compares the figures with the
 //! goals.
 //! Cost: ten minutes and 600 MB, more with traces; `--quick` takes seconds, and its figures mean
 //! little.
@@ -81,7 +81,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<MrcFindings>> {
         false => args.workload.clone(),
     };
     let named = names.iter().map(|&name| Workload::named(name, args.quick));
-    // One at a time is in memory.
+    // Only one workload at a time is in memory.
     let workloads = named.chain(args.trace.iter().map(|path| Workload::from_file(path)));
     let mut reports = Vec::new();
     for workload in workloads {
@@ -101,7 +101,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<MrcFindings>> {
     }))
 }
 
-/// Those that were named, each once, or all; in the order of the table.
+/// The values that were named, each once, or all; in the order of the table.
 fn chosen<T: ValueEnum + Copy + Ord>(named: &[T]) -> Vec<T> {
     let mut chosen = if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() };
     chosen.sort_unstable();

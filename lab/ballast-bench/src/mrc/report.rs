@@ -1,4 +1,4 @@
-//! The figures of engines, and the goals of our own.
+//! The figures of engines, and our goals.
 
 use ballast_report::Report;
 use ballast_report::figures::or_none;
@@ -10,15 +10,15 @@ use crate::machine::Machine;
 use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
 
-/// Goals of speed and memory are of workloads with at least this many pages: below, fixed costs are
-/// all there is.
+/// Goals of speed and memory apply to workloads with at least this many pages; below that, fixed
+/// costs dominate.
 const PAGES_MIN: u64 = 100_000;
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct MrcFindings {
     pub(super) machine: Machine,
-    /// The instructions that `exact` chose on it.
+    /// The instruction set that `exact` chose on it.
     pub(super) exact_path: &'static str,
     pub(super) repetitions: usize,
     pub(super) is_quick: bool,
@@ -39,19 +39,19 @@ pub(super) struct WorkloadReport {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct EngineReport {
     pub(super) engine: &'static str,
-    /// References it took in.
+    /// Number of references that it got.
     pub(super) references: u64,
-    /// Whether those were not all.
+    /// Whether it got only the first of the references.
     pub(super) is_prefix: bool,
     pub(super) million_per_second: Rate,
     pub(super) share_of_floor: Option<f64>,
     pub(super) times_avl: Option<f64>,
     pub(super) times_exact: Option<f64>,
-    /// Bytes for each page, without the histogram.
+    /// Memory per page in bytes, without the histogram.
     pub(super) bytes_per_page: Option<f64>,
-    /// Mean absolute error of the total miss ratio over all sizes, by seed: their mean.
+    /// Mean absolute error of the total miss ratio over all sizes; the mean over seeds.
     pub(super) error_mean: Option<f64>,
-    /// And the worst of them.
+    /// The greatest of them over seeds.
     pub(super) error_worst: Option<f64>,
 }
 
@@ -80,7 +80,7 @@ impl Rate {
 }
 
 impl WorkloadReport {
-    /// Puts the engines' figures in relation.
+    /// Computes the engines' relations to each other.
     pub(super) fn new(workload: &Workload, engines: Vec<EngineReport>) -> Self {
         let mut report = Self {
             workload: workload.name.clone(),
@@ -107,7 +107,7 @@ impl WorkloadReport {
         self.engine(name).map(|engine| engine.million_per_second.median)
     }
 
-    /// The goals that this workload has.
+    /// The goals for this workload.
     pub(super) fn goals(&self) -> Vec<Goal> {
         let (exact, shards) = (self.engine("exact"), self.engine("shards"));
         let what = |what: &str| format!("{}: {what}", self.workload);
@@ -197,7 +197,7 @@ fn list(names: &[impl AsRef<str>]) -> String {
     if names.is_empty() { "nothing more".to_owned() } else { names.join(" ") }
 }
 
-/// A number in groups of three digits.
+/// A number with its digits grouped in threes.
 fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();

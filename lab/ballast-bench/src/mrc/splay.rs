@@ -1,12 +1,13 @@
 //! A rival: the LRU order as a splay tree with subtree sizes.
 //!
-//! Idea: in order, the tree is the LRU list. A referenced page is splayed to the root, what is left
-//! of it was referenced later and gives its distance; then it becomes the root of all others. Hot
-//! pages stay near the root. Public stack-distance programs have such a tree with times as keys,
-//! searched from the root; here pages know their nodes, which spares the keys and the search.
+//! Idea: in order, the tree is the LRU list. A referenced page is splayed to the root; the pages
+//! left of it were referenced later and give its distance. Then it becomes the root above all
+//! others. Hot pages stay near the root. Public stack-distance programs use such a tree with times
+//! as keys, searched from the root; here pages know their nodes, which saves the keys and the
+//! search.
 //!
 //! Source: Olken 1981; Sleator and Tarjan 1985. Cost: O(log n) a reference on average, O(1) in a
-//! scan; 16 bytes a page number.
+//! scan; 16 bytes for each page number.
 
 use super::rival::Distances;
 
@@ -25,7 +26,7 @@ struct Node {
 
 /// Pages in a splay tree, most recently referenced leftmost.
 pub(super) struct Splay {
-    /// By page number + 1; a size of 0 is a page that is not in the tree.
+    /// By page number + 1; a size of 0 means that the page is not in the tree.
     nodes: Vec<Node>,
     root: u32,
 }
@@ -47,8 +48,8 @@ impl Splay {
         usize::from(self.nodes[parent as usize].children[LEFT] != child)
     }
 
-    /// Raises `at` above its parent, which is the child on `side` of what it is afterwards; leaves
-    /// the link from above to the caller, and `at`'s own size, which is the parent's.
+    /// Rotates `at` above its parent, which becomes its child on the other side. The caller sets
+    /// the link from above, and `at`'s own size, which is the parent's old one.
     #[inline]
     fn raise(&mut self, at: u32, parent: u32, side: usize) {
         let other = side ^ 1;
@@ -68,7 +69,7 @@ impl Splay {
         raised.size = size_before;
     }
 
-    /// Raises `at` until it has no parent.
+    /// Rotates `at` up until it has no parent.
     fn splay(&mut self, at: u32) {
         loop {
             let parent = self.node(at).parent;
@@ -100,7 +101,8 @@ impl Splay {
         }
     }
 
-    /// Joins two trees, all of `left` being before all of `right`, and returns the root.
+    /// Joins two trees and returns the root; everything in `left` comes before everything in
+    /// `right`.
     fn join(&mut self, left: u32, right: u32) -> u32 {
         if left == NIL || right == NIL {
             return left | right;

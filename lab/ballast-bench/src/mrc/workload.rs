@@ -1,9 +1,9 @@
-//! What the engines are given: page numbers in the order they are referenced.
+//! The input of the engines: page numbers in the order of their references.
 //!
-//! Idea: three generated streams, always the same, and what real programs did
-//! (`scripts/record-traces`; three recordings are in the program itself).
-//! Limits: a whole stream is in memory, 8 bytes a reference, and 8 more where pages are not small
-//! numbers; of a trace at most [`TRACE_REFERENCES_MAX`] references are taken.
+//! Idea: three generated streams that never change, and recordings of real programs
+//! (`scripts/record-traces`; three recordings are included in the program).
+//! Limits: a whole stream is in memory, with 8 bytes for a reference and 8 more if page numbers are
+//! not small; of a trace at most [`TRACE_REFERENCES_MAX`] references are used.
 
 use std::collections::HashMap;
 use std::io::Cursor;
@@ -14,12 +14,12 @@ use ballast_trace::{Format, Options, TraceReader};
 
 use super::super::random::{Random, Zipf};
 
-/// Most references taken from a trace: 1 GiB of them.
+/// The greatest number of references taken from a trace: 1 GiB.
 const TRACE_REFERENCES_MAX: usize = 1 << 27;
 
 /// References of a generated stream.
 const REFERENCES: usize = 16_000_000;
-/// A quick run has so many times fewer references, pages and repetitions of a recording.
+/// A quick run has this many times fewer references, pages and repetitions of a recording.
 const QUICK: usize = 50;
 
 /// Recordings by the programs' names.
@@ -47,7 +47,7 @@ pub(super) enum WorkloadName {
 }
 
 impl WorkloadName {
-    /// As users type it.
+    /// The name that users type.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Zipf => "zipf",
@@ -65,19 +65,19 @@ impl WorkloadName {
 pub(super) struct Workload {
     /// Its name, or its file's.
     pub(super) name: String,
-    /// What it is.
+    /// A description.
     pub(super) what: String,
-    /// Page numbers in order of reference.
+    /// Page numbers in the order of their references.
     pub(super) pages: Vec<u64>,
-    /// The same with pages numbered in order of first reference; `None` while `pages` are small
-    /// numbers anyway.
+    /// The same with pages numbered in the order of their first reference; `None` if `pages` are
+    /// small numbers already.
     dense: Option<Vec<u64>>,
-    /// How many different pages there are.
+    /// The number of different pages.
     pub(super) distinct: u64,
 }
 
 impl Workload {
-    /// One that needs no file; a `quick` one is small.
+    /// A workload that needs no file; with `quick` it is small.
     ///
     /// # Errors
     /// A recording cannot be decompressed.
@@ -101,7 +101,7 @@ impl Workload {
         Ok(Self::new(name.as_str().to_owned(), what.to_owned(), pages))
     }
 
-    /// A trace in a file, whose format its name tells.
+    /// Reads a trace from a file, whose name tells the format.
     ///
     /// # Errors
     /// It cannot be read, or is empty.
@@ -129,7 +129,7 @@ impl Workload {
         Self { name, what, pages, dense: (!are_small).then_some(dense), distinct }
     }
 
-    /// The references with pages numbered from 0, at most twice as many numbers as pages.
+    /// The references with pages numbered from 0; there are at most twice as many numbers as pages.
     pub(super) fn dense(&self) -> &[u64] {
         self.dense.as_deref().unwrap_or(&self.pages)
     }
@@ -145,14 +145,14 @@ fn scan(len: usize, pages: u64) -> Vec<u64> {
     (0..pages).cycle().take(len).collect()
 }
 
-/// Twenty-one phases; the ranges move over all pages and overlap, as a program's stages do.
+/// Twenty-one phases whose ranges move over all pages and overlap, as the stages of a program do.
 fn mix(len: usize, pages: u64) -> Vec<u64> {
     const PHASES: usize = 21;
     let mut random = Random::new(3);
     let mut out = Vec::with_capacity(len);
     for phase in 0..PHASES {
         let references = len * (phase + 1) / PHASES - out.len();
-        // Half of all pages to a thirtieth, from anywhere.
+        // From half of all pages to a thirtieth, anywhere.
         let range = pages / [2, 5, 12, 3, 30][phase % 5];
         let start = random.below(pages - range + 1);
         match phase % 3 {
@@ -168,7 +168,7 @@ fn mix(len: usize, pages: u64) -> Vec<u64> {
     out
 }
 
-/// What a recorded program referenced.
+/// The references of a recorded program.
 ///
 /// # Errors
 /// There is no such recording, or it cannot be decompressed.

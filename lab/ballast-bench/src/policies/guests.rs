@@ -1,7 +1,8 @@
-//! Guests that compete, in the situations that cost a policy most and least.
+//! Competing guests, in the situations that cost a policy most and least.
 //!
-//! Idea: every input a policy can have is there, but curves, which only `meb` goes by: statistics,
-//! requests, `Committed_AS`, probed working sets, demand. Everything changes from turn to turn.
+//! Idea: every input that a policy can use is there, except curves, which only `meb` uses:
+//! statistics, requests, `Committed_AS`, probed working sets, demand. Everything changes from turn
+//! to turn.
 
 use std::time::Duration;
 
@@ -14,21 +15,21 @@ use ballast_policy::{Contender, Problem};
 
 use super::super::random::Random;
 
-/// Time between decisions: a second, the usual period of flexmemd, so that everything is due.
+/// Time between decisions: a second, the usual period of flexmemd, so that every decision is due.
 const TURN_MS: u64 = 1000;
 
 /// What guests want and may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Situation {
-    /// There is more than all of them want.
+    /// There is more memory than all of them want.
     Ample,
-    /// They want more than there is, and of each no more is known than the memory in use.
+    /// They want more than there is, and for each only the memory in use is known.
     Bare,
-    /// They want more than there is: prices are sought, rents paid, wants cut.
+    /// They want more than there is: prices are searched, rents paid, wants cut.
     Short,
-    /// The same, in three priorities.
+    /// The same, with three priorities.
     Priorities,
-    /// Ceilings that a division meets in as many rounds as can be.
+    /// Ceilings that a division meets in as many rounds as possible.
     Ceilings,
 }
 
@@ -46,7 +47,7 @@ impl Situation {
         }
     }
 
-    /// Memory for each guest above its floor, on average.
+    /// Mean memory of each guest above its floor.
     fn each(self) -> Bytes {
         match self {
             Self::Ample => Bytes::gib(16),
@@ -56,13 +57,13 @@ impl Situation {
     }
 }
 
-/// What each guest would have without ceilings, where these are met one after the other.
+/// What each guest would have without ceilings, in the situation with ceilings.
 const LEVEL: Bytes = Bytes::gib(256);
 
-/// Ceilings of so many guests, in pages: each group is a little below what everybody would have
-/// after the groups before it were cut off, and above what everybody would have had before. With
-/// three tenths of the rest to a group there are most: fewer soon raise the others by less than a
-/// page.
+/// Ceilings of `guests` guests, in pages. Each group's ceiling is a little below what every guest
+/// would have after the groups before it were cut off, and above what every guest would have had
+/// before that. With three tenths of the rest in a group there are the most groups: with fewer, the
+/// others soon rise by less than a page.
 fn ceilings(guests: u64) -> Vec<u64> {
     let mut ceilings = Vec::new();
     let (mut open, mut level) = (guests, LEVEL.to_pages());
@@ -78,16 +79,16 @@ fn ceilings(guests: u64) -> Vec<u64> {
     ceilings
 }
 
-/// The names of so many guests, sorted; as in the daemon, the same in every turn.
+/// The sorted names of `guests` guests; as in the daemon, they are the same in every turn.
 ///
 /// # Errors
-/// A name made here is none.
+/// A name is not valid.
 pub(super) fn names(guests: u64) -> anyhow::Result<Vec<GuestId>> {
     let name = |number| format!("guest-{number:05}").parse().context("the bench's own guest");
     (0..guests).map(name).collect()
 }
 
-/// The guests of a turn, and what there is for them.
+/// The guests of a turn, and the memory for them.
 pub(super) fn problem(situation: Situation, names: &[GuestId], turn: u64) -> Problem {
     let guests = names.len() as u64;
     let contender = |(number, name): (u64, &GuestId)| contender(situation, number, name, turn);
@@ -102,7 +103,7 @@ pub(super) fn problem(situation: Situation, names: &[GuestId], turn: u64) -> Pro
     Problem::new(budget, contenders).at(Timestamp::from_millis(turn * TURN_MS))
 }
 
-/// Gives a guest that ceiling, and a wish for more, like everybody's.
+/// Gives a guest that ceiling, and, like all guests, a wish for more.
 fn bounded(contender: &mut Contender, ceiling: Bytes) {
     let most = LEVEL.fraction(2, 1);
     contender.floor = Bytes::ZERO;
@@ -116,7 +117,7 @@ fn bounded(contender: &mut Contender, ceiling: Bytes) {
     }
 }
 
-/// A guest of 0.25 to 8 GiB, at most an eighth of it free, one in two swapping, one in ten asking.
+/// A guest of 0.25 to 8 GiB, at most an eighth of it free; one in two swaps, one in ten asks.
 fn contender(situation: Situation, number: u64, name: &GuestId, turn: u64) -> Contender {
     let mut fixed = Random::new(number);
     let mut turning = Random::new((turn << 32) | number);

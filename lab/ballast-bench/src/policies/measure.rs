@@ -1,7 +1,7 @@
 //! Decisions, and how long each takes.
 //!
-//! Idea: a policy is brought through a few turns, then copied for every run, so that each decides
-//! the same from the same state; the copy is not timed, nor is it what the answer is dropped with.
+//! Idea: a policy decides a few turns, then is copied for every run, so that each run decides the
+//! same from the same state. The copy is not timed, nor is dropping the answer.
 
 use std::hint::black_box;
 
@@ -18,19 +18,19 @@ const TURNS_BEFORE: u64 = 3;
 /// What is timed.
 #[derive(Clone, Debug)]
 enum Decider {
-    /// Answers that everybody keeps what it has: what no policy can be faster than.
+    /// Answers that every guest keeps what it has: no policy can be faster than that.
     Floor,
-    /// Says how fairly memory is divided, as is done beside every policy.
+    /// Computes the index of fairness, which the daemon does beside every policy.
     Fairness(Fairness),
     Policy(Box<dyn Policy>),
 }
 
-/// The names of all that is timed, in the order of the report: the floor first.
+/// The names of everything that is timed, in the order of the report: the floor first.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
     ["floor", "fairness"].into_iter().chain(policies().map(PolicyName::as_str))
 }
 
-/// `meb` has a goal of its own: see `ballast bench solver`.
+/// All built-in policies but `meb`, which has its own goal: see `ballast bench solver`.
 fn policies() -> impl Iterator<Item = PolicyName> {
     PolicyName::BUILT_IN.iter().copied().filter(|name| *name != PolicyName::Meb)
 }
@@ -62,11 +62,11 @@ fn keep(problem: &Problem) -> Division {
     Division { wanted: kept.collect(), shortfall: problem.shortfall(), notes: Vec::new() }
 }
 
-/// Has everything that is timed decide in turn, so often; how long the runs of each took, in the
-/// order of [`names`].
+/// Lets everything that is timed decide in turn, `repetitions` times; returns the times of each, in
+/// the order of [`names`].
 ///
 /// # Errors
-/// The guests cannot be.
+/// The guests cannot be made.
 pub(super) fn measure(
     situation: Situation,
     guests: u64,

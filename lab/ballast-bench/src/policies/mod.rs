@@ -1,7 +1,8 @@
 //! `ballast bench policies`: what one decision of each policy costs with ten thousand guests.
 //!
-//! Idea: all policies decide for the same guests in the same run, in turn; beside them the floor,
-//! an answer without any thought, and the index of fairness, which is found beside every policy.
+//! Idea: all policies decide for the same guests in the same run, in turn. Two more rows are the
+//! floor, an answer without any thought, and the index of fairness, which is computed beside every
+//! policy.
 //! Cost: some seconds.
 
 mod guests;
@@ -42,7 +43,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Those the goal is of.
+/// The number of guests in the goal.
 const GUESTS: u64 = 10_000;
 const GUESTS_QUICK: u64 = 300;
 

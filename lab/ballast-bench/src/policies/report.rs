@@ -11,15 +11,15 @@ use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
 use crate::timing::{Spread, Taken};
 
-/// A decision of any policy but `meb`, for 10,000 guests.
+/// The goal for a decision of any policy but `meb` with 10,000 guests, in milliseconds.
 const MS_MAX: f64 = 5.0;
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct PolicyFindings {
     pub(super) machine: Machine,
     pub(super) guests: u64,
-    /// Decisions of each.
+    /// The number of decisions of each.
     pub(super) repetitions: usize,
     pub(super) is_quick: bool,
     pub(super) figures: Vec<Figures>,
@@ -31,9 +31,9 @@ pub(super) struct Figures {
     pub(super) situation: &'static str,
     /// A policy, or `fairness`, or `floor`.
     pub(super) what: &'static str,
-    /// Time of the thread on its core.
+    /// Processor time of the thread.
     pub(super) processor_ms: Spread,
-    /// By the clock, with whatever else ran on the core.
+    /// Wall-clock time, which includes whatever else ran on the core.
     pub(super) wall_ms: Spread,
     /// Median processor time against the floor's.
     pub(super) times_floor: f64,
@@ -58,7 +58,7 @@ pub(super) fn figures(situation: Situation, runs: &[Vec<Taken>]) -> Vec<Figures>
     figures
 }
 
-/// The goals: the slowest situation of each policy.
+/// The goals; each policy's slowest situation counts.
 pub(super) fn goals(figures: &[Figures]) -> Vec<Goal> {
     let of = |what: &'static str| {
         let slowest = |figure: fn(&Figures) -> f64| {

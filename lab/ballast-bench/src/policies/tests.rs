@@ -29,7 +29,7 @@ fn a_quick_run_has_every_policy_in_every_situation() {
     assert!(text.contains("round-robin") && text.ends_with("against goals\n"), "{text}");
 }
 
-/// What docs/json.md says of the form.
+/// The JSON has the form that docs/json.md documents.
 #[test]
 fn the_json_is_as_documented() {
     let taken = |ms: f64| vec![Taken { processor: ms / 1e3, wall: 2.0 * ms / 1e3 }];
@@ -49,7 +49,7 @@ fn the_json_is_as_documented() {
     assert_eq!(goals[3], goal);
 }
 
-/// What there is for guests is more than they want, and less, as it says.
+/// Each situation has more or less memory than the guests want, as its name says.
 #[test]
 fn situations_are_what_they_are_called() {
     let names = guests::names(200).unwrap();

@@ -1,7 +1,8 @@
-//! A host that always has something to do.
+//! A host that is always busy.
 //!
-//! Idea: guests that grow and shrink, jump, visit at random and read files, on half of what they
-//! want, every source of figures on: working sets move, guests swap, balloons move all the time.
+//! Idea: guests that grow and shrink, jump, visit pages at random and read files, with half of what
+//! they want and with every source of figures enabled: working sets change, guests swap, and
+//! balloons move all the time.
 
 use std::time::Duration;
 
@@ -10,13 +11,13 @@ use ballast_control::Settings;
 use ballast_model::{Bytes, PolicyName};
 use ballast_sim::{GuestSpec, HostSpec, Pattern, Scenario};
 
-/// What each guest boots with.
+/// Boot memory of each guest.
 const MEMORY: Bytes = Bytes::gib(1);
 
-/// `guests` guests for this long, their memory in blocks of `block`.
+/// `guests` guests for `duration`, with their memory in blocks of `block`.
 ///
 /// # Errors
-/// A name made here is none.
+/// A guest's name is not valid.
 pub(super) fn crowd(guests: u64, duration: Duration, block: Bytes) -> anyhow::Result<Scenario> {
     let mut control = Settings::new(PolicyName::Static);
     control.guard.budget = Some(MEMORY.fraction(guests, 2));

@@ -1,4 +1,4 @@
-//! Hosts, and how long each policy takes to simulate one.
+//! Hosts, and how long it takes to simulate one under each policy.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use super::crowd::crowd;
 /// A host to simulate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Setup {
-    /// What it is called.
+    /// Its name.
     pub(super) name: &'static str,
     pub(super) guests: u64,
     /// Granularity of guests' memory.
     pub(super) block: Bytes,
     /// Virtual time of a run.
     pub(super) duration: Duration,
-    /// Most runs that are worth their time.
+    /// The greatest number of runs worth their time.
     pub(super) repetitions_max: usize,
-    /// The goal, in multiples of real time, if there is one.
+    /// The goal as a multiple of real time, if there is one.
     pub(super) times_min: Option<f64>,
 }
 
 impl Setup {
-    /// What the goal is of.
+    /// The host of the goal.
     const SIXTEEN: Self = Self {
         name: "16 guests, blocks of 1 MiB",
         guests: 16,
@@ -34,7 +34,7 @@ impl Setup {
         repetitions_max: usize::MAX,
         times_min: Some(1000.0),
     };
-    /// The same to the page: the rival.
+    /// The same host with blocks of one page: the rival.
     const PAGES: Self = Self {
         name: "16 guests, to the page",
         block: Bytes::new(PAGE_SIZE),
@@ -42,7 +42,7 @@ impl Setup {
         times_min: None,
         ..Self::SIXTEEN
     };
-    /// Everything that is measured.
+    /// All hosts that are measured.
     pub(super) const ALL: [Self; 3] = [
         Self::SIXTEEN,
         Self::PAGES,
@@ -54,7 +54,7 @@ impl Setup {
             ..Self::SIXTEEN
         },
     ];
-    /// The same, small.
+    /// The same hosts in small.
     pub(super) const QUICK: [Self; 3] = [
         Self { name: "4 guests, blocks of 1 MiB", guests: 4, ..Self::small(Self::ALL[0]) },
         Self { name: "4 guests, to the page", guests: 4, ..Self::small(Self::ALL[1]) },
@@ -65,17 +65,18 @@ impl Setup {
         Self { duration: Duration::from_secs(4), ..setup }
     }
 
-    /// Whether `other` is the same host to the page.
+    /// Whether `other` is the same host, and this one has blocks of one page.
     pub(super) fn is_pages_of(&self, other: &Self) -> bool {
         let same = (self.guests, self.duration) == (other.guests, other.duration);
         same && self.block < other.block
     }
 }
 
-/// Simulates a host under each policy in turn, so often; how long the runs of each took.
+/// Simulates a host under each policy in turn, `repetitions` times; returns the times of each
+/// policy.
 ///
 /// # Errors
-/// The host cannot be.
+/// The host cannot be simulated.
 pub(super) fn measure(
     setup: &Setup,
     policies: &[PolicyName],

@@ -1,9 +1,9 @@
 //! `ballast bench sim`: how much faster than real time a host is simulated.
 //!
-//! Idea: the same busy host under each policy in turn, so that a disturbance hits all alike; in
-//! blocks of 1 MiB, which is what `ballast simulate` does, and to the page, which is what a
-//! simulator does that takes nothing together. Cost: some minutes, most of it the pages';
-//! `--quick` takes seconds.
+//! Idea: the same busy host under each policy in turn, so that a disturbance affects all alike. It
+//! is simulated in blocks of 1 MiB, as in `ballast simulate`, and page by page, as in a simulator
+//! that does not group pages. Cost: some minutes, most of it for the pages; `--quick` takes
+//! seconds.
 
 mod crowd;
 mod measure;

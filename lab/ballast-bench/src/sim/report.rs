@@ -11,7 +11,7 @@ use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
 use crate::timing::{Spread, Taken};
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SimFindings {
     pub(super) machine: Machine,
@@ -28,16 +28,16 @@ pub(super) struct Figures {
     pub(super) guests: u64,
     /// Granularity of guests' memory.
     pub(super) block_bytes: u64,
-    /// Virtual time of a run, at ticks of a second.
+    /// Virtual time of a run, with ticks of a second.
     pub(super) virtual_s: u64,
     pub(super) policy: &'static str,
     pub(super) runs: usize,
-    /// How much faster than real time, by the time that the thread had its core for.
+    /// How much faster than real time, by the thread's processor time.
     pub(super) times_real_time: Spread,
-    /// The same by the clock, with whatever else ran on the core.
+    /// The same by wall-clock time, which includes whatever else ran on the core.
     pub(super) times_real_time_wall: Spread,
-    /// How much faster than the same host to the page, where that was measured: medians of
-    /// processor time.
+    /// How much faster than the same host page by page, if that was measured; by median processor
+    /// times.
     pub(super) times_pages: Option<f64>,
 }
 

@@ -30,7 +30,7 @@ fn a_quick_run_has_every_host_under_every_policy() {
     assert!(text.contains("to the page") && text.ends_with("against goals\n"), "{text}");
 }
 
-/// What docs/json.md says of the form.
+/// The JSON has the form that docs/json.md documents.
 #[test]
 fn the_json_is_as_documented() {
     let policies = [PolicyName::Global];
@@ -63,7 +63,7 @@ fn the_json_is_as_documented() {
     assert_eq!(found, expected);
 }
 
-/// A host that rests would be simulated faster than any real one.
+/// A host at rest would be simulated faster than any real one.
 #[test]
 fn the_crowd_keeps_everybody_busy() {
     let scenario = crowd::crowd(16, Duration::from_secs(60), Scenario::BLOCK_DEFAULT).unwrap();

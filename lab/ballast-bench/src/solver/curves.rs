@@ -1,17 +1,18 @@
-//! The curves that solvers are given: of recorded programs, and random ones that are not convex.
+//! The curves that solvers are given: those of recorded programs, and random ones that are not
+//! convex.
 //!
-//! Idea: a guest's curve is one that a program really had, its working set stretched to between
-//! half and one and a half of what the guest holds; or misses drawn step by step, from laws that
-//! are easy and laws that are hard for a solver that rules sizes out.
-//! Limits: a recording has a few hundred to a few thousand pages, so that stretched to a gigabyte
-//! its curve has that many steps.
+//! Idea: a guest's curve is that of a recorded program, with the working set stretched to between
+//! half and one and a half of what the guest holds. Or its misses are drawn step by step from laws
+//! that are easy or hard for a solver that rules sizes out.
+//! Limits: a recording has a few hundred to a few thousand pages, so its curve, stretched to a
+//! gigabyte, has that many steps.
 
 use ballast_mrc::{Counted, Curve, Engine, EngineName, Exact, Granularity};
 
 use super::super::mrc::recorded;
 use super::super::random::Random;
 
-/// Parts of each recording that are curves of their own, beside the whole.
+/// The number of parts of each recording that are curves of their own, in addition to the whole.
 const PARTS: usize = 3;
 
 /// Kinds of curves.
@@ -32,7 +33,7 @@ pub(super) enum CurvesName {
 }
 
 impl CurvesName {
-    /// As users type it.
+    /// The name that users type.
     pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Recorded => "recorded",
@@ -44,13 +45,13 @@ impl CurvesName {
         }
     }
 
-    /// Whether curves of programs may look like these. Goals are of those.
+    /// Whether curves of programs may look like these. Goals apply to these.
     pub(super) fn is_natural(self) -> bool {
         !matches!(self, Self::Straight | Self::Saw)
     }
 }
 
-/// What curves are made from.
+/// The sources of curves.
 pub(super) struct Curves {
     recorded: Vec<Curve>,
 }
@@ -77,7 +78,7 @@ impl Curves {
         Ok(Self { recorded: curves })
     }
 
-    /// Misses of a guest that holds `held` steps, with `first` to `last` of them.
+    /// Misses of a guest that holds `held` steps, for `first` to `last` steps.
     pub(super) fn misses(
         &self,
         name: CurvesName,
@@ -86,7 +87,8 @@ impl Curves {
     ) -> Vec<u64> {
         if name == CurvesName::Recorded {
             let curve = &self.recorded[random.below(self.recorded.len() as u64) as usize];
-            // Of the working set at what it holds, and misses of a second or of half a minute.
+            // The working set relative to what it holds, and misses of one second or of up to half
+            // a minute.
             let stretch = 0.5 + unit(random);
             let times = 1.0 + 30.0 * unit(random);
             let pages_per_step = curve.pages_max() as f64 / (held as f64 * stretch);
@@ -114,7 +116,7 @@ impl Curves {
     }
 }
 
-/// From 0 to 1.
+/// A random number from 0 to 1.
 pub(super) fn unit(random: &mut Random) -> f64 {
     (random.next() >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -1,8 +1,9 @@
-//! `ballast bench solver`: the exact solver of the policy meb beside the paper's dynamic programme.
+//! `ballast bench solver`: the exact solver of the policy meb against the paper's dynamic
+//! programme.
 //!
-//! Idea: both solve the same instances in the same run, one after the other, on one core; a
-//! disturbance hits both alike. That they agree is checked. Cost: some minutes, nearly all of it
-//! the dynamic programme's; `--quick` takes seconds.
+//! Idea: both solve the same instances in the same run, one after the other, on one core, so that a
+//! disturbance affects both alike. Their answers are compared. Cost: some minutes, nearly all of it
+//! for the dynamic programme; `--quick` takes seconds.
 
 mod curves;
 mod measure;

@@ -11,13 +11,13 @@ use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
 use crate::timing::{Taken, median};
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct SolverFindings {
     pub(super) machine: Machine,
-    /// Of each kind.
+    /// The number of instances of each kind.
     pub(super) instances: usize,
-    /// Runs of the exact solver on each.
+    /// The number of runs of the exact solver on each instance.
     pub(super) repetitions: usize,
     pub(super) is_quick: bool,
     pub(super) figures: Vec<Figures>,
@@ -26,7 +26,7 @@ pub(super) struct SolverFindings {
 /// Times of one solver.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
-    /// Per instance: the median run.
+    /// By instance: the median run.
     medians: Vec<Taken>,
     /// All runs.
     all: Vec<Taken>,
@@ -57,20 +57,20 @@ impl Times {
 /// One solver's times.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Summary {
-    /// That it had the core for.
+    /// Processor time of the thread.
     pub(super) processor_ms: Spread,
-    /// By the clock, with whatever else ran on the core.
+    /// Wall-clock time, which includes whatever else ran on the core.
     pub(super) wall_ms: Spread,
 }
 
-/// Milliseconds.
+/// Times in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Spread {
-    /// Of the instances' median runs.
+    /// The median over the instances' median runs.
     pub(super) median: f64,
     /// The slowest instance's median run.
     pub(super) worst_instance: f64,
-    /// The slowest run of any.
+    /// The slowest run of all instances.
     pub(super) worst_run: f64,
 }
 
@@ -84,7 +84,7 @@ pub(super) struct Figures {
     pub(super) program: Summary,
     /// Its median processor time against the exact solver's.
     pub(super) times_program: f64,
-    /// The least ratio of any instance.
+    /// The least ratio over the instances.
     pub(super) times_program_least: f64,
     #[serde(skip)]
     goals: Vec<Goal>,

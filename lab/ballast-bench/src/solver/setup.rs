@@ -6,24 +6,24 @@ use ballast_policy::meb::{Instance, Sizes};
 use super::curves::{Curves, CurvesName, unit};
 use crate::random::Random;
 
-/// What guests hold of the budget, in percent; by instance in turn.
+/// How much of the budget guests hold, in percent; instances take these in turn.
 const HELD_PERCENT: [u64; 3] = [100, 85, 108];
 
 /// Guests on a host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Setup {
-    /// What it is called.
+    /// Its name.
     pub(super) name: &'static str,
     guests: u64,
     budget_steps: u64,
-    /// The goal of the exact solver.
+    /// The goal for the exact solver, in milliseconds.
     pub(super) ms_max: f64,
-    /// The goal of it against the program, if there is one.
+    /// The goal for the exact solver against the dynamic programme, as a ratio, if there is one.
     pub(super) times_min: Option<f64>,
 }
 
 impl Setup {
-    /// Those that goals are of.
+    /// The hosts of the goals.
     pub(super) const ALL: [Self; 2] = [
         Self {
             name: "16 guests, 16 GiB, steps of 1 MiB",
@@ -40,7 +40,7 @@ impl Setup {
             times_min: None,
         },
     ];
-    /// Small ones.
+    /// Small hosts.
     pub(super) const QUICK: [Self; 2] = [
         Self {
             name: "8 guests, 2 GiB, steps of 1 MiB",
@@ -56,7 +56,7 @@ impl Setup {
         },
     ];
 
-    /// The instance of a number, with one kind of curves.
+    /// The instance with this number, with one kind of curves.
     ///
     /// # Errors
     /// The instance is invalid.
@@ -78,7 +78,7 @@ impl Setup {
         let step = held / weights.iter().sum::<f64>();
         let guest = |weight: &f64| {
             let held = (weight * step) as u64;
-            // As the policy rounds its limits: inwards.
+            // Rounded inwards, as the policy rounds its limits.
             let (first, last) = ((held * 9).div_ceil(10), held * 13 / 10);
             let misses = curves.misses(name, (first, held, last), &mut random);
             Sizes { lower: first, misses }

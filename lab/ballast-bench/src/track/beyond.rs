@@ -1,14 +1,14 @@
-//! What a guest needs beyond what it holds: MEB §5.2.1, Fig. 9(b), once more.
+//! What a guest needs beyond its allocation: MEB §5.2.1, Fig. 9(b), repeated.
 //!
-//! Idea: a guest of 400 MiB goes through 40 to 700 MiB at random, and swaps. The tracker sees what
-//! it holds; what is beyond shows in its swap, in use or by its traffic
-//! (`ballast_estimate::beyond`). Statistical sampling cannot tell more than the guest holds. The
-//! truth is the size of the array, which the guest reports, and what the guest touched before it
+//! Idea: a guest of 400 MiB visits 40 to 700 MiB at random, and swaps. The tracker sees the memory
+//! that the guest holds; the rest shows in its swap, in use or by its traffic
+//! (`ballast_estimate::beyond`). Statistical sampling cannot show more than the allocation. The
+//! truth is the size of the array, which the guest reports, plus what the guest touched before it
 //! began.
 //!
-//! Cost: five minutes; `--quick` takes two. Source: MEB §3.6, §5.2.1, whose mean errors (13.46 %
-//! and 74.36 %) are of a guest within its allocation; of this one it has a plot only.
-//! Limits: an array that grows is as large as what is filled of it; the guest says so once a
+//! Cost: five minutes; `--quick` takes two. Source: MEB §3.6, §5.2.1. The paper's mean errors
+//! (13.46 % and 74.36 %) are for a guest within its allocation; for this one it has only a plot.
+//! Limits: the size of a growing array is the part that is filled; the guest reports it once a
 //! second.
 
 use std::time::Duration;
@@ -34,21 +34,21 @@ use ballast_daemon::track::FollowSettings;
 use ballast_report::Report;
 use ballast_report::figures::{self, or_none};
 
-/// What the guest holds.
+/// The guest's allocation.
 const ALLOCATION: Bytes = Bytes::mib(400);
-/// Sizes of the array, and how long each stays.
+/// Sizes of the array, and how long each lasts.
 const LOW: Bytes = Bytes::mib(40);
 const HIGH: Bytes = Bytes::mib(700);
 const STAY: Duration = Duration::from_secs(20);
-/// What it can swap.
+/// Size of its swap.
 const SWAP: Bytes = Bytes::gib(1);
-/// Intervals of the record by each watcher.
+/// The number of intervals with each watcher.
 const INTERVALS: u32 = 100;
 const QUICK: u32 = 30;
-/// Intervals before the array, to measure the rest of the guest.
+/// Intervals before the array exists, to measure the rest of the guest.
 const BEFORE: u32 = 5;
 
-/// Demand as estimated, and as it was.
+/// The estimated and the true demand.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct BeyondFindings {
     processor: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) struct BeyondFindings {
     figures: Vec<Figures>,
 }
 
-/// The source of a demand.
+/// The source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum By {
@@ -71,15 +71,16 @@ enum By {
 #[derive(Clone, Debug, Serialize)]
 struct Figures {
     by: By,
-    /// Mean relative error, its greatest, and its mean with the sign.
+    /// The mean relative error, the greatest one, and the mean with its sign.
     error: f64,
     error_most: f64,
     bias: f64,
-    /// The mean over intervals in which it needed more than it held; not there if there was none.
+    /// The mean over intervals in which the guest needed more than its allocation; absent if there
+    /// was none.
     error_beyond: Option<f64>,
-    /// What the tracker says that it costs, as a share of a core.
+    /// The cost that the tracker reports, as a share of a core.
     cost_cores: f64,
-    /// For each interval: what was needed, and what was estimated.
+    /// For each interval: the true and the estimated demand.
     series_bytes: Vec<[u64; 2]>,
 }
 
@@ -92,7 +93,7 @@ impl By {
         }
     }
 
-    /// MEB's mean error of a guest within its allocation.
+    /// MEB's mean error for a guest within its allocation.
     const fn paper(self) -> Option<f64> {
         match self {
             By::SwapUsed => Way::Every.paper(),
@@ -105,7 +106,7 @@ impl By {
 /// Measures; progress goes to `say`.
 ///
 /// # Errors
-/// Something that guests need is not there or not allowed.
+/// Something that guests need is missing or not permitted.
 pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<BeyondFindings>> {
     let daemon = session::daemon()?;
     say("a guest that swaps: booting");
@@ -135,7 +136,7 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<Beyon
     }))
 }
 
-/// One watcher, which may be read in several ways.
+/// Runs one watcher, whose result may be evaluated in several ways.
 fn watch(
     session: &Session,
     way: Way,
@@ -171,8 +172,8 @@ fn report(session: &Session) -> anyhow::Result<GuestReport> {
     session.guest()?.latest_report()?.context("the guest reports nothing")
 }
 
-/// What a guest tells of its swap: what is in use and not also in memory, and its traffic since
-/// boot or in an interval.
+/// The guest's swap: what is in use and not also in memory, and its traffic since boot or in an
+/// interval.
 #[derive(Clone, Copy, Debug)]
 struct Swap {
     used: Bytes,
@@ -181,7 +182,7 @@ struct Swap {
 }
 
 impl Swap {
-    /// With the traffic since `before`.
+    /// The traffic since `before`.
     fn since(self, before: Swap) -> Swap {
         Swap {
             used: self.used,
@@ -194,7 +195,7 @@ impl Swap {
 fn swap(report: &GuestReport) -> Swap {
     let (memory, vm) = (&report.memory, &report.vm);
     let total = memory.swap_total.unwrap_or_default();
-    // Pages in the swap cache are in memory too, and the tracker has seen them there.
+    // Pages in the swap cache are also in memory, where the tracker has seen them.
     let free = memory.swap_free.unwrap_or(total);
     let cached = memory.swap_cached.unwrap_or_default();
     Swap {
@@ -204,7 +205,7 @@ fn swap(report: &GuestReport) -> Swap {
     }
 }
 
-/// Demands from one source.
+/// Estimates from one source.
 struct Reading {
     by: By,
     demand: DemandBeyond,
@@ -247,7 +248,7 @@ impl Reading {
     }
 }
 
-/// As close as MEB's within the allocation.
+/// The goals: as close as MEB's errors within the allocation.
 fn goals(figures: &[Figures]) -> Vec<Goal> {
     let most = Way::Every.paper().unwrap_or_default() * 100.0;
     let goal = |it: &Figures| {
@@ -294,9 +295,9 @@ impl Findings for BeyondFindings {
 mod tests {
     use super::*;
 
-    /// Needs 500, 500 and 200 MiB of the 400 it holds, and all that it has in swap moves. With swap
-    /// in use 100, 150 and 0 MiB above a working set of 400, 400 and 200: right, 10 % too much,
-    /// right. By sampling 20 %, 20 % and 0.
+    /// The guest needs 500, 500 and 200 MiB with 400 held, and everything in its swap moves. Swap
+    /// in use is 100, 150 and 0 MiB above a working set of 400, 400 and 200: right, 10 % too much,
+    /// right. By sampling the errors are 20 %, 20 % and 0.
     #[test]
     fn an_example_by_hand() {
         let mib = Bytes::mib;

@@ -1,9 +1,9 @@
-//! `ballast bench track`: what tracking pages costs, and how right it is; a table for each
+//! `ballast bench track`: what tracking pages costs, and how accurate it is; one table for each
 //! question.
 //!
-//! Idea: the tables have nothing in common but their name on the command line and the form of their
-//! goals, so each is a folder of its own that measures, reports and renders. Each has a thread of
-//! its own, as some stay on a core.
+//! Idea: the tables share only their place on the command line and the form of their goals, so each
+//! is a separate folder that measures, reports and renders. Each runs on its own thread, because
+//! some pin their thread to a core.
 //!
 //! Cost: see the header of each table.
 
@@ -79,7 +79,7 @@ enum Table {
     Beyond,
 }
 
-/// Everything measured in one run; tables that were not wanted are `None`.
+/// All figures of one run; tables that were not requested are `None`.
 #[derive(Debug, Default, Serialize)]
 struct TrackFindings {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -97,7 +97,8 @@ struct TrackFindings {
 /// Measures and prints; progress goes to standard error.
 ///
 /// # Errors
-/// Something that a table needs is not built or not allowed, or standard output cannot be written.
+/// Something that a table needs is not built or not permitted, or standard output cannot be
+/// written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let say = scaffold::say;
     let quick = args.quick;
@@ -117,7 +118,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     scaffold::print(args.output, &found, render)
 }
 
-/// The tables wanted, in their order.
+/// The requested tables, in their order.
 fn tables(args: &Args) -> Vec<Table> {
     let is_narrowed = args.cost.is_narrowed() || args.guests.is_narrowed();
     let is_wanted = |table: &Table| match args.tables.is_empty() {
@@ -131,7 +132,7 @@ fn tables(args: &Args) -> Vec<Table> {
     Table::value_variants().iter().copied().filter(is_wanted).collect()
 }
 
-/// Runs `measure` on a thread of its own: what pins itself to a core pins only that thread and its
+/// Runs `measure` on its own thread: pinning to a core then affects only that thread and its
 /// children.
 fn on_a_thread<T: Send>(measure: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
     std::thread::scope(|scope| {

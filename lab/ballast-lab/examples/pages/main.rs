@@ -1,8 +1,8 @@
-//! Writes the manual and the shells' completions of `ballast`, `ballast-fleet` and `ballast-lab`
+//! Writes the manual pages and shell completions of `ballast`, `ballast-fleet` and `ballast-lab`
 //! into a folder, for packages: `cargo run -p ballast-lab --example pages -- FOLDER`.
 //!
-//! Idea: an example, so that no program carries it, and of this crate, as its tests know the
-//! arguments of all.
+//! Idea: this is an example so that none of the programs contains it. It is in this crate because
+//! this crate's tests already know the arguments of all three programs.
 
 mod render;
 

@@ -1,4 +1,4 @@
-//! Renders a page of the manual for each command, and completions for each program.
+//! Renders a manual page for each command, and completions for each program.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use anyhow::Context;
 use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 
-/// Those that have completions.
+/// The shells that get completions.
 const SHELLS: [Shell; 3] = [Shell::Bash, Shell::Zsh, Shell::Fish];
 
-/// Writes everything into `folder`, which is made.
+/// Writes everything into `folder`, which is created if it is missing.
 ///
 /// # Errors
 /// The folder or a file cannot be written; the error names it.
@@ -19,11 +19,11 @@ pub(crate) fn write(folder: &Path) -> anyhow::Result<()> {
     let commands = [
         ballast::cli::Cli::command(),
         ballast_lab::cli::Cli::command(),
-        // After `ballast`, whose page of `ballast fleet` it replaces.
+        // Must come after `ballast`: its page of `ballast fleet` replaces the one of `ballast`.
         ballast_fleet_program::cli::Cli::command(),
     ];
     for mut command in commands {
-        // First, as what completes also makes a `help` of every command.
+        // Must come first: generating completions adds a `help` subcommand to every command.
         let pages = without_help(command.clone());
         clap_mangen::generate_to(pages, folder).context("write the manual")?;
         let name = command.get_name().to_owned();
@@ -35,7 +35,7 @@ pub(crate) fn write(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The command and those below it, none with a `help` of its own.
+/// The command and its subcommands, all without a `help` subcommand.
 fn without_help(command: Command) -> Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }

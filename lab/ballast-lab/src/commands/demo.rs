@@ -8,7 +8,7 @@ use ballast_report::Output;
 
 use super::lab_run;
 
-/// The scenario, and one that takes less than half the time.
+/// The scenario of the demo, and one that takes less than half the time.
 const SCENARIO: (&str, &str) =
     ("scenarios/lab/demo.toml", include_str!("../../../../scenarios/lab/demo.toml"));
 const QUICK: (&str, &str) =
@@ -36,7 +36,7 @@ pub struct Args {
 /// Plays the built-in scenario and prints the comparison.
 ///
 /// # Errors
-/// When anything needed is missing, or a run fails.
+/// Anything needed is missing, or a run fails.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let (file, text) = if args.quick { QUICK } else { SCENARIO };
     let scenario = Scenario::parse(text, Path::new(file))?;

@@ -1,4 +1,4 @@
-//! `ballast-lab evaluate`: the papers' tables and figures beside ours.
+//! `ballast-lab evaluate`: compares the papers' tables and figures with ours.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,10 +21,10 @@ use crate::state::State;
 
 /// How long `--quick` takes at most, unless `--within` says otherwise.
 const QUICK: Duration = Duration::from_mins(10);
-/// Repetitions, without and with `--quick`.
+/// The number of repetitions, without and with `--quick`.
 const REPETITIONS_DEFAULT: u32 = 5;
 const REPETITIONS_QUICK: u32 = 2;
-/// Most repetitions.
+/// The greatest number of repetitions.
 const REPETITIONS_MAX: u32 = 100;
 
 /// Compare every table and figure of the papers with ours, and write the page of it.
@@ -100,7 +100,7 @@ pub struct Args {
     output: Output,
 }
 
-/// What `--json` prints.
+/// The JSON that `--json` prints.
 #[derive(Serialize)]
 struct EvaluationJson<'a> {
     #[serde(flatten)]
@@ -115,15 +115,15 @@ struct ListedRow {
     place: String,
     what: String,
     how: Vec<String>,
-    /// How long one repetition takes, in seconds; `None`: not known yet.
+    /// How long one repetition takes, in seconds; `None`: unknown.
     takes_s: Option<f64>,
 }
 
-/// Runs what is missing, judges, prints and writes the files wanted.
+/// Runs what is missing, judges, prints, and writes the requested files.
 ///
 /// # Errors
-/// The catalogue or a scenario of it is wrong, or a file cannot be read or written. A scenario that
-/// cannot run here is none: its row says so.
+/// The catalogue or one of its scenarios is wrong, or a file cannot be read or written. A scenario
+/// that cannot run here is no error: its row says so.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut catalogue = Catalogue::read(&args.scenarios)?;
     catalogue.keep(&args.only)?;
@@ -133,7 +133,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let outputs: Vec<&Path> =
         args.markdown.as_deref().into_iter().chain(args.page.as_deref()).collect();
     files::ensure_apart(&outputs, &[])?;
-    // Now rather than after hours.
+    // Opened now, so that a path that cannot be written fails before hours of runs.
     let markdown_file = args.markdown.as_deref().map(Destination::open).transpose()?;
     let page_file = args.page.as_deref().map(Destination::open).transpose()?;
     let origins = origins(&catalogue, &args.scenarios)?;
@@ -145,7 +145,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let jobs = jobs(&catalogue, repetitions, &args.scenarios);
     let ends = work(jobs, &args.scenarios, &state, limits).await?;
     let findings = findings(&catalogue, &args.scenarios, repetitions, &ends)?;
-    // `ballast` does not hand this command on.
+    // `ballast` does not forward this command to `ballast-lab`.
     let command = command_line().replacen("ballast ", "ballast-lab ", 1);
     if let Some(file) = markdown_file {
         file.write(&markdown::render(&findings, &origins, &command))?;
@@ -202,7 +202,7 @@ fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
     })
 }
 
-/// How long jobs take, by what they took the last time.
+/// How long jobs take, based on how long they took the last time.
 struct Times<'a> {
     scenarios: &'a Path,
     took: PastTimes,
@@ -220,7 +220,7 @@ impl<'a> Times<'a> {
         Times { scenarios, took, rate }
     }
 
-    /// All of `jobs`, in seconds; `None`: of one of them it is not known.
+    /// The time of all `jobs`, in seconds; `None`: the time of at least one is unknown.
     fn of_all<'b>(&self, jobs: impl Iterator<Item = &'b Job>) -> Option<f64> {
         let ahead = |job: &Job| Ahead {
             took_s: self.took.of(&job.name(), &job.task.told()),
@@ -229,7 +229,7 @@ impl<'a> Times<'a> {
         self.rate.of_all(jobs.map(ahead))
     }
 
-    /// The sums, in words.
+    /// The times of one repetition, in words.
     fn told(&self, jobs: &[Job]) -> String {
         let sum = |is_real: bool| {
             let own = jobs.iter().filter(|job| job.task.is_real() == is_real);

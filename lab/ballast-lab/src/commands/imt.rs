@@ -18,7 +18,7 @@ use ballast_report::Output;
 use ballast_report::command_line::command_line;
 use ballast_report::files::{self, Destination, Picture};
 
-/// Standard input.
+/// The name for standard input.
 const STDIN: &str = "-";
 
 /// Replays a series of working sets and events under intermittent tracking, with fixed thresholds
@@ -87,10 +87,10 @@ pub struct Args {
     output: Output,
 }
 
-/// Replays the series, writes the plots wanted, and prints.
+/// Replays the series, writes the requested plots, and prints the table.
 ///
 /// # Errors
-/// The series cannot be read; a plot cannot be written.
+/// The series cannot be read, or a plot cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let outputs: Vec<&Path> = args.plots.iter().map(|picture| picture.path.as_path()).collect();
     files::ensure_apart(&outputs, std::slice::from_ref(&args.trace))?;
@@ -113,7 +113,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     args.output.print(&figures, |_, width| summary::render(trace, &runs, width))
 }
 
-/// The series at `path` with the events of that column, and what it is called.
+/// Reads the series at `path`, with the events from the column `events`; also returns its name.
 fn read(path: &Path, events: &str) -> anyhow::Result<(String, Vec<RecordedInterval>)> {
     let (name, read) = if path == Path::new(STDIN) {
         ("standard input".to_owned(), read_all(io::stdin().lock()))
@@ -127,7 +127,8 @@ fn read(path: &Path, events: &str) -> anyhow::Result<(String, Vec<RecordedInterv
     Ok((name, series))
 }
 
-/// All there is, but no more than shows that it is too much.
+/// Everything from `from`, but never much more than the limit: just enough to see that it is
+/// exceeded.
 fn read_all(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -142,7 +143,7 @@ fn samples(text: &str) -> Result<FilterLength, String> {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    /// A day.
+    /// One day.
     const MAX: Duration = Duration::from_secs(86_400);
     let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
     let is_in_range = (Duration::from_millis(1)..=MAX).contains(&interval);

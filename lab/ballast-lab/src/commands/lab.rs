@@ -1,8 +1,8 @@
 //! `ballast lab`: real guests to try things on.
 //!
-//! Idea: `up` leaves a run behind that a process of its own holds; the other commands find it by
-//! its folder. Progress goes to standard error, so that standard output has only the answer.
-//! Limits: at most [`ballast_lab_host::GUESTS_MAX`] guests a run.
+//! Idea: `up` starts a run that a separate process keeps alive; the other commands find the run by
+//! its folder. Progress goes to standard error, so that standard output has only the result.
+//! Limits: at most [`ballast_lab_host::GUESTS_MAX`] guests in a run.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -26,9 +26,9 @@ use ballast_report::{Output, Report, format, print};
 
 use super::{lab_listen, lab_run};
 
-/// Exit status of a command that a signal killed, as in a shell.
+/// Exit status of a command that a signal killed, less the signal's number, as in a shell.
 const STATUS_OF_SIGNALS: i32 = 128;
-/// Exit status of a command that ran out of time, as of timeout(1).
+/// Exit status of a command that ran out of time, as with timeout(1).
 const STATUS_TIMED_OUT: i32 = 124;
 
 /// Start, use and end real guests.
@@ -153,7 +153,7 @@ struct DownArgs {
     all: bool,
 }
 
-/// Which run a command is about.
+/// Selects the run of a command.
 #[derive(Clone, Debug, clap::Args)]
 struct WhichRun {
     /// Name of the run [default: the only run]
@@ -229,8 +229,8 @@ struct StopArgs {
     output: Output,
 }
 
-/// Gives way to the helpers of the lab: when this program was started as one of them, does its work
-/// and returns its exit status. To be called first, before the command line is read.
+/// If this program was started as one of the lab's helpers, does the helper's work and returns its
+/// exit status. Must be called before the command line is read.
 pub fn helper() -> Option<ExitCode> {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next()?.to_str()? {
@@ -240,10 +240,10 @@ pub fn helper() -> Option<ExitCode> {
     }
 }
 
-/// Does what is asked. Of a program in a guest that failed, this process takes the exit status.
+/// Executes the command. If a program in a guest fails, this process takes its exit status.
 ///
 /// # Errors
-/// Those of the lab, in words that name the remedy.
+/// The errors of the lab, with what to do about them.
 pub async fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
         LabCommand::Up(args) => up(args),
@@ -274,9 +274,9 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// A line of progress.
+/// Prints a line of progress.
 pub(super) fn say(line: &str) {
-    // A closed standard error is no reason to fail.
+    // Errors are ignored: a command does not fail because standard error is closed.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
@@ -315,8 +315,8 @@ fn up(args: UpArgs) -> anyhow::Result<()> {
     ))
 }
 
-/// A configuration for the guests of a run, so that a daemon can be tried on them at once; it goes
-/// with the run.
+/// Writes a configuration for the guests of a run, so that a daemon can be tried on them at once.
+/// It is removed with the run.
 fn starter_config(
     (qmp, agents): (PathBuf, PathBuf),
     socket: &Path,
@@ -425,7 +425,7 @@ fn exec(args: ExecArgs) -> anyhow::Result<()> {
     exit_as(end, args.timeout)
 }
 
-/// Takes the exit status of a program that ran in a guest for at most `timeout_s`.
+/// Takes over the exit status of a program that ran in a guest for at most `timeout_s` seconds.
 pub(super) fn exit_as(end: ProcessEnd, timeout_s: u64) -> anyhow::Result<()> {
     match end {
         ProcessEnd::Exited { code: 0 } => Ok(()),
@@ -438,14 +438,14 @@ pub(super) fn exit_as(end: ProcessEnd, timeout_s: u64) -> anyhow::Result<()> {
     }
 }
 
-/// The workload of `kind` with `parameters` of the form key=value.
+/// The workload of `kind` with `parameters` in the form key=value.
 fn workload(kind: &str, parameters: &[String]) -> anyhow::Result<WorkloadSpec> {
     let mut table = Map::from_iter([("kind".to_owned(), Value::from(kind))]);
     for parameter in parameters {
         let (key, value) = parameter
             .split_once('=')
             .with_context(|| format!("`{parameter}`: expected KEY=VALUE, such as size=300MiB"))?;
-        // A number where it reads as one, an array for `steps`, else text.
+        // JSON if it parses as such (a number, an array for `steps`), otherwise text.
         let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
         table.insert(key.to_owned(), value);
     }

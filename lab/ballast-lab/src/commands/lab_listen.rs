@@ -1,7 +1,7 @@
-//! `ballast lab listen`: an empty QEMU in a run, for a guest of another run.
+//! `ballast lab listen`: starts an empty QEMU in a run, for a guest of another run.
 //!
-//! Idea: two runs stand for two hosts; this is the program that a member of a fleet starts when a
-//! guest is about to come (`[qemu] start` in `fleet.toml`).
+//! Idea: two runs stand for two hosts; a member of a fleet starts this program when a guest is
+//! about to come (`[qemu] start` in `fleet.toml`).
 
 use std::path::PathBuf;
 
@@ -28,10 +28,10 @@ pub struct Args {
     runs: Option<PathBuf>,
 }
 
-/// Starts it and says where it is.
+/// Starts the QEMU and prints where it listens.
 ///
 /// # Errors
-/// Those of [`ballast_lab_host::listen`].
+/// The errors of [`ballast_lab_host::listen`].
 pub fn run(args: Args) -> anyhow::Result<()> {
     let base = args.runs.map_or_else(ballast_lab_host::runs_folder, Ok)?;
     let record = ballast_lab_host::listen(&base, &args.run, &args.guest)?;

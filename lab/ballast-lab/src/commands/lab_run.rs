@@ -1,4 +1,4 @@
-//! `ballast lab run`: a scenario played under several policies, and what came of it.
+//! `ballast lab run`: plays a scenario under several policies and compares the results.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -117,19 +117,19 @@ impl Args {
         })
     }
 
-    /// The scenario with what the command line says instead, and the text of its file.
+    /// The scenario as the command line changes it, and the text of its file.
     ///
     /// # Errors
-    /// When the file cannot be read or is wrong.
+    /// The file cannot be read or is wrong.
     pub(super) fn read(&self) -> anyhow::Result<(Scenario, String)> {
         let text = self.text()?;
         Ok((self.scenario(&text)?.0, text))
     }
 
-    /// That nothing is to be kept.
+    /// Checks that runs are not to be kept.
     ///
     /// # Errors
-    /// It is.
+    /// They are (`--state` was given).
     pub(super) fn ensure_kept_nowhere(&self) -> anyhow::Result<()> {
         ensure!(
             self.state.is_none(),
@@ -138,14 +138,14 @@ impl Args {
         Ok(())
     }
 
-    /// The page to write, if any, by its absolute path.
+    /// The absolute path of the page to write, if one is requested.
     pub(super) fn report(&self) -> Option<PathBuf> {
         let report = self.report.as_ref()?;
         Some(std::path::absolute(report).unwrap_or_else(|_| report.clone()))
     }
 
-    /// The command line that does the same elsewhere: of the file `scenario`, with the page
-    /// `report`.
+    /// The command line that does the same on another machine, with the scenario in the file
+    /// `scenario` and the page in `report`.
     pub(super) fn elsewhere(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
         let mut argv = ["ballast-lab", "lab", "run"].map(str::to_owned).to_vec();
         argv.push(scenario.display().to_string());
@@ -174,7 +174,7 @@ impl Args {
         argv
     }
 
-    /// The scenario `text` with what the command line says instead, and its text.
+    /// The scenario in `text` as the command line changes it, and its new text.
     fn scenario(&self, text: &str) -> anyhow::Result<(Scenario, String)> {
         let scenario = Scenario::parse(text, &self.scenario)?;
         let mut changes = toml::Table::new();
@@ -205,7 +205,7 @@ impl Args {
         if changes.is_empty() && !self.truth && self.manager.is_none() {
             return Ok((scenario, text.to_owned()));
         }
-        // Read again as a whole, so that nothing impossible gets by.
+        // The changed scenario is parsed again as a whole, so that all checks apply to it.
         let mut table: toml::Table = text.parse().context("cannot read the scenario again")?;
         table.extend(changes);
         if !self.policies.is_empty() && !is_named(BY_HAND) {
@@ -225,13 +225,13 @@ impl Args {
     }
 }
 
-/// A span of time with its unit.
+/// A time span with its unit.
 fn duration(text: &str) -> Result<Duration, String> {
     humantime::parse_duration(text)
         .map_err(|error| format!("{error}: expected such as 90s or 2min"))
 }
 
-/// What is printed as JSON.
+/// The JSON that is printed.
 #[derive(Serialize)]
 struct RunOutput<'a> {
     started_at: &'a str,
@@ -239,20 +239,20 @@ struct RunOutput<'a> {
     machine: &'a Machine,
     comparison: &'a Comparison,
     moves: Vec<RunMoves<'a>>,
-    /// Empty unless one was timed.
+    /// Empty unless a transfer was timed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     transfers: Vec<RunTransfer<'a>>,
-    /// Empty where there is one host.
+    /// Empty for a scenario with one host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     expectations: Vec<Expectation>,
-    /// `None` unless wanted.
+    /// `None` unless `--simulated` was given.
     #[serde(skip_serializing_if = "Option::is_none")]
     calibration: Option<&'a Calibration>,
-    /// The page and the raw data, if wanted.
+    /// The paths of the page and the raw data, if they were requested.
     files: &'a [PathBuf],
 }
 
-/// What was moved of one guest by one mechanism in one run.
+/// What one mechanism moved of one guest in one run.
 #[derive(Serialize)]
 struct RunMoves<'a> {
     policy: &'a str,
@@ -288,8 +288,8 @@ fn transfer(run: &RunRecord) -> Option<RunTransfer<'_>> {
     Some(RunTransfer { policy, repetition, transfer, ratio, goals: GOALS })
 }
 
-/// Plays `scenario`, whose file is `text`, and `model`, which is the same for the simulator; keeps
-/// runs in `state`, writes the page if one is wanted, and prints.
+/// Plays `scenario`, whose text is `text`; `model` is the same scenario for the simulator. Keeps
+/// runs in `state`, writes the page if one is requested, and prints the comparison.
 pub(super) async fn play_and_report(
     scenario: &Scenario,
     text: &str,
@@ -299,7 +299,7 @@ pub(super) async fn play_and_report(
     output: Output,
 ) -> anyhow::Result<()> {
     if let Some(report) = report {
-        // Now rather than after minutes of measuring.
+        // Written now, so that a path that cannot be written fails before minutes of measuring.
         raw::write_file(report, "")?;
     }
     let record = played::play(scenario, &description(text), state).await?;
@@ -342,7 +342,7 @@ pub(super) async fn play_and_report(
     }
 }
 
-/// Writes the page and the raw data beside it; their paths, the page's first.
+/// Writes the page and the raw data; returns their paths, the page's first.
 fn write(
     record: &Record,
     comparison: &Comparison,
@@ -358,7 +358,7 @@ fn write(
     Ok(all.map(|path| path.canonicalize().unwrap_or(path)).collect())
 }
 
-/// What a scenario is about: the comment at the head of its file.
+/// The description of a scenario: the comment at the head of its file.
 pub(crate) fn description(text: &str) -> String {
     let lines = text.lines().skip_while(|line| line.trim().is_empty());
     let comment = lines.map_while(|line| line.strip_prefix('#')).map(str::trim);

@@ -1,4 +1,4 @@
-//! The commands: arguments in; figures, tables, pages and files out.
+//! The commands: they read arguments and produce figures, tables, pages and files.
 
 pub mod demo;
 pub mod evaluate;

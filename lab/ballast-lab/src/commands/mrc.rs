@@ -23,13 +23,14 @@ use ballast_report::Output;
 use ballast_report::command_line::command_line;
 use ballast_report::files::{self, Destination, Picture};
 
-/// The engine that the chooser stands for.
+/// The name that leaves the choice of the engine to the program.
 const AUTO: &str = "auto";
-/// What sampling picks by, so that it picks the same every time.
+/// The default seed of sampling, fixed so that every call samples the same.
 const SEED: u64 = 1;
-/// The default period of `statistical`.
+/// The default period of `statistical`, in references.
 const PERIOD_REFERENCES: u64 = 1_000_000;
-/// The working set that plots mark, if it is wanted; else the first that is.
+/// The miss ratio whose working set plots mark if it is among those printed; else the first of
+/// those is marked.
 const EPSILON_MARKED: f64 = 0.01;
 
 /// Miss ratio of every memory size, and working sets, from traces of references.
@@ -174,18 +175,18 @@ struct ShowingArgs {
     plot_ratio: Scale,
 }
 
-/// The user's engine; `None`: the chooser's.
+/// The engine that the user chose; `None`: the program chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asked(Option<EngineName>);
 
-/// Measures every trace, writes the files wanted, and prints.
+/// Measures every trace, writes the requested files, and prints the result.
 ///
 /// # Errors
 /// Options that do not go together; a trace that cannot be read; a file that cannot be written;
-/// engines that differ under `--verify`.
+/// engines whose results differ under `--verify`.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let settings = args.settings()?;
-    // Now rather than after minutes of counting.
+    // Checked now, so that a mistake shows before minutes of counting.
     let pictures = args.showing.plots.iter().map(|picture| picture.path.as_path());
     let outputs: Vec<&Path> = args.showing.csv.as_deref().into_iter().chain(pictures).collect();
     files::ensure_apart(&outputs, &args.traces)?;
@@ -216,7 +217,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl Args {
-    /// What the options come to.
+    /// Converts the options to settings.
     fn settings(&self) -> anyhow::Result<Settings> {
         let (reading, counting) = (&self.reading, &self.counting);
         if let Some(text) = self.misfit() {
@@ -254,7 +255,7 @@ impl Args {
         })
     }
 
-    /// What is wrong with options that are right one by one.
+    /// What is wrong with options that are valid one by one but not together; `None`: nothing.
     fn misfit(&self) -> Option<&'static str> {
         use EngineName::{Aet, Shards, ShardsFixedSize, Statistical};
         let counting = &self.counting;
@@ -294,7 +295,7 @@ impl Args {
         rules.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, text)| text)
     }
 
-    /// Whether chance has a part in what is counted.
+    /// Whether the result may depend on random sampling.
     fn may_sample(&self) -> bool {
         let counting = &self.counting;
         match counting.engine.0 {
@@ -319,7 +320,7 @@ impl Args {
     fn print(&self, outcomes: &[Outcome], points: usize) -> anyhow::Result<()> {
         if self.output.json {
             for outcome in outcomes {
-                // A closed standard error is no reason to fail.
+                // Errors are ignored: a command does not fail because standard error is closed.
                 let _ = writeln!(io::stderr(), "{}", summary::speed(outcome));
             }
         }
@@ -372,7 +373,7 @@ fn factor(text: &str) -> Result<f64, String> {
     ratio(text).map_err(|_| "expected a factor from 0 to 1".to_owned())
 }
 
-/// A ratio, or a number of per cent.
+/// A ratio, or a percentage such as `1%`.
 fn ratio(text: &str) -> Result<f64, String> {
     let (number, scale) = match text.strip_suffix('%') {
         Some(percent) => (percent.trim_end(), 100.0),

@@ -1,10 +1,11 @@
-//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM or Xen host, anywhere.
+//! `ballast-lab nested`: a scenario, a command or a shell on a real KVM or Xen host, on any
+//! machine.
 //!
-//! Idea: an outer machine of the lab ([`ballast_lab_host::Nested`]) is the host; this program and
-//! `ballast` are in it and do there what they do here. Progress and errors of the outer machine go
-//! to standard error; what runs in it has both outputs for itself.
-//! Limits: what a command writes to files is gone with the machine; of a scenario, the report comes
-//! out.
+//! Idea: the host is an outer machine of the lab ([`ballast_lab_host::Nested`]); this program and
+//! `ballast` are in it and work there as they do here. Progress and errors of the outer machine go
+//! to standard error; what runs in it has standard output and standard error to itself.
+//! Limits: files that a command writes are lost with the machine; of a scenario, the report is
+//! copied out.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,14 +21,14 @@ use clap::Subcommand;
 use super::lab::{exit_as, say};
 use super::lab_run;
 
-/// What an outer machine needs beside the memory of the guests in it: its kernel and disk cache,
-/// and 80 MiB of QEMU for each of a few guests.
+/// Memory of an outer machine beyond that of the guests in it: its kernel, its page cache, and 80
+/// MiB of QEMU for each of a few guests.
 const BESIDE_GUESTS: Bytes = Bytes::mib(1024);
-/// Where this program and `ballast` are in an outer machine.
+/// The folder of this program and `ballast` in an outer machine.
 const PROGRAMS_FOLDER: &str = "/usr/local/bin";
-/// Where a scenario is in it.
+/// The path of the scenario in an outer machine.
 const SCENARIO: &str = "/root/scenario.toml";
-/// The longest a shell or a scenario goes on.
+/// The longest that a shell or a scenario may run.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Run scenarios and commands on a real KVM or Xen host inside an emulated machine.
@@ -124,7 +125,8 @@ struct ShellArgs {
     with: Vec<String>,
 }
 
-/// Does what is asked. Of a program that failed in the machine, this process takes the exit status.
+/// Executes the command. If a program in the machine failed, this process ends with that program's
+/// exit status.
 ///
 /// # Errors
 /// Something is missing, or the outer machine failed twice.
@@ -150,7 +152,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let machine = with_one_retry(&say, || Nested::start(&options, &say))?;
             say("the outer machine ends with this shell");
             let end = machine.shell(LONGEST);
-            // Before this process takes the shell's exit status.
+            // The machine is ended before this process exits with the shell's status.
             drop(machine);
             exit_as(end?, LONGEST.as_secs())
         }
@@ -158,8 +160,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 }
 
 impl Machine {
-    /// The machine with `with` for its guests, kernels for them, and as much memory as `guests`
-    /// need unless said otherwise.
+    /// The options of a machine that has the programs `with`, kernels for its guests, and, unless
+    /// the user says otherwise, as much memory as `guests` need.
     fn options(
         &self,
         is_xen: bool,
@@ -190,7 +192,7 @@ impl Machine {
     }
 }
 
-/// This program, and `ballast` if it is beside it.
+/// This program, and `ballast` if it is in the same folder.
 fn own_programs() -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
     let own = std::env::current_exe().context("cannot find this program's file")?;
     let files = [("ballast-lab", own.clone()), ("ballast", own.with_file_name("ballast"))];
@@ -204,7 +206,7 @@ fn exec(machine: &Nested, argv: &[String], timeout: Duration) -> Result<ProcessE
 
 fn play(args: &RunArgs, is_xen: bool) -> anyhow::Result<()> {
     args.run.ensure_kept_nowhere()?;
-    // A wrong scenario fails here, before a machine boots.
+    // Read now, so that a wrong scenario fails before a machine boots.
     let (scenario, text) = args.run.read()?;
     let report = args.run.report();
     if let Some(report) = &report {

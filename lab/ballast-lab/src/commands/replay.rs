@@ -54,7 +54,7 @@ pub struct Args {
     output: Output,
 }
 
-/// Goes through the journal and prints.
+/// Replays the journal and prints the result.
 ///
 /// # Errors
 /// The journal cannot be read or holds no ticks, or a file or standard output cannot be written.
@@ -62,7 +62,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let reader = Reader::open(&args.journal)?;
     let outputs: Vec<&Path> = args.csv.as_deref().into_iter().chain(args.page.as_deref()).collect();
     files::ensure_apart(&outputs, std::slice::from_ref(&args.journal))?;
-    // Now rather than after minutes of reading.
+    // Opened now, so that a path that cannot be written fails before minutes of reading.
     let page_file = args.page.as_deref().map(Destination::open).transpose()?;
     let mut csv = args.csv.as_deref().map(CsvFile::open).transpose()?;
     let mut series = page_file.is_some().then(Series::default);

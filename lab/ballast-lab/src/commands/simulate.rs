@@ -75,10 +75,10 @@ fn read(path: &Path) -> anyhow::Result<ScenarioFile> {
     Ok(ScenarioFile::parse(&text, path)?)
 }
 
-/// Simulates, prints and writes the files wanted.
+/// Simulates, prints the comparison, and writes the requested files.
 ///
 /// # Errors
-/// The scenario cannot be read or cannot be, or a file or standard output cannot be written.
+/// The scenario cannot be read or simulated, or a file or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let ScenarioFile { mut scenario, policies, paper, .. } = read(&args.scenario)?;
     if let Some(seed) = args.seed {
@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         (None, true) => None,
         (None, false) => Some(PathBuf::from(format!("{}.html", scenario.name))),
     };
-    // Now rather than after minutes of simulating.
+    // Checked now, so that a mistake shows before minutes of simulating.
     let outputs: Vec<&Path> = args.csv.as_deref().into_iter().chain(page.as_deref()).collect();
     files::ensure_apart(&outputs, std::slice::from_ref(&args.scenario))?;
     let csv_file = args.csv.as_deref().map(Destination::open).transpose()?;

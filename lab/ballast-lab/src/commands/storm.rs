@@ -1,7 +1,7 @@
-//! `ballast-lab storm`: a storm of faults around the daemon's engine, and whether its promises
-//! hold.
+//! `ballast-lab storm`: runs storms of faults around the daemon's engine and checks whether its
+//! promises hold.
 //!
-//! Cost: some 60 ms a seed, a few seconds for a story. Limits: one seed after the other.
+//! Cost: about 60 ms a seed, a few seconds for a story. Limits: seeds run one after the other.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ fn sabotage(name: &str) -> Result<Sabotage, String> {
     Sabotage::from_code(name).ok_or_else(|| format!("no such safety: expected one of {}", known()))
 }
 
-/// What is printed as JSON.
+/// The JSON that is printed.
 #[derive(Debug, Serialize)]
 struct StormOutput {
     seeds: u64,
@@ -83,7 +83,7 @@ struct StormViolation {
     seed: u64,
     tick: u64,
     what: String,
-    /// With as few faults as it needs, if one seed was asked for.
+    /// The story with as few faults as it needs, if one seed was requested and failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     story: Option<StormStory>,
 }
@@ -94,10 +94,10 @@ struct StormStory {
     faults: Vec<String>,
     tick: u64,
     what: String,
-    /// The last ticks, some lines each, if they were asked for.
+    /// The last ticks, some lines each, if they were requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ticks: Vec<String>,
-    /// The same where nobody lies.
+    /// The same ticks of a run without lies.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     honest_ticks: Vec<String>,
 }
@@ -121,7 +121,7 @@ impl StormStory {
 /// Runs the seeds and prints what was injected and what was found.
 ///
 /// # Errors
-/// A promise was broken or, with a sabotage, none was.
+/// A promise was broken or, with a sabotage, none was broken.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let seeds = match args.seed {
         Some(seed) => seed..seed.saturating_add(1),

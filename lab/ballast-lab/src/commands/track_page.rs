@@ -1,4 +1,4 @@
-//! `ballast-lab track-page`: what `ballast track --json` printed, as one page.
+//! `ballast-lab track-page`: the output of `ballast track --json` as one page.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -11,9 +11,9 @@ use ballast_report::print;
 
 use crate::track_page::render;
 
-/// Stands for standard input.
+/// The name for standard input.
 const STDIN: &str = "-";
-/// Most intervals that a page is made of: a day of them at one a second.
+/// The greatest number of intervals on a page: a day with one a second.
 const ROWS_MAX: usize = 86_400;
 
 /// Draw an HTML page from the output of `ballast track --json`.
@@ -37,7 +37,7 @@ pub struct Args {
 /// Reads the intervals and prints the page.
 ///
 /// # Errors
-/// They cannot be read, with the line that is wrong; or standard output cannot be written.
+/// The intervals cannot be read (the error names the line), or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let rows = if args.file == Path::new(STDIN) {
         rows(io::stdin().lock()).context("standard input")?

@@ -1,23 +1,24 @@
-//! How near to a paper's figure ours has to be.
+//! How close our figure has to be to a paper's.
 //!
-//! Idea: the catalogue argues beforehand, for each measure, within what a figure counts as
-//! reproduced, and what it has to show to agree at least in kind. Both are bounds on the same
-//! figure; nobody types a verdict.
+//! Idea: for each measure the catalogue argues beforehand within which bound a figure counts as
+//! reproduced, and which weaker bound it must meet to agree at least in kind. Both bounds are on
+//! the same figure; verdicts follow from them and are never entered by hand.
 
 use serde::{Deserialize, Serialize};
 
 use super::measure::Measure;
 
-/// Ratios this near to 1 count as neither gain nor loss.
+/// Ratios this close to 1 count as neither gain nor loss.
 const EVEN_WITHIN: f64 = 0.05;
 
 /// A bound on a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Bound {
-    /// At most so many times the paper's figure and at least its part by as much; above 1.
+    /// At most this many times the paper's figure, and at least the paper's figure divided by it;
+    /// above 1.
     Times(f64),
-    /// At most so far from the paper's figure, in its own unit; above 0.
+    /// At most this far from the paper's figure, in the figure's unit; above 0.
     Apart(f64),
     /// At least this, whatever the paper's figure.
     AtLeast(f64),
@@ -28,9 +29,9 @@ pub(crate) enum Bound {
 }
 
 impl Bound {
-    /// Whether `ours` is within it; `paper` is the paper's figure.
+    /// Whether `ours` is within the bound; `paper` is the paper's figure.
     ///
-    /// Bounds on both without a paper's figure hold for nothing.
+    /// A bound that refers to the paper's figure never holds if there is none.
     pub(crate) fn holds(self, paper: Option<f64>, ours: f64) -> bool {
         match (self, paper) {
             (Bound::AtLeast(least), _) => ours >= least,
@@ -42,7 +43,7 @@ impl Bound {
         }
     }
 
-    /// Whether its own figure is one that means something.
+    /// Whether the bound's own number makes sense.
     pub(crate) fn is_sound(self) -> bool {
         match self {
             Bound::Times(times) => times.is_finite() && times > 1.0,
@@ -52,12 +53,12 @@ impl Bound {
         }
     }
 
-    /// Whether it is judged beside a paper's figure.
+    /// Whether the bound refers to a paper's figure.
     pub(crate) const fn needs_paper(self) -> bool {
         matches!(self, Bound::Times(_) | Bound::Apart(_) | Bound::Direction)
     }
 
-    /// In words, for a figure of `measure`.
+    /// The bound in words, for a figure of `measure`.
     pub(crate) fn shown(self, measure: Measure) -> String {
         match self {
             Bound::Times(times) => format!("within {times} times"),
@@ -81,27 +82,28 @@ fn side(ratio: f64) -> i8 {
     }
 }
 
-/// What is argued about the figures of one measure.
+/// The band for the figures of one measure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Band {
-    /// The measure it is about.
+    /// The measure that it applies to.
     pub(crate) metric: Measure,
-    /// The guests it is about; none: all of them, and all together.
+    /// The guests that it applies to; empty: all guests, and all guests together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) guests: Vec<String>,
-    /// A figure within it is reproduced; without it none is, as where a paper has no numbers.
+    /// A figure within this bound is reproduced. `None`: no figure is, as where a paper has no
+    /// numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) within: Option<Bound>,
-    /// Why not less and not more.
+    /// Why the bounds are neither narrower nor wider.
     pub(crate) because: String,
-    /// A figure within it agrees in kind; without it none does.
+    /// A figure within this bound agrees in kind. `None`: no figure does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) kind: Option<Bound>,
 }
 
 impl Band {
-    /// Whether it is about figures of `measure` of `guest`.
+    /// Whether the band applies to figures of `measure` of `guest`.
     pub(crate) fn is_about(&self, measure: Measure, guest: Option<&str>) -> bool {
         let is_of = |guest: &str| self.guests.iter().any(|it| it == guest);
         self.metric == measure && (self.guests.is_empty() || guest.is_some_and(is_of))
@@ -114,13 +116,13 @@ impl Band {
         within.into_iter().chain(kind).collect::<Vec<_>>().join("; ")
     }
 
-    /// What is asked for at least where the paper has no number, in words.
+    /// The weakest requirement where the paper has no number, in words.
     pub(crate) fn asked(&self) -> String {
         let bound = self.within.or(self.kind);
         bound.map_or_else(String::new, |bound| bound.shown(self.metric))
     }
 
-    /// Whether there is a bound, all mean something, and it is argued.
+    /// Whether there is a bound, all bounds make sense, and there is a reason.
     pub(crate) fn is_sound(&self) -> bool {
         let mut bounds = self.within.into_iter().chain(self.kind).peekable();
         !self.because.is_empty() && bounds.peek().is_some() && bounds.all(Bound::is_sound)

@@ -1,10 +1,12 @@
-//! Which tables and figures of the papers are compared, with what, and within which band.
+//! The catalogue: which tables and figures of the papers are compared, with what, and within which
+//! band.
 //!
-//! Idea: a file for each paper, `scenarios/evaluation/NAME.toml`, has a row for each of its tables
-//! and figures: where it is, how ours is got (scenarios that are simulated, scenarios with real
-//! guests, recorded series, or why there is nothing), and the band argued for each measure. The
-//! papers' figures are those of the scenarios' own `[[paper]]` tables; a row adds figures that no
-//! scenario has. A row's name is that of its file and its own with a dot between, such as `meb.V`.
+//! Idea: each paper has a file, `scenarios/evaluation/NAME.toml`, with a row for each of its tables
+//! and figures. A row says where the table or figure is in the paper, how ours is obtained
+//! (simulated scenarios, scenarios with real guests, recorded series, or why there is nothing), and
+//! the band for each measure with its argument. The papers' figures are in the scenarios' own
+//! `[[paper]]` tables; a row adds figures that no scenario has. The full name of a row is its
+//! file's name, a dot and its own name, such as `meb.V`.
 //! Limits: the constants below; unknown keys are refused.
 
 use std::collections::BTreeSet;
@@ -17,16 +19,16 @@ use serde::Deserialize;
 use super::band::Band;
 use super::measure::Measure;
 
-/// The folder of the catalogue below that of the scenarios.
+/// The folder of the catalogue within the folder of scenarios.
 const FOLDER: &str = "evaluation";
-/// Most papers, rows of one, and figures of one row.
+/// The greatest number of papers, of rows in one paper, and of figures in one row.
 const PAPERS_MAX: usize = 16;
 const ROWS_MAX: usize = 64;
 const FIGURES_MAX: usize = 64;
 /// Largest file, in bytes.
 const FILE_BYTES_MAX: u64 = 256 << 10;
 
-/// Every paper, by the names of their files.
+/// All papers, in the order of their files' names.
 #[derive(Clone, Debug)]
 pub(crate) struct Catalogue {
     pub(crate) papers: Vec<Paper>,
@@ -35,7 +37,7 @@ pub(crate) struct Catalogue {
 /// One paper.
 #[derive(Clone, Debug)]
 pub(crate) struct Paper {
-    /// Its short name, which the sources of figures begin with.
+    /// Its short name; the sources of figures begin with it.
     pub(crate) name: String,
     pub(crate) title: String,
     pub(crate) rows: Vec<Row>,
@@ -44,36 +46,36 @@ pub(crate) struct Paper {
 /// A table, a figure or a section of a paper.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
-    /// Its name, such as `meb.V`.
+    /// Its full name, such as `meb.V`.
     pub(crate) id: String,
     /// Where it is in the paper, such as `Table V`.
     pub(crate) place: String,
-    /// The sources that figures of scenarios name for it.
+    /// The sources by which scenarios' figures name this place.
     pub(crate) sources: Vec<String>,
     /// What was measured, in words.
     pub(crate) what: String,
-    /// How ours is got.
+    /// How our figures are obtained.
     pub(crate) way: Way,
-    /// What is argued for each measure; the row's own before the paper's.
+    /// The bands; those of the row come before those of the paper.
     pub(crate) bands: Vec<Band>,
     /// Figures that no scenario has.
     pub(crate) figures: Vec<OwnFigure>,
 }
 
-/// How our figures for a row are got.
+/// How our figures for a row are obtained.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Way {
-    /// Scenarios that are simulated, under these policies instead of their own.
+    /// Scenarios that are simulated, under these policies instead of their own if given.
     Simulate { scenarios: Vec<String>, policies: Option<String> },
     /// Scenarios that are played on real guests.
     Lab { scenarios: Vec<String> },
-    /// Series recorded on real guests, in a folder, with the events of one column.
+    /// Series in a folder that were recorded on real guests, with the events of one column.
     Series { folder: String, events: String },
-    /// There is nothing of ours, because of this.
+    /// We have no figures, for this reason.
     Nothing { because: String },
 }
 
-/// A figure that the catalogue itself has.
+/// A figure that is in the catalogue itself.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct OwnFigure {
@@ -81,15 +83,15 @@ pub(crate) struct OwnFigure {
     pub(crate) what: String,
     /// The policy, or the threshold of intermittent tracking (`adaptive`, or a number).
     pub(crate) policy: String,
-    /// The guest it is about; all of them without it.
+    /// The guest; without it the figure is for all guests.
     #[serde(default)]
     pub(crate) guest: Option<String>,
-    /// Which figure of ours it is.
+    /// Our figure to compare with.
     pub(crate) metric: Measure,
-    /// The paper's figure; a goal of ours has none.
+    /// The paper's figure; without it, the row is a goal of ours.
     #[serde(default)]
     pub(crate) value: Option<f64>,
-    /// Policies to compare with: the best of them counts.
+    /// Policies to compare with; the best of them counts.
     #[serde(default)]
     pub(crate) against: Vec<String>,
 }
@@ -110,7 +112,7 @@ struct RowTable {
     id: String,
     place: String,
     what: String,
-    /// Without it, the paper's name and the place.
+    /// Default: the paper's name and the place.
     #[serde(default)]
     sources: Vec<String>,
     #[serde(default)]
@@ -135,7 +137,7 @@ impl Catalogue {
     /// Reads the catalogue of the scenarios in `folder`.
     ///
     /// # Errors
-    /// It cannot be read, or the first mistake with its place.
+    /// A file cannot be read; or the first mistake, with its place.
     pub(crate) fn read(folder: &Path) -> anyhow::Result<Catalogue> {
         let own = folder.join(FOLDER);
         let told = || {
@@ -165,10 +167,11 @@ impl Catalogue {
         self.papers.iter().flat_map(|paper| paper.rows.iter().map(move |row| (paper, row)))
     }
 
-    /// Leaves out the rows that none of `chosen` names or begins; none chosen: leaves all.
+    /// Keeps only the rows whose name is in `chosen` or begins with a name in it and a dot. If
+    /// `chosen` is empty, keeps all rows.
     ///
     /// # Errors
-    /// A name that no row has.
+    /// A name in `chosen` fits no row.
     pub(crate) fn keep(&mut self, chosen: &[String]) -> anyhow::Result<()> {
         for name in chosen {
             if !self.rows().any(|(_, row)| is_chosen(&row.id, name)) {
@@ -188,7 +191,7 @@ impl Catalogue {
     }
 }
 
-/// Whether `name` is the row `id`, or the beginning of its name up to a dot.
+/// Whether `name` is the row's name `id`, or the part of it before a dot.
 fn is_chosen(id: &str, name: &str) -> bool {
     id.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
@@ -311,7 +314,7 @@ impl OwnFigure {
 }
 
 impl Row {
-    /// What is argued for figures of `measure` of `guest`; the first that is.
+    /// The first band that applies to figures of `measure` of `guest`.
     pub(crate) fn band(&self, measure: Measure, guest: Option<&str>) -> Option<&Band> {
         self.bands.iter().find(|band| band.is_about(measure, guest))
     }

@@ -1,10 +1,10 @@
-//! A row's figures: the paper's, and ours from what its jobs found.
+//! The figures of a row: the paper's, and ours from the results of its jobs.
 //!
-//! Idea: what a job found is the JSON of the command that it stands for: of `simulate`, of `imt`
-//! for each series, or the record of `lab run`. Figures of the paper are those of the scenarios
-//! whose source is the row's place; ours are looked up beside them there.
-//! Limits: of recorded series ours is the mean over series, as the paper's is over programs; a
-//! series without the figure is left out of it.
+//! Idea: the result of a job is the JSON of the command that it stands for: of `simulate`, of `imt`
+//! for each series, or the record of `lab run`. The paper's figures are those in the scenarios
+//! whose source is the row's place; ours are looked up in the results.
+//! Limits: for recorded series, our figure is the mean over the series, as the paper's is over its
+//! programs; a series without the figure is left out.
 
 use anyhow::Context;
 use ballast_scenario_run::compare::{Comparison, Spread};
@@ -22,9 +22,9 @@ use super::job::{Task, lab_scenario, read_bounded};
 use super::measure::Measure;
 use crate::commands::lab_run::description;
 
-/// The threshold of `imt` that adapts itself.
+/// The adaptive threshold of `imt`.
 const ADAPTIVE: &str = "adaptive";
-/// Thresholds this near are the same.
+/// Thresholds this close count as the same.
 const THRESHOLD_WITHIN: f64 = 1e-6;
 
 /// A figure to compare.
@@ -32,30 +32,30 @@ const THRESHOLD_WITHIN: f64 = 1e-6;
 pub(crate) struct Figure {
     /// What was measured, in words.
     pub(crate) what: String,
-    /// The scenario it is of, or the folder of series.
+    /// The scenario, or the folder of series.
     pub(crate) subject: String,
     /// The policy, or the threshold of intermittent tracking.
     pub(crate) policy: String,
-    /// The guest; `None`: all together.
+    /// The guest; `None`: all guests together.
     pub(crate) guest: Option<String>,
     pub(crate) measure: Measure,
-    /// The paper's; `None`: there is none, it is a goal.
+    /// The paper's figure; `None`: there is none, the figure is a goal.
     pub(crate) paper: Option<f64>,
     /// Which parameters of the model were fitted to this place of the paper, in words.
     pub(crate) fitted: Option<String>,
     found: Lookup,
 }
 
-/// Where ours is.
+/// Where our figure is.
 #[derive(Clone, Debug, PartialEq)]
 enum Lookup {
-    /// This figure of the scenario's own, by its number.
+    /// This figure of the scenario's `[[paper]]` tables, by index.
     OfScenario(usize, PaperFigure),
-    /// One that the catalogue has.
+    /// A figure of the catalogue.
     Own(OwnFigure),
 }
 
-/// The contestants of a scenario that `figure` is of, or is measured against.
+/// The contestants of a scenario that `figure` is about or is measured against.
 pub(crate) fn contestants(figure: &Figure) -> Vec<&str> {
     let mut names = vec![figure.policy.as_str()];
     if let Lookup::Own(own) = &figure.found {
@@ -65,7 +65,7 @@ pub(crate) fn contestants(figure: &Figure) -> Vec<&str> {
     names
 }
 
-/// The figures of `row` that `task` has.
+/// The figures of `row` to which `task` has the results.
 ///
 /// # Errors
 /// The scenario cannot be read.
@@ -121,7 +121,7 @@ fn of_scenario(
     }
 }
 
-/// The keys that were fitted to `source`, in words.
+/// The keys of the parameters that were fitted to `source`, in words.
 fn fitted(parameters: &[Parameter], source: &str) -> Option<String> {
     let is_to = |parameter: &&Parameter| parameter.fitted_to.iter().any(|it| it == source);
     let keys: Vec<&str> = parameters.iter().filter(is_to).map(|it| it.key.as_str()).collect();
@@ -132,7 +132,7 @@ fn fitted(parameters: &[Parameter], source: &str) -> Option<String> {
     }
 }
 
-/// What all jobs of a task found.
+/// The results of all jobs of a task.
 #[derive(Clone, Debug)]
 pub(crate) enum FoundOf {
     /// The JSON of simulations, by repetition.
@@ -144,10 +144,10 @@ pub(crate) enum FoundOf {
 }
 
 impl FoundOf {
-    /// What `results` of the jobs of `task` are.
+    /// Reads the `results` of the jobs of `task`.
     ///
     /// # Errors
-    /// They are not what it leaves, or its scenario cannot be read.
+    /// They do not have the form of that task's results, or its scenario cannot be read.
     pub(crate) fn new(
         task: &Task,
         results: Vec<Value>,
@@ -167,10 +167,10 @@ impl FoundOf {
     }
 }
 
-/// Ours for each of `figures`, from what the jobs of a task found.
+/// Our value for each of `figures`, from the results of a task's jobs.
 ///
 /// # Errors
-/// A result is not what the task leaves.
+/// A result does not have the form of the task's results.
 pub(crate) fn ours(figures: &[Figure], found: &FoundOf) -> anyhow::Result<Vec<Option<Spread>>> {
     match found {
         FoundOf::Simulations(results) => {
@@ -231,7 +231,7 @@ fn simulated(figure: &Figure, result: &Value) -> Option<f64> {
     }
 }
 
-/// What a simulation says of a policy, or of a guest under it.
+/// The part of a simulation's result for a policy, or for a guest under it.
 fn of_policy<'a>(result: &'a Value, policy: &str, guest: Option<&str>) -> Option<&'a Value> {
     let named = |list: &'a Value, key: &str, name: &str| {
         list.as_array()?.iter().find(|it| it[key].as_str() == Some(name))
@@ -298,7 +298,7 @@ fn measured(
     Ok(paper::measured(&wanted, comparison))
 }
 
-/// A figure of the samples of its guest in `run`.
+/// A figure of a guest in `run`, computed from its samples.
 fn sampled(figure: &Figure, run: &RunRecord) -> Option<f64> {
     let guest = run.guest(figure.guest.as_deref()?)?;
     let mut held = guest.samples.iter().filter_map(|it| it.daemon.as_ref()?.allocation_bytes);
@@ -313,9 +313,9 @@ fn sampled(figure: &Figure, run: &RunRecord) -> Option<f64> {
     }
 }
 
-/// How far the working set that the tracker sees is from what the guest's workloads work in: the
-/// mean over the samples that have both, each as a share of the latter. A working set counts from
-/// the first on that was seen.
+/// The mean relative error of the working set that the tracker reports, against the memory that the
+/// guest's workloads use: over all samples that have both, beginning with the first one that has a
+/// working set.
 fn tracking_error(samples: &[Sample]) -> Option<f64> {
     let (mut sum, mut count, mut size) = (0.0, 0_u32, None);
     for sample in samples {
@@ -330,7 +330,7 @@ fn tracking_error(samples: &[Sample]) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-/// Page touches under the policy of `own` against the most under any of the others, in one
+/// Page touches under the policy of `own`, against the most under any of the other policies, in one
 /// repetition.
 fn against(own: &OwnFigure, record: &Record, repetition: u32) -> Option<f64> {
     let touches = |policy: &str| -> Option<u64> {
@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(found(Measure::SwapLastBytes, Some("a")), Some(30.0));
         assert_eq!(found(Measure::AllocationMaxBytes, Some("a")), Some(9.0));
         assert_eq!(found(Measure::AllocationLastBytes, Some("a")), Some(7.0));
-        // 0.1 and 0.6; the first sample has no working set.
+        // The errors are 0.1 and 0.6; the first sample has no working set.
         assert!((found(Measure::Mre, Some("a")).unwrap() - 0.35).abs() < 1e-9);
         assert_eq!(
             (found(Measure::SwapBytes, None), found(Measure::SwapBytes, Some("b"))),

@@ -1,7 +1,6 @@
-//! What an evaluation found: every row with its figures and verdicts.
+//! The findings of an evaluation: every row with its figures and verdicts.
 //!
-//! Idea: all that is shown, the page, the text, the JSON, is made from this, so that none can say
-//! more than was found.
+//! Idea: page, text and JSON are all made from this, so that none can say more than was found.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -19,7 +18,7 @@ use super::job::{Job, Task, lab_scenario};
 use super::verdict::{Cause, Verdict, judge, of_row};
 use super::work::{End, Ends};
 
-/// Where figures were seen, of simulations and of replays.
+/// The words for where figures come from, for simulations and for replays.
 const SIMULATED: &str = "simulated";
 const REPLAYED: &str = "recorded on real guests, replayed";
 
@@ -31,13 +30,13 @@ pub(crate) struct Findings {
     pub(crate) cpu: Option<String>,
     pub(crate) repetitions: u32,
     pub(crate) counts: Counts,
-    /// Jobs that ran in this call, and those whose result was there.
+    /// The number of jobs that ran in this call, and of those whose result was there already.
     pub(crate) jobs_ran: usize,
     pub(crate) jobs_kept: usize,
     pub(crate) papers: Vec<PaperFindings>,
 }
 
-/// How many rows have which verdict.
+/// The number of rows with each verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Counts {
     pub(crate) rows: usize,
@@ -66,13 +65,13 @@ pub(crate) struct RowFindings {
     pub(crate) id: String,
     pub(crate) place: String,
     pub(crate) what: String,
-    /// The commands that ours is from.
+    /// The commands that produced our figures.
     pub(crate) how: Vec<String>,
-    /// Where it was seen; `None`: nowhere.
+    /// Where our figures were obtained, in words; `None`: nowhere.
     pub(crate) seen: Option<String>,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
-    /// Which calls played its runs on real guests.
+    /// The calls that played its runs on real guests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) calls: Vec<TaskCalls>,
     pub(crate) figures: Vec<FigureFindings>,
@@ -83,7 +82,7 @@ pub(crate) struct RowFindings {
 pub(crate) struct TaskCalls {
     /// The scenario.
     pub(crate) subject: String,
-    /// The first first.
+    /// The earliest first.
     pub(crate) calls: Vec<CallRuns>,
 }
 
@@ -104,7 +103,7 @@ pub(crate) struct FigureFindings {
 
 /// The jobs of all rows of `catalogue`, each once, in the order of the rows.
 ///
-/// Rows whose scenario cannot be read have none, and say so themselves.
+/// A row whose scenario cannot be read has no jobs; its findings say so.
 pub(crate) fn jobs(catalogue: &Catalogue, repetitions: u32, scenarios: &Path) -> Vec<Job> {
     let mut tasks: Vec<(Task, Vec<&Row>)> = Vec::new();
     for (_, row) in catalogue.rows() {
@@ -119,7 +118,7 @@ pub(crate) fn jobs(catalogue: &Catalogue, repetitions: u32, scenarios: &Path) ->
     tasks.iter().filter_map(|task| of_task(task).ok()).flatten().collect()
 }
 
-/// What `rows` need of `task`, in the order in which it runs.
+/// The jobs of `task` that `rows` need, in the order in which they run.
 ///
 /// # Errors
 /// The task's scenario cannot be read.
@@ -148,11 +147,11 @@ pub(crate) fn jobs_of(
     Ok(jobs)
 }
 
-/// What became of the rows of `catalogue`.
+/// The findings for the rows of `catalogue`.
 ///
 /// # Errors
-/// A row names a scenario that cannot be read, or has a figure without a band; a result is not what
-/// its job leaves.
+/// A row names a scenario that cannot be read, or has a figure without a band; or a result does not
+/// have the form of its job's results.
 pub(crate) fn findings(
     catalogue: &Catalogue,
     scenarios: &Path,
@@ -264,7 +263,7 @@ fn judged(
     })
 }
 
-/// What all of `jobs` found, or why there is not all of it.
+/// The results of all `jobs`, or why some are missing.
 fn results(jobs: &[Job], ends: &Ends) -> Result<Vec<Value>, Cause> {
     let (mut results, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
     for job in jobs {
@@ -295,14 +294,14 @@ fn seen(found: &FoundOf) -> String {
 }
 
 impl FigureFindings {
-    /// What it is, with whatever tells it from the others of a row.
+    /// Its name, with everything that tells it apart from other figures of the row.
     pub(crate) fn name(&self) -> String {
         let of = [Some(self.policy.as_str()), self.guest.as_deref(), Some(self.subject.as_str())];
         let of: Vec<&str> = of.into_iter().flatten().collect();
         format!("{} ({})", self.what, of.join(", "))
     }
 
-    /// The paper's figure or the goal, for people.
+    /// The paper's figure or the goal, as text.
     pub(crate) fn paper_shown(&self) -> String {
         match self.paper {
             Some(paper) => self.band.metric.shown(paper),
@@ -310,7 +309,7 @@ impl FigureFindings {
         }
     }
 
-    /// Ours with its spread, for people.
+    /// Our figure with its spread, as text.
     pub(crate) fn ours_shown(&self) -> String {
         let shown = |value| self.band.metric.shown(value);
         let spread = self.ours.map(|ours| super::verdict::spread_shown(ours, &shown));
@@ -319,7 +318,7 @@ impl FigureFindings {
 }
 
 impl RowFindings {
-    /// A sentence for each scenario whose runs were played by several calls.
+    /// A sentence for each scenario whose runs were played in several calls.
     pub(crate) fn calls_told(&self) -> Vec<String> {
         let several = self.calls.iter().filter(|it| it.calls.len() > 1);
         let told = |it: &TaskCalls| {
@@ -341,7 +340,8 @@ impl RowFindings {
         bands
     }
 
-    /// How many of its figures are reproduced, agree in kind, and do not.
+    /// The number of its figures that are reproduced, that agree in kind, and that do neither, in
+    /// words.
     pub(crate) fn tally(&self) -> String {
         let count = |is: &dyn Fn(&Verdict) -> bool| {
             self.figures.iter().filter(|figure| is(&figure.verdict)).count()

@@ -1,8 +1,8 @@
-//! What has to run for the rows chosen: a scenario that is simulated or a folder of series as a
-//! whole, a scenario with real guests run by run.
+//! The jobs for the chosen rows: a simulated scenario or a folder of series as a whole, a scenario
+//! with real guests run by run.
 //!
-//! Idea: rows share jobs, and a job's name and inputs tell whether its result is already there. Of
-//! a scenario with real guests only the contestants run that a row's figures are of.
+//! Idea: rows share jobs. A job's name and inputs show whether its result is already there. Of a
+//! scenario with real guests, only the contestants run whose figures a row needs.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,9 +15,9 @@ use ballast_scenario_run::part::Part;
 use super::catalogue::{Row, Way};
 use crate::{played, state};
 
-/// Largest input, in bytes, but for the program.
+/// The largest input, in bytes; the program's own file may be larger.
 pub(crate) const INPUT_BYTES_MAX: u64 = 16 << 20;
-/// Most series in a folder.
+/// The greatest number of series in a folder.
 const SERIES_MAX: usize = 256;
 
 /// What is to run.
@@ -35,14 +35,14 @@ pub(crate) enum Task {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Job {
     pub(crate) task: Task,
-    /// From 1; of a simulation each has a seed of its own.
+    /// From 1; each repetition of a simulation has its own seed.
     pub(crate) repetition: u32,
-    /// The part of a scenario with real guests; `None`: the whole of another task.
+    /// The part of a scenario with real guests; `None`: the job is a whole task of another kind.
     pub(crate) part: Option<Part>,
 }
 
 impl Task {
-    /// The tasks of a row, in order.
+    /// The tasks of a row, in their order.
     pub(crate) fn of(row: &Row) -> Vec<Task> {
         match &row.way {
             Way::Simulate { scenarios, policies } => {
@@ -63,12 +63,13 @@ impl Task {
         }
     }
 
-    /// Whether it takes real guests.
+    /// Whether it needs real guests.
     pub(crate) const fn is_real(&self) -> bool {
         matches!(self, Task::Lab { .. })
     }
 
-    /// How often it is worth running at most: what is replayed gives the same each time.
+    /// The useful number of repetitions: a replay gives the same result each time, so one is
+    /// enough.
     pub(crate) const fn repetitions(&self, wanted: u32) -> u32 {
         match self {
             Task::Series { .. } => 1,
@@ -76,7 +77,7 @@ impl Task {
         }
     }
 
-    /// What it does, in words.
+    /// A description in words.
     pub(crate) fn told(&self) -> String {
         match self {
             Task::Simulate { scenario, policies: None } => format!("simulate {scenario}"),
@@ -101,7 +102,7 @@ impl Task {
     /// The files that it reads, in a fixed order.
     ///
     /// # Errors
-    /// A folder that cannot be read, or has too many.
+    /// The folder cannot be read, or has too many files.
     pub(crate) fn inputs(&self, scenarios: &Path) -> anyhow::Result<Vec<PathBuf>> {
         let Task::Series { folder, .. } = self else {
             let (Task::Simulate { scenario, .. } | Task::Lab { scenario }) = self else {
@@ -123,7 +124,7 @@ impl Task {
 }
 
 impl Job {
-    /// What it does, in words.
+    /// A description in words.
     pub(crate) fn told(&self) -> String {
         let part = self.part.as_ref().map(|part| format!(", {}", part.name()));
         let repetition = match self.repetition {
@@ -133,7 +134,7 @@ impl Job {
         format!("{}{}{repetition}", self.task.told(), part.unwrap_or_default())
     }
 
-    /// Its name as part of a file's.
+    /// Its name, usable in a file's name.
     pub(crate) fn name(&self) -> String {
         match &self.part {
             Some(part) => played::name(self.task.subject(), part, self.repetition),
@@ -141,7 +142,8 @@ impl Job {
         }
     }
 
-    /// A fingerprint of itself and of all that its result depends on; `program` is the program's.
+    /// A fingerprint of the job and of everything that its result depends on; `program` is the
+    /// program's fingerprint.
     ///
     /// # Errors
     /// An input cannot be read.
@@ -156,7 +158,7 @@ impl Job {
     }
 }
 
-/// The scenario with real guests in the file `path`.
+/// Reads the scenario with real guests in the file `path`.
 ///
 /// # Errors
 /// It cannot be read, or its first mistake.
@@ -164,10 +166,10 @@ pub(crate) fn lab_scenario(path: &Path) -> anyhow::Result<Scenario> {
     Ok(Scenario::parse(&read_bounded(path)?, path)?)
 }
 
-/// The contents of a file of a reasonable size.
+/// The contents of a file of at most [`INPUT_BYTES_MAX`].
 ///
 /// # Errors
-/// It cannot be read, or is larger than that.
+/// It cannot be read, or is larger.
 pub(crate) fn read_bounded(path: &Path) -> anyhow::Result<String> {
     let told = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(told)?;

@@ -6,7 +6,7 @@ use super::findings::{Findings, PaperFindings, RowFindings};
 use super::origins::{self, OriginRow};
 use super::tables;
 
-/// The whole text; `command` made it.
+/// The whole text; `command` is the command line that produced it.
 pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) -> String {
     let mut out = format!(
         "# The papers' tables and figures, and ours\n\n\

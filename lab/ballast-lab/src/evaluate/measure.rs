@@ -1,7 +1,8 @@
 //! What a figure of the evaluation measures, and how it is shown.
 //!
-//! Idea: the metrics that scenarios' `[[paper]]` tables name, and those that only the catalogue
-//! asks for: what intermittent tracking saves and costs, and one policy's work against others'.
+//! Idea: the measures are the metrics of scenarios' `[[paper]]` tables, and those that only the
+//! catalogue uses: what intermittent tracking saves and costs, and one policy's work against that
+//! of others.
 
 use ballast_lab_host::BEST;
 use ballast_model::PolicyName;
@@ -22,28 +23,28 @@ pub(crate) enum Measure {
     AllocationMeanBytes,
     ConvergeS,
     SwapBytes,
-    /// Swap in use in the end, in bytes; on real guests only.
+    /// Swap in use at the end, in bytes; only on real guests.
     SwapLastBytes,
     /// Largest allocation of a guest, in bytes.
     AllocationMaxBytes,
-    /// Allocation of a guest in the end, in bytes.
+    /// Allocation of a guest at the end, in bytes.
     AllocationLastBytes,
-    /// Page touches against the most under any of the policies in `against`.
+    /// Page touches against the most under any policy in `against`.
     TouchesAgainst,
-    /// Mean share of the work with unlimited memory, against the most under any of the policies in
-    /// `against`; simulated only.
+    /// Mean share of the work with unlimited memory, against the greatest under any policy in
+    /// `against`; only simulated.
     WorkAgainst,
-    /// Ticks in which guests held more than the budget; simulated only.
+    /// Ticks in which guests held more than the budget; only simulated.
     Violations,
-    /// Share of intervals that are tracked, 0 to 1; of recorded series.
+    /// Share of intervals that are tracked, 0 to 1; for recorded series.
     UpRatio,
-    /// Mean relative error of the working set, from 0; of recorded series, and of a tracked guest
-    /// whose workloads visit all the memory that they work in.
+    /// Mean relative error of the working set, 0 or more; for recorded series, and for a tracked
+    /// guest whose workloads visit all the memory that they use.
     Mre,
 }
 
 impl Measure {
-    /// The metric of scenario files that it is, if it is one.
+    /// The same metric in scenario files, if there is one.
     pub(crate) const fn metric(self) -> Option<Metric> {
         Some(match self {
             Measure::WorkRatio => Metric::WorkRatio,
@@ -58,7 +59,7 @@ impl Measure {
         })
     }
 
-    /// Whether it is of recorded series, under a threshold instead of a policy.
+    /// Whether it is a figure of recorded series, which have a threshold instead of a policy.
     pub(crate) const fn is_of_series(self) -> bool {
         matches!(self, Measure::UpRatio | Measure::Mre)
     }
@@ -73,18 +74,18 @@ impl Measure {
         self.metric().is_some() || self.is_of_samples() || matches!(self, Measure::TouchesAgainst)
     }
 
-    /// Whether runs on real guests have it by the samples of one guest alone.
+    /// Whether runs on real guests have it, computed from the samples of one guest.
     pub(crate) const fn is_of_samples(self) -> bool {
         use Measure::{AllocationLastBytes, AllocationMaxBytes, Mre, SwapBytes, SwapLastBytes};
         matches!(self, SwapBytes | SwapLastBytes | AllocationMaxBytes | AllocationLastBytes | Mre)
     }
 
-    /// Whether it is a share of something, shown in per cent.
+    /// Whether it is a share, shown in per cent.
     pub(crate) const fn is_share(self) -> bool {
         matches!(self, Measure::WorkRatio | Measure::UpRatio | Measure::Mre)
     }
 
-    /// The contestant that it is measured against, if it is one that figures do not name.
+    /// The contestant that it is measured against, if figures do not name it.
     pub(crate) const fn baseline(self) -> Option<&'static str> {
         match self {
             Measure::WorkRatio => Some(BEST),
@@ -95,7 +96,7 @@ impl Measure {
         }
     }
 
-    /// Whether it compares policies with others that the figure names.
+    /// Whether it compares a policy with others that the figure names.
     pub(crate) const fn is_against(self) -> bool {
         matches!(self, Measure::TouchesAgainst | Measure::WorkAgainst)
     }
@@ -122,7 +123,7 @@ impl Measure {
         }
     }
 
-    /// A value of it, for people.
+    /// A value as text.
     pub(crate) fn shown(self, value: f64) -> String {
         match self {
             Measure::TouchesAgainst | Measure::WorkAgainst => figures::times(value),

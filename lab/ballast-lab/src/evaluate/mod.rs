@@ -1,8 +1,7 @@
-//! The papers' tables and figures beside ours, with verdicts that follow from bands argued
-//! beforehand.
+//! Compares the papers' tables and figures with ours; verdicts follow from bands argued beforehand.
 //!
-//! Idea: a catalogue says what is compared, jobs run what is missing and keep it, and findings are
-//! made of what was kept; page, text and JSON are made of findings.
+//! Idea: a catalogue says what is compared, jobs run what is missing and keep the results, and the
+//! findings are computed from the kept results. Page, text and JSON are made from the findings.
 //! Begin reading at `catalogue.rs`.
 
 pub(crate) mod band;

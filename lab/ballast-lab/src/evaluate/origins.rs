@@ -1,8 +1,8 @@
 //! Where each figure of the simulator's machines comes from.
 //!
-//! Idea: scenario files say it beside the values (`[[parameters]]`), and the simulator's defaults
-//! beside theirs; the table is made of both, so that it cannot differ from what was simulated.
-//! Scenarios with the same value for the same reason share a line.
+//! Idea: scenario files say it beside the values (`[[parameters]]`), and the simulator beside its
+//! defaults. The table is made from both, so it cannot differ from what was simulated. Scenarios
+//! with the same value for the same reason share a line.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ use super::job::{Task, read_bounded};
 /// One figure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct OriginRow {
-    /// The scenarios that have it; none: every one that says nothing else.
+    /// The scenarios that have it; empty: it is the default of all scenarios that do not set it.
     pub(crate) scenarios: Vec<String>,
     #[serde(flatten)]
     pub(crate) parameter: Parameter,

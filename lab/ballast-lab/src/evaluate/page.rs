@@ -10,7 +10,7 @@ use super::tables;
 
 const STYLE: &str = include_str!("page.css");
 
-/// The whole page; `command` made it.
+/// The whole page; `command` is the command line that produced it.
 pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) -> String {
     let body = html! {
         header {

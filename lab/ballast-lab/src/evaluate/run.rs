@@ -1,7 +1,7 @@
-//! Running one job.
+//! Runs one job.
 //!
-//! Idea: a job is a command that there is anyway, or a part of one, by the same code, with its JSON
-//! as the result.
+//! Idea: a job does the same as an existing command, or a part of one, with the same code; its
+//! result is that command's JSON.
 
 use std::path::Path;
 
@@ -21,10 +21,10 @@ use super::time_left::Load;
 use crate::imt::json::Figures;
 use crate::imt::{parse_with, runs::runs};
 
-/// Runs of a simulation beside its policies': unlimited memory, and `static`.
+/// Runs that every simulation adds to those of its policies: unlimited memory, and `static`.
 const BASELINE_RUNS: usize = 2;
 
-/// Runs `job` of a call that began at `call_at`; what it found.
+/// Runs `job` in a call that began at `call_at`; returns its result.
 ///
 /// # Errors
 /// An input is wrong, anything needed is missing, or a run fails.
@@ -82,7 +82,7 @@ fn replay(task: &Task, events: &str, scenarios: &Path) -> anyhow::Result<Value> 
     Ok(Value::Array(all))
 }
 
-/// What of `job` its time depends on; nothing where that cannot be read.
+/// What the time of `job` depends on; nothing if that cannot be read.
 pub(crate) fn load(job: &Job, scenarios: &Path) -> Load {
     match &job.task {
         Task::Simulate { scenario, policies } => {

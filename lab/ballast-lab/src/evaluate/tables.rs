@@ -29,7 +29,7 @@ pub(crate) fn figures() -> Report<'static, FigureFindings> {
         .text("verdict", |it| it.verdict.shown())
 }
 
-/// What columns and words mean, for a reader.
+/// The meaning of columns and words, for the reader.
 pub(crate) const MEANINGS: [(&str, &str); 6] = [
     (
         "ours",

@@ -1,5 +1,5 @@
-//! That the catalogue of the tree is well-formed: what it names is there, and every figure can be
-//! judged.
+//! Tests that the catalogue in this tree is well-formed: everything it names exists, and every
+//! figure can be judged.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ fn catalogue() -> Catalogue {
     Catalogue::read(&scenarios()).unwrap_or_else(|error| panic!("{error:#}"))
 }
 
-/// The policies that a task runs, and its guests; none of recorded series.
+/// The policies that a task runs, and its guests; none for recorded series.
 fn actors(task: &Task) -> (BTreeSet<String>, BTreeSet<String>) {
     match task {
         Task::Simulate { scenario, policies } => {
@@ -88,7 +88,7 @@ fn every_figure_has_a_band_that_can_hold() {
     }
 }
 
-/// Figures of papers may be of policies that did not run: those say so.
+/// A paper's figure may be for a policy that did not run; its `what` says so.
 #[test]
 fn guests_and_policies_of_figures_take_part() {
     for (id, task, figure) in all_figures() {
@@ -100,7 +100,7 @@ fn guests_and_policies_of_figures_take_part() {
         assert!(figure.guest.as_ref().is_none_or(|guest| guests.contains(guest)), "{what}");
         let is_real = matches!(task, Task::Lab { .. });
         for policy in contestants(&figure) {
-            // A simulation has both of its baselines anyway.
+            // Every simulation has both baselines.
             let is_baseline = !is_real && figure.measure.baseline() == Some(policy);
             let is_known = policies.contains(policy) || policy == "esx";
             assert!(is_known || is_baseline, "{what}: {policy}");
@@ -127,7 +127,7 @@ fn every_paper_figure_of_a_scenario_is_in_a_row() {
     }
 }
 
-/// Only contestants that a figure is of or is measured against run.
+/// Only those contestants run that a figure is about or is measured against.
 #[test]
 fn every_run_on_real_guests_is_one_that_figures_need() {
     let all = all_figures();
@@ -142,8 +142,8 @@ fn every_run_on_real_guests_is_one_that_figures_need() {
     }
 }
 
-/// A repetition is to fit into three times one and a half hours of a quiet machine, and a call that
-/// is killed is not to lose much.
+/// A repetition has to fit into three calls of one and a half hours on a quiet machine, and a call
+/// that is killed must not lose much.
 #[test]
 fn a_repetition_with_real_guests_takes_at_most_270_minutes() {
     let real = jobs(&catalogue(), 1, &scenarios()).into_iter().filter(|job| job.task.is_real());
@@ -156,7 +156,7 @@ fn a_repetition_with_real_guests_takes_at_most_270_minutes() {
     }
 }
 
-/// What decides how a machine behaves: its tables, and how popular pages are.
+/// The keys that decide how a machine behaves: its tables, and how popular pages are.
 fn machine_keys(table: &toml::Table) -> BTreeSet<String> {
     let mut keys = BTreeSet::new();
     for key in ["swap", "data", "touch", "fill", "give_back", "kernel", "balloon", "sources"] {

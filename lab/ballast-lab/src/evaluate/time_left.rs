@@ -1,34 +1,34 @@
-//! How long the rest of an evaluation takes.
+//! Estimates how long the rest of an evaluation takes.
 //!
-//! Idea: a job that ever ran here takes as long as then. One that never did takes its load at the
-//! rate of those that did: for simulations guests × runs × virtual seconds; a run on real guests
-//! takes the mean of the others of its scenario, and before there is one what its scenario says.
-//! Where no simulation ran yet, nothing is known,
-//! and that is said.
-//! Limits: a machine that is busier than before takes longer than estimated.
+//! Idea: a job that ran here before takes as long as it took then. The time of a simulation that
+//! never ran is its load (guests × runs × virtual seconds) at the rate of those that did. The time
+//! of a run on real guests that never ran is the mean of the other runs of its scenario and, if
+//! there are none, the estimate from the scenario. If no simulation ran yet, the time is unknown,
+//! and the output says so.
+//! Limits: on a machine that is busier than before, jobs take longer than estimated.
 
 use std::collections::BTreeMap;
 
-/// What is known of a job that is still to run.
+/// A job that is still to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ahead {
-    /// How long it took the last time, in seconds.
+    /// How long it took the last time, in seconds; `None`: it never ran.
     pub(crate) took_s: Option<f64>,
-    /// What it does, in a unit that times are proportional to.
+    /// Its load, for an estimate if it never ran.
     pub(crate) load: Load,
 }
 
-/// How much a job does.
+/// The amount of work of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Load {
     /// Guests × runs × virtual seconds of a simulation.
     Simulated(f64),
-    /// Seconds that pass by the clock.
+    /// Seconds of wall-clock time.
     Seconds(f64),
 }
 
 impl Load {
-    /// How much it is, in its own unit.
+    /// The amount, in its own unit.
     pub(crate) const fn amount(self) -> f64 {
         match self {
             Load::Simulated(amount) | Load::Seconds(amount) => amount,
@@ -39,14 +39,14 @@ impl Load {
 /// What jobs took, in seconds.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct PastTimes {
-    /// By a job's name.
+    /// By a job's name, in seconds.
     own: BTreeMap<String, f64>,
-    /// By what jobs are parts of.
+    /// By the task that jobs belong to, the times of all its jobs.
     of_all: BTreeMap<String, Vec<f64>>,
 }
 
 impl PastTimes {
-    /// Adds a job that took `took_s`; `of_all` is what it is a part of, if of anything.
+    /// Adds a job that took `took_s` seconds; `of_all` is the task that it is a part of, if any.
     pub(crate) fn add(&mut self, name: String, of_all: Option<String>, took_s: f64) {
         self.own.insert(name, took_s);
         if let Some(of_all) = of_all {
@@ -54,7 +54,8 @@ impl PastTimes {
         }
     }
 
-    /// What the job `name` of `of_all` takes; `None`: neither it ran nor another part.
+    /// How long the job `name` of the task `of_all` takes; `None`: neither it nor another part ever
+    /// ran.
     pub(crate) fn of(&self, name: &str, of_all: &str) -> Option<f64> {
         let others = || {
             let others = self.of_all.get(of_all)?;
@@ -72,7 +73,7 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
-    /// Adds a job that took `took_s`.
+    /// Adds a job that took `took_s` seconds.
     pub(crate) fn add(&mut self, took_s: f64, load: Load) {
         if let Load::Simulated(load) = load {
             self.seconds += took_s;
@@ -91,13 +92,13 @@ impl Rate {
         }
     }
 
-    /// How long all of `jobs` take; `None`: of one of them it is not known.
+    /// How long all `jobs` take, in seconds; `None`: the time of at least one is unknown.
     pub(crate) fn of_all(self, jobs: impl IntoIterator<Item = Ahead>) -> Option<f64> {
         jobs.into_iter().map(|job| self.of(job)).sum()
     }
 }
 
-/// A span in words: seconds below two minutes, minutes above.
+/// A time span in words: seconds below two minutes, else minutes.
 pub(crate) fn span(seconds: f64) -> String {
     match seconds {
         _ if seconds < 1.0 => "less than 1 s".to_owned(),

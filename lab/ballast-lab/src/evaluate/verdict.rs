@@ -1,10 +1,10 @@
-//! What our figures say about a paper's.
+//! The verdict on our figures, compared with a paper's.
 //!
-//! Idea: a verdict follows from the band that was argued beforehand, the figures of all
-//! repetitions, and whether a parameter of the model was fitted to the very figures. Every
-//! repetition has to be within a band, so that more of them can only make a verdict weaker. A row's
-//! verdict is that of its weakest figure.
-//! Limits: repetitions of a simulation differ in their seeds alone; their spread says nothing about
+//! Idea: a verdict follows from the band that was argued beforehand, from the figures of all
+//! repetitions, and from whether a parameter of the model was fitted to these very figures. Every
+//! repetition has to be within the band, so more repetitions can only make a verdict weaker. A
+//! row's verdict is that of its weakest figure.
+//! Limits: repetitions of a simulation differ only in their seeds; their spread says nothing about
 //! the model.
 
 use ballast_scenario_run::compare::Spread;
@@ -18,11 +18,11 @@ use super::band::Band;
 pub(crate) enum Verdict {
     /// Within the band in every repetition.
     Reproduced,
-    /// The same of a goal of ours, which no paper has a figure of.
+    /// The same for a goal of ours, for which no paper has a figure.
     Met,
-    /// Not that, but what the band asks for at least, in every repetition.
+    /// Not reproduced, but within the weaker bound of the band in every repetition.
     InKind,
-    /// Neither.
+    /// None of these.
     Not(Cause),
 }
 
@@ -30,17 +30,17 @@ pub(crate) enum Verdict {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "cause", content = "because", rename_all = "kebab-case")]
 pub(crate) enum Cause {
-    /// Outside of the band, in words.
+    /// Outside the band; the text says how.
     Outside(String),
-    /// It agrees, and parameters of the model were fitted to the figures that it is compared with.
+    /// It agrees, but parameters of the model were fitted to the figures that it is compared with.
     Fitted(String),
-    /// It ran and has no such figure, in words.
+    /// It ran but has no such figure; the text says why.
     NoFigure(String),
-    /// There is nothing of ours to compare, and why.
+    /// We have nothing to compare; the text says why.
     NoCounterpart(String),
-    /// It could not run here, and why.
+    /// It could not run here; the text says why.
     CannotRun(String),
-    /// It was not asked to run, and what asks for it.
+    /// It was not requested; the text says how to request it.
     NotRun(String),
 }
 
@@ -71,7 +71,7 @@ impl Verdict {
 }
 
 impl Cause {
-    /// The reason in words, to stand behind "because".
+    /// The reason in words, to follow "because".
     pub(crate) fn because(&self) -> &str {
         match self {
             Cause::Outside(text)
@@ -84,8 +84,8 @@ impl Cause {
     }
 }
 
-/// What `ours` says of the paper's figure, over `repetitions`; `fitted`: which parameters were
-/// fitted to that place of the paper, in words.
+/// The verdict on `ours` against the paper's figure, over `repetitions`. `fitted`: the parameters
+/// that were fitted to that place of the paper, in words.
 pub(crate) fn judge(
     paper: Option<f64>,
     band: &Band,
@@ -128,7 +128,7 @@ pub(crate) fn judge(
     }
 }
 
-/// The median, with the range where there are several repetitions that differ.
+/// The median, and the range if there are several repetitions that differ.
 pub(crate) fn spread_shown(spread: Spread, shown: &dyn Fn(f64) -> String) -> String {
     let (median, min, max) = (shown(spread.median), shown(spread.min), shown(spread.max));
     match spread.count {
@@ -138,8 +138,8 @@ pub(crate) fn spread_shown(spread: Spread, shown: &dyn Fn(f64) -> String) -> Str
     }
 }
 
-/// The verdict on a row: that of its weakest figure, named by its words; of figures that are alike
-/// weak that of the first.
+/// The verdict on a row: that of its weakest figure, with the figure's name. Of equally weak
+/// figures the first counts.
 pub(crate) fn of_row<'a>(figures: impl Iterator<Item = (String, &'a Verdict)>) -> Verdict {
     let all: Vec<(String, &Verdict)> = figures.collect();
     let weakest = all.iter().map(|(_, verdict)| verdict.weakness()).max();

@@ -1,12 +1,13 @@
-//! Running what is missing.
+//! Runs the jobs whose results are missing.
 //!
-//! Idea: jobs whose results are there and still count are not run again; the others run one after
-//! the other, simulated and replayed ones first, and each result is kept before the next begins. Of
-//! those with real guests every first repetition comes before any second, and contestants of one
-//! scenario follow each other. Progress goes to standard error, a line for each job, with the time
-//! left by what jobs took here. A call that ends splits at most one comparison: once a run on real
-//! guests did not fit any more, others begin only if all of theirs fit.
-//! Limits: one job at a time, so that none disturbs another's times.
+//! Idea: jobs with a valid result are not run again. The others run one after the other,
+//! simulations and replays first, and each result is kept before the next job begins. Of the jobs
+//! with real guests, all first repetitions come before any second one, and the contestants of a
+//! scenario run directly after each other. Progress goes to standard error, one line for each job,
+//! with the time left as estimated from past runs. A call that runs out of time splits at most one
+//! comparison: once a run on real guests did not fit any more, another comparison begins only if
+//! all its runs fit.
+//! Limits: one job at a time, so that none disturbs the timing of another.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,29 +21,29 @@ use super::run::{self, load};
 use super::time_left::{Ahead, PastTimes, Rate, span};
 use crate::state::{self, State};
 
-/// What may run.
+/// Limits on which jobs may run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Scenarios with real guests, too.
+    /// Whether scenarios with real guests run, too.
     pub(crate) real: bool,
-    /// No job begins that would end later than this from the start.
+    /// No job begins that would end later than this after the start.
     pub(crate) within: Option<Duration>,
-    /// Results that are there do not count.
+    /// Whether existing results are ignored.
     pub(crate) fresh: bool,
 }
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Clone, Debug)]
 pub(crate) enum End {
     /// It has a result.
     Done(Found),
-    /// It failed, in words.
+    /// It failed; the reason in words.
     Failed(String),
-    /// It was not begun, in words.
+    /// It was not started; the reason in words.
     Left(String),
 }
 
-/// What a job found.
+/// The result of a job.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) result: Value,
@@ -50,7 +51,7 @@ pub(crate) struct Found {
     pub(crate) ran: bool,
 }
 
-/// What became of every job.
+/// The outcomes of all jobs, by their names.
 pub(crate) type Ends = BTreeMap<String, End>;
 
 /// A job that has no result yet.
@@ -60,10 +61,10 @@ struct Pending {
     ahead: Ahead,
 }
 
-/// Runs what is missing of `jobs`; each job is there once.
+/// Runs those of `jobs` whose results are missing; each job is in the list once.
 ///
 /// # Errors
-/// This program or the state cannot be read or written; a job that fails is none.
+/// This program's file or the state cannot be read or written. A job that fails is no error.
 pub(crate) async fn work(
     jobs: Vec<Job>,
     scenarios: &Path,
@@ -107,7 +108,7 @@ pub(crate) async fn work(
     Ok(ends)
 }
 
-/// What jobs took the last time that they ran, whether that still counts or not.
+/// How long jobs took the last time they ran, whether or not that result is still valid.
 pub(crate) fn took(jobs: &[Job], state: &State) -> PastTimes {
     let mut took = PastTimes::default();
     for job in jobs {
@@ -119,13 +120,13 @@ pub(crate) fn took(jobs: &[Job], state: &State) -> PastTimes {
     took
 }
 
-/// Real guests last, by repetition; and otherwise the shortest task first.
+/// Sorts jobs with real guests to the end, by repetition; otherwise the shortest task comes first.
 fn sort(pending: &mut [Pending]) {
     let mut of_task: BTreeMap<(String, u32), f64> = BTreeMap::new();
     for it in pending.iter() {
         *of_task.entry(group(&it.job)).or_default() += it.ahead.load.amount();
     }
-    // Stable: parts of a task stay in their order.
+    // The sort is stable: parts of a task stay in their order.
     pending.sort_by(|a, b| {
         let key = |it: &Pending| {
             let is_real = it.job.task.is_real();
@@ -167,7 +168,7 @@ async fn run_all(
                 true => rate.of_all(group_of(&allowed[place..]).map(|it| it.ahead)),
                 false => own,
             };
-            // Of the first one nothing is known; it is the shortest.
+            // The time of the very first job is unknown; it is the shortest.
             if elapsed + needed.unwrap_or(0.0) > within.as_secs_f64() {
                 is_split |= it.job.task.is_real();
                 let text = format!(
@@ -201,12 +202,12 @@ async fn run_all(
     Ok(())
 }
 
-/// What belongs to one comparison: a repetition of a task.
+/// The comparison that a job belongs to: a repetition of a task.
 fn group(job: &Job) -> (String, u32) {
     (job.task.told(), job.repetition)
 }
 
-/// The first of `pending`, and those of the same comparison that follow it.
+/// The first of `pending`, and the jobs after it of the same comparison.
 fn group_of(pending: &[Pending]) -> impl Iterator<Item = &Pending> {
     let first = pending.first().map(|it| group(&it.job));
     pending.iter().take_while(move |it| Some(group(&it.job)) == first)
@@ -236,7 +237,7 @@ fn line(
 
 fn say(text: &str) {
     use std::io::Write;
-    // Nobody listens where standard error is closed.
+    // Errors are ignored: nobody reads a closed standard error.
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

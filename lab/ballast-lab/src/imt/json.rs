@@ -1,4 +1,4 @@
-//! What `ballast imt --json` prints: a list, in the order of the table.
+//! The JSON of `ballast imt --json`: a list, in the order of the table.
 
 use serde::Serialize;
 
@@ -8,11 +8,11 @@ use super::runs::Run;
 #[derive(Debug, Serialize)]
 pub(crate) struct Figures {
     mode: &'static str,
-    /// The fixed one; null where it is adaptive and has no one value.
+    /// The threshold, if it is fixed; null if it is adaptive.
     threshold: Option<f64>,
     /// The share of intervals that are tracked, from 0 to 1.
     up_ratio: Option<f64>,
-    /// The mean relative error, from 0; null where every working set is 0.
+    /// The mean relative error, 0 or more; null if every working set is 0.
     mre: Option<f64>,
 }
 

@@ -1,8 +1,8 @@
 //! Intermittent tracking of recorded series: replayed, compared, and shown.
 //!
 //! Idea: a series of working sets and events, recorded with tracking always on, is replayed under
-//! every threshold that MEB compares; what comes of it is a `runs::Run` each, from which everything
-//! shown is made.
+//! every threshold that MEB compares. Each replay is a `runs::Run`; everything shown is made from
+//! these.
 
 pub(crate) mod json;
 pub(crate) mod page;

@@ -1,7 +1,7 @@
 //! Intermittent tracking of a series as one page.
 //!
-//! Idea: the figures first, then the adaptive threshold, which is what one would run, and the fixed
-//! ones to compare it with.
+//! Idea: first the figures, then the plot of the adaptive threshold, which is the one to use, then
+//! those of the fixed thresholds for comparison.
 //! Cost: some 100 KB.
 
 use ballast_chart::page;
@@ -17,11 +17,11 @@ const STYLE: &str = include_str!("page.css");
 /// The page of `runs`, the result of `command`.
 ///
 /// # Errors
-/// When a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub(crate) fn render(trace: Trace<'_>, runs: &[Run], command: &str) -> anyhow::Result<String> {
     let name = harmless_line(trace.name);
     let mut plots = Vec::new();
-    // The adaptive one is the last; it and the events belong together.
+    // The adaptive run is the last; its plot and that of the events belong together.
     let adaptive_first = runs.iter().rev().take(1).map(Panel::Run).chain([Panel::Events]);
     let fixed = runs.iter().rev().skip(1).rev().map(Panel::Run);
     for panel in adaptive_first.chain(fixed) {

@@ -1,35 +1,34 @@
-//! Working sets as recorded and as estimated, one plot for every threshold, as MEB Fig. 12 has
-//! them.
+//! Working sets as recorded and as estimated, one plot for each threshold, as in MEB Fig. 12.
 //!
-//! Idea: the ground is shaded where tracking is on; the line of the estimate lies over that of the
-//! working set and hides it, so what can be seen of the latter is the error.
-//! Limits: a series longer than [`COLUMNS_MAX`] is drawn by the least and the greatest of so many
-//! stretches, each shaded if any of it was tracked.
+//! Idea: the background is shaded where tracking is on. The line of the estimate is drawn over that
+//! of the working set, so the visible parts of the working set are the error.
+//! Limits: a series longer than [`COLUMNS_MAX`] is divided into that many stretches. Each is drawn
+//! by its least and greatest value, and shaded if any of it was tracked.
 
 use ballast_chart::{Axis, Chart, Colour, Frame, Key, Sheet, Sign, rgb};
 
 use super::runs::Run;
 use super::summary::{Trace, percent};
 
-/// The style sheet of the page knows these.
+/// The page's style sheet has the same colours.
 const WSS: Colour = rgb(0x1f, 0x4e, 0x8c);
 const ESTIMATE: Colour = rgb(0xe0, 0x7b, 0x1a);
 const EVENTS: Colour = rgb(0x8a, 0x6d, 0x1f);
 const TRACKED: Colour = rgb(0x2a, 0x8a, 0x5f);
-/// Of the shading.
+/// Opacity of the shading.
 const OPACITY: f64 = 0.16;
-/// Most stretches that a series is drawn in; a plot has hardly more columns.
+/// The greatest number of stretches in which a series is drawn; a plot has hardly more columns.
 const COLUMNS_MAX: usize = 1000;
 const FRAME: Frame = Frame { size: (900, 170), left: 64, right: 32, top: 4, letters: 15 };
 
-/// The legend: the style sheet's name of each entry, its sign and its text.
+/// The legend: for each entry its name in the style sheet, its sign and its text.
 pub(super) const KEYS: [(&str, Sign, &str); 3] = [
     ("wss", Sign::Line(WSS), "working set as recorded"),
     ("estimate", Sign::Line(ESTIMATE), "as estimated"),
     ("tracked", Sign::Shade(TRACKED, OPACITY), "tracking is on"),
 ];
 
-/// What one plot shows.
+/// The content of one plot.
 #[derive(Clone, Copy)]
 pub(super) enum Panel<'a> {
     /// A run: both lines on shaded ground.
@@ -38,10 +37,10 @@ pub(super) enum Panel<'a> {
     Events,
 }
 
-/// All plots under each other.
+/// All plots, one below the other.
 ///
 /// # Errors
-/// The drawing library fails; it has no reason to.
+/// The drawing library fails, which is not expected.
 pub(crate) fn sheet(trace: Trace<'_>, runs: &[Run]) -> anyhow::Result<String> {
     let panel =
         |panel| ballast_chart::Panel { heading: Some(heading(panel)), chart: chart(trace, panel) };
@@ -56,7 +55,7 @@ pub(crate) fn sheet(trace: Trace<'_>, runs: &[Run]) -> anyhow::Result<String> {
     sheet.svg()
 }
 
-/// The result of a run, in a line.
+/// The result of a run in one line.
 pub(super) fn heading(panel: Panel<'_>) -> String {
     match panel {
         Panel::Run(run) => {
@@ -101,7 +100,7 @@ pub(super) fn chart(trace: Trace<'_>, panel: Panel<'_>) -> Chart {
     }
 }
 
-/// Values that hold for an interval each, as the corners of a line.
+/// Values that each hold for one interval, as the corners of a line.
 fn steps(values: &[u64]) -> Vec<(usize, u64)> {
     let size = values.len().div_ceil(COLUMNS_MAX).max(1);
     let mut corners = Vec::new();
@@ -114,7 +113,7 @@ fn steps(values: &[u64]) -> Vec<(usize, u64)> {
     corners
 }
 
-/// From where to where something is so.
+/// The stretches in which `is_so` holds: (first, one past the last).
 fn stretches(is_so: &[bool]) -> Vec<(usize, usize)> {
     let size = is_so.len().div_ceil(COLUMNS_MAX).max(1);
     let mut found: Vec<(usize, usize)> = Vec::new();

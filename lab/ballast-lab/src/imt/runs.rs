@@ -1,7 +1,7 @@
-//! A series under every threshold that is compared.
+//! A series replayed under every threshold that is compared.
 //!
 //! Source: MEB §5.2.3, Table II, which has fixed thresholds of 0.05, 0.10, 0.20 and 0.30 and the
-//! adaptive one; here every 0.05.
+//! adaptive one; here there is a fixed one every 0.05.
 
 use ballast_estimate::phase::{
     IntermittentSettings, PhaseReplay, RecordedInterval, Threshold, ThresholdMode, replay,
@@ -13,19 +13,19 @@ const FIXED_PERCENT: [u8; 6] = [5, 10, 15, 20, 25, 30];
 /// A series under one threshold.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Run {
-    /// The threshold, if it is fixed; else it was adapted.
+    /// The threshold if it is fixed; `None`: adaptive.
     pub(crate) fixed: Option<Threshold>,
     /// Its result.
     pub(crate) replay: PhaseReplay,
 }
 
 impl Run {
-    /// The name of its mode.
+    /// The name of its mode: fixed or adaptive.
     pub(crate) fn mode(&self) -> &'static str {
         if self.fixed.is_some() { "fixed" } else { "adaptive" }
     }
 
-    /// Its threshold, for people.
+    /// Its threshold as text.
     pub(crate) fn threshold(&self) -> String {
         match self.fixed {
             Some(threshold) => threshold.to_string(),
@@ -42,8 +42,8 @@ impl Run {
     }
 }
 
-/// Replays `series` under every threshold, the adaptive last; the mode of `settings` does not
-/// matter.
+/// Replays `series` under every threshold, the adaptive one last; the mode in `settings` is
+/// ignored.
 pub(crate) fn runs(series: &[RecordedInterval], settings: IntermittentSettings) -> Vec<Run> {
     let fixed = FIXED_PERCENT.iter().filter_map(|percent| {
         let threshold = Threshold::new(f64::from(*percent) / 100.0).ok()?;

@@ -1,11 +1,11 @@
 //! Recorded series as CSV.
 //!
-//! Idea: a header with the columns `wss_bytes` and `events`, or another that has the events, in any
-//! order, and a row for every interval. Errors name line, column, what was found and
-//! what was expected; nothing is left out.
+//! Idea: a header with the columns `wss_bytes` and `events` (or another column for the events), in
+//! any order, and a row for every interval. Errors name line, column, what was found and what was
+//! expected; no row is skipped.
 //! Cost: one pass. Source: RFC 4180, as `csv-core` reads it.
-//! Limits: [`ROWS_MAX`] rows, fields of [`FIELD_BYTES_MAX`] bytes; other columns are not looked at.
-//! Lines and columns count from 1, columns in characters.
+//! Limits: [`ROWS_MAX`] rows, fields of [`FIELD_BYTES_MAX`] bytes; other columns are ignored. Lines
+//! and columns count from 1, columns in characters.
 
 use std::fmt;
 
@@ -13,23 +13,23 @@ use ballast_estimate::phase::RecordedInterval;
 use ballast_model::Bytes;
 use csv_core::{ReadFieldResult, Reader};
 
-/// Most rows: two months at one every 5 s.
+/// The greatest number of rows: two months with one every 5 s.
 const ROWS_MAX: usize = 1 << 20;
-/// Most bytes of a field.
+/// The greatest size of a field, in bytes.
 const FIELD_BYTES_MAX: usize = 256;
-/// Most columns of the header.
+/// The greatest number of columns in the header.
 const COLUMNS_MAX: usize = 64;
-/// Most bytes of a file: a mebirow of 64 bytes each.
+/// The greatest size of a file, in bytes: [`ROWS_MAX`] rows of 64 bytes.
 pub(crate) const BYTES_MAX: u64 = 64 << 20;
-/// Most characters of what was found that a message repeats.
+/// The greatest number of characters of a wrong field that a message quotes.
 const SHOWN_CHARS_MAX: usize = 40;
 
 const WSS: &str = "wss_bytes";
-/// The column with the events, unless said.
+/// The default column of the events.
 pub(crate) const EVENTS: &str = "events";
 const MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// What is wrong with a series, and where.
+/// A mistake in a series, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{line}:{column}: {problem}")]
 pub struct Fault {
@@ -41,7 +41,7 @@ pub struct Fault {
     pub problem: Problem,
 }
 
-/// What can be wrong with a series.
+/// The mistakes that a series can have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// There is no header.
@@ -50,9 +50,9 @@ pub enum Problem {
     /// The header lacks a column.
     #[error("no column {lacks} in the header: expected the columns {WSS} and {events}")]
     NoColumn {
-        /// The one that it lacks.
+        /// The missing column.
         lacks: String,
-        /// The one that has the events.
+        /// The column that was expected to have the events.
         events: String,
     },
     /// The header has a column twice.
@@ -61,34 +61,34 @@ pub enum Problem {
     /// The header has too many columns.
     #[error("more than {COLUMNS_MAX} columns")]
     TooManyColumns,
-    /// There is a header only.
+    /// There is a header but no row.
     #[error("no row: expected one for every interval below the header")]
     NoRows,
     /// Too many rows.
     #[error("more than {ROWS_MAX} rows")]
     TooManyRows,
-    /// A row has another number of fields than the header.
+    /// A row and the header have different numbers of fields.
     #[error("a row of {found} fields: expected {expected}, as the header has")]
     Fields {
-        /// In the row.
+        /// Number in the row.
         found: usize,
-        /// In the header.
+        /// Number in the header.
         expected: usize,
     },
     /// A field is too long.
     #[error("a field of more than {FIELD_BYTES_MAX} bytes (is a quote not closed?)")]
     TooLong,
-    /// A field is no number, or none that fits.
+    /// A field is no number, or too large a number.
     #[error("{found} in column {name}: expected a whole number from 0 to 2^64 - 1")]
     NotANumber {
-        /// As a message may have it.
+        /// The field, ready for a message.
         found: Shown,
-        /// Of the column.
+        /// Name of the column.
         name: String,
     },
 }
 
-/// A field as a message may have it: short, and without characters that command a terminal.
+/// A field ready for a message: short, and without control characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown(String);
 
@@ -111,15 +111,15 @@ impl fmt::Display for Shown {
 /// Reads a series whose events are in the column `events`.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first mistake in it.
 pub fn parse(bytes: &[u8]) -> Result<Vec<RecordedInterval>, Fault> {
     parse_with(bytes, EVENTS)
 }
 
-/// Reads a series whose events are in the column of that name.
+/// Reads a series whose events are in the column named `events`.
 ///
 /// # Errors
-/// The first thing that is wrong with it.
+/// The first mistake in it.
 pub fn parse_with(bytes: &[u8], events: &str) -> Result<Vec<RecordedInterval>, Fault> {
     let mut fields = Fields::new(bytes.strip_prefix(MARK).unwrap_or(bytes));
     let header = Header::read(&mut fields, events)?;
@@ -133,7 +133,7 @@ pub fn parse_with(bytes: &[u8], events: &str) -> Result<Vec<RecordedInterval>, F
     if rows.is_empty() { Err(fields.fault(Problem::NoRows)) } else { Ok(rows) }
 }
 
-/// Which columns are which.
+/// The positions of the columns.
 struct Header<'a> {
     wss: usize,
     events: usize,
@@ -174,7 +174,7 @@ impl<'a> Header<'a> {
         })
     }
 
-    /// The next row; `None` at the end.
+    /// Reads the next row; `None` at the end.
     fn row(&self, fields: &mut Fields<'_>) -> Result<Option<RecordedInterval>, Fault> {
         let (mut wss, mut events) = (0, 0);
         for index in 0..self.columns {
@@ -199,7 +199,7 @@ impl<'a> Header<'a> {
 struct Field {
     bytes: [u8; FIELD_BYTES_MAX],
     len: usize,
-    /// Whether its row ends with it.
+    /// Whether it is the last one of its row.
     is_last: bool,
 }
 
@@ -209,15 +209,15 @@ impl Field {
     }
 }
 
-/// Fields one after another, and where they are.
+/// Reads one field after another and keeps track of the place.
 struct Fields<'a> {
     core: Reader,
     rest: &'a [u8],
-    /// Where the latest field begins, or what comes after the last.
+    /// Where the latest field begins or, after the last field, where the next thing begins.
     line: usize,
     column: usize,
     is_row_start: bool,
-    /// Lines and characters from that beginning to `rest`.
+    /// Lines and characters between that place and `rest`.
     lines_taken: usize,
     chars_taken: usize,
 }
@@ -238,7 +238,7 @@ impl<'a> Fields<'a> {
             self.take(taken);
             field.len += written;
             match result {
-                // No more input means its end.
+                // The end of the input is passed to the reader as an empty input.
                 ReadFieldResult::InputEmpty => {}
                 ReadFieldResult::OutputFull => return Err(self.fault(Problem::TooLong)),
                 ReadFieldResult::Field { record_end } => {
@@ -250,7 +250,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// How many fields are left of this row.
+    /// The number of fields left in this row.
     fn rest_of_row(&mut self) -> Result<usize, Fault> {
         let (line, column) = (self.line, self.column);
         let mut count = 0;
@@ -264,10 +264,10 @@ impl<'a> Fields<'a> {
         Ok(count)
     }
 
-    /// Counts from where the latest field ended, empty lines that belong to no row included.
+    /// Advances the place to the next field; empty lines between rows count as lines.
     fn go_to_next(&mut self) {
         if self.is_row_start {
-            // `csv-core` would skip them too.
+            // `csv-core` would skip them as a part of the next field, whose place would be wrong.
             let ends = self.rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
             self.take(ends);
         }
@@ -283,7 +283,7 @@ impl<'a> Fields<'a> {
         for byte in taken {
             match byte {
                 b'\n' => (self.lines_taken, self.chars_taken) = (self.lines_taken + 1, 0),
-                // What continues a character is no new one.
+                // Continuation bytes of UTF-8 are not characters of their own.
                 0x80..=0xbf => {}
                 _ => self.chars_taken += 1,
             }

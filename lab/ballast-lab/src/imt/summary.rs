@@ -1,4 +1,4 @@
-//! The figures of a series for people: a table like MEB Table II.
+//! The figures of a series as text: a table like MEB Table II.
 
 use std::time::Duration;
 
@@ -8,19 +8,19 @@ use super::runs::Run;
 use ballast_report::figures::or_none;
 use ballast_report::{Report, format, harmless_line};
 
-/// The series replayed.
+/// The series that is replayed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trace<'a> {
     /// The file's name.
     pub(crate) name: &'a str,
-    /// Its rows.
+    /// Its intervals.
     pub(crate) series: &'a [RecordedInterval],
-    /// The time between two.
+    /// The time between two rows.
     pub(crate) interval: Duration,
 }
 
 impl Trace<'_> {
-    /// Its length, in words.
+    /// Its length in words.
     pub(crate) fn extent(&self) -> String {
         let count = self.series.len();
         let interval_ms = u64::try_from(self.interval.as_millis()).unwrap_or(u64::MAX);
@@ -30,7 +30,7 @@ impl Trace<'_> {
     }
 }
 
-/// The figures of `runs`, wrapped to `width` columns if given.
+/// The figures of `runs` as text, wrapped to `width` columns if given.
 pub(crate) fn render(trace: Trace<'_>, runs: &[Run], width: Option<u16>) -> String {
     let name = harmless_line(trace.name);
     let table = columns("MRE").in_capitals().table(runs, width);
@@ -38,7 +38,7 @@ pub(crate) fn render(trace: Trace<'_>, runs: &[Run], width: Option<u16>) -> Stri
     format!("{name}: {}\n\n{table}{end}", trace.extent())
 }
 
-/// The columns; `error` heads the mean relative error.
+/// The columns; `error` is the heading of the mean relative error.
 pub(crate) fn columns(error: &str) -> Report<'static, Run> {
     Report::<Run>::new()
         .text("mode", Run::mode)
@@ -47,7 +47,7 @@ pub(crate) fn columns(error: &str) -> Report<'static, Run> {
         .figure(error, |it| percent(it.replay.mre))
 }
 
-/// A ratio that may not exist, in per cent.
+/// A ratio in per cent, or a sign that there is none.
 pub(crate) fn percent(ratio: Option<f64>) -> String {
     or_none(ratio.map(|it| format!("{:.1} %", it * 100.0)))
 }
@@ -69,8 +69,8 @@ mod tests {
         render(Trace { name: "a\n.csv", series: &series, interval }, &runs, None)
     }
 
-    /// Of ten intervals five fill the filters, and the last two are estimated at half of what they
-    /// are.
+    /// The first five of ten intervals fill the filters; the last two are estimated at half of
+    /// their true size.
     #[test]
     fn a_table_by_hand() {
         expect![[r#"

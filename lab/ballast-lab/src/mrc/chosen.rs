@@ -1,10 +1,10 @@
-//! The chooser's engine: exact while that fits its budget.
+//! The engine that the program chooses: exact as long as that fits the memory budget.
 //!
-//! Idea: how many pages a trace has is known only at its end, and a stream cannot be read twice. So
-//! the exact engine counts, and one that samples counts beside it in reserve; when the exact one
-//! needs more memory than it may have it is dropped, and the reserve has seen everything.
-//! Cost: the reserve takes up to a third of the exact engine's time again; a trace whose size says
-//! that it cannot need it has none.
+//! Idea: the number of pages in a trace is known only at its end, and a stream cannot be read
+//! twice. So a sampling engine (the reserve) counts alongside the exact one. When the exact engine
+//! needs more memory than the budget it is dropped, and the reserve has seen every reference.
+//! Cost: the reserve adds up to a third of the exact engine's time. A trace that is small enough to
+//! fit in any case has no reserve.
 
 use ballast_mrc::{Choice, Engine, Full, Wanted, choose};
 
@@ -12,17 +12,17 @@ use super::settings::Settings;
 use super::words;
 use ballast_report::format;
 
-/// What the reserve may occupy: enough for the 8,192 samples of the paper. With eight times as many
-/// the two took nearly twice the time of the exact engine alone.
+/// Memory budget of the reserve, in bytes: enough for the 8,192 samples of the paper. With eight
+/// times as many, both together took nearly twice the time of the exact engine alone.
 const RESERVE_BYTES: u64 = 1600 << 10;
 
-/// Counts exactly as long as it may.
+/// Counts exactly as long as that fits the budget.
 pub(super) struct Chosen {
     engine: Box<dyn Engine>,
     reserve: Option<Box<dyn Engine>>,
-    /// The budget.
+    /// The budget, in bytes.
     memory_bytes: u64,
-    /// The most that both occupied so far.
+    /// The greatest memory that both engines occupied together so far, in bytes.
     occupied_bytes: u64,
     dropped: Option<Dropped>,
 }
@@ -30,25 +30,25 @@ pub(super) struct Chosen {
 /// When the exact engine was dropped.
 #[derive(Clone, Copy)]
 struct Dropped {
-    /// Different tags by then.
+    /// Different tags at that time.
     tags: u64,
     why: DropReason,
 }
 
 #[derive(Clone, Copy)]
 enum DropReason {
-    /// So many tags may take more than the budget, wherever they lie.
+    /// This many tags may take more than the budget, however they are spread.
     TooMany,
-    /// They take more because they lie far apart.
+    /// These tags take more than the budget because they lie far apart.
     TooFarApart,
 }
 
 impl Chosen {
-    /// For a trace of at most `references_max`, if that is known.
+    /// For a trace of at most `references_max` references, if that is known.
     pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
         let memory_bytes = settings.memory_bytes;
         let seed = settings.tuning.seed;
-        // Page numbers may lie far apart, however few they are.
+        // Even a few page numbers may lie far apart.
         let dense_bytes = memory_bytes.checked_sub(ballast_mrc::Chosen::SPREAD_BYTES);
         let fits = |(most, bytes)| exact_fits(most, bytes);
         let is_safe = references_max.zip(dense_bytes).is_some_and(fits);
@@ -62,12 +62,12 @@ impl Chosen {
         }
     }
 
-    /// The engine that counts for now.
+    /// The engine whose counts are used now.
     pub(super) fn engine(&self) -> &dyn Engine {
         &*self.engine
     }
 
-    /// The most that it occupied so far, the engine in reserve included, in bytes.
+    /// The greatest memory occupied so far, including the reserve, in bytes.
     pub(super) fn occupied_bytes(&self) -> u64 {
         self.occupied_bytes
     }
@@ -97,7 +97,7 @@ impl Chosen {
         result
     }
 
-    /// Starts an interval.
+    /// Starts a new interval.
     pub(super) fn start_interval(&mut self) {
         self.engine.start_interval();
         if let Some(reserve) = &mut self.reserve {
@@ -105,13 +105,14 @@ impl Chosen {
         }
     }
 
-    /// What was chosen, and why.
+    /// The engine that was chosen, and why.
     pub(super) fn why(&self) -> String {
         let budget = format::size(self.memory_bytes);
         match self.dropped {
             None => choose(wanted(Some(self.engine.distinct()), self.memory_bytes)).to_string(),
             Some(Dropped { tags, why }) => {
-                // Its needs are not why.
+                // The text behind the colon is about the reserve's memory, which is not the reason
+                // here.
                 let told = reserve(self.memory_bytes).to_string();
                 let name = told.split(": ").next().unwrap_or_default();
                 let why = match why {
@@ -124,12 +125,12 @@ impl Chosen {
     }
 }
 
-/// What counts in reserve.
+/// The sampling engine that counts in reserve.
 fn reserve(memory_bytes: u64) -> ballast_mrc::Chosen {
     choose(wanted(None, memory_bytes.min(RESERVE_BYTES)))
 }
 
-/// Whether the exact engine may go on with so many different tags.
+/// Whether the exact engine fits `memory_bytes` with `tags` different tags.
 fn exact_fits(tags: u64, memory_bytes: u64) -> bool {
     choose(wanted(Some(tags), memory_bytes)).choice == Choice::Exact
 }

@@ -1,7 +1,7 @@
 //! The engine that counts a trace, whichever it is.
 //!
-//! Idea: engines differ in what they take (tags, or pages) and in what they tell (distances, or
-//! only a working set); here they are one.
+//! Idea: engines differ in their input (tags or pages) and in their result (distances, or only a
+//! working set); this type hides the difference.
 
 use anyhow::bail;
 use ballast_mrc::{
@@ -17,40 +17,41 @@ use super::settings::{Settings, Tuning};
 use super::words;
 use ballast_report::format;
 
-/// What one step of counting in touched pages may add to its memory before that is looked at.
+/// While counting in touched pages, the most that the memory may grow before it is checked against
+/// the budget, in bytes.
 const STEP_BYTES_MAX: u64 = 8 << 20;
-/// What a page of a tag takes: two bits.
+/// Pages of a tag whose state fits into a byte: each takes two bits.
 const TOUCHED_PAGES_PER_BYTE: u64 = 4;
 
 /// Counts references to pages.
 pub(super) struct Counter {
     kind: Kind,
     granularity: Granularity,
-    /// Tags of a block; kept to be used again.
+    /// The tags of a block; the buffer is reused.
     tags: Vec<u64>,
-    /// The most it occupied so far.
+    /// The greatest memory occupied so far, in bytes.
     memory_bytes: u64,
 }
 
 enum Kind {
     /// An engine that the user chose.
     Asked(Box<dyn Engine>),
-    /// The same with distances in touched pages.
+    /// An engine that the user chose, with distances in touched pages.
     Touched(Touched),
-    /// Sampling of a working set.
+    /// Statistical sampling, which estimates only the working set.
     Statistical(Statistical),
-    /// The chooser's.
+    /// An engine that the program chooses.
     Chosen(Chosen),
 }
 
-/// An exact engine that counts in touched pages.
+/// An exact engine whose distances are in touched pages.
 struct Touched {
     engine: EngineName,
     weighted: PageWeighted<Box<dyn Stack>>,
     memory_bytes_max: u64,
 }
 
-/// What was counted.
+/// The result of counting.
 pub(super) struct Counts {
     pub(super) histogram: Option<Histogram>,
     pub(super) curve: Option<Curve>,
@@ -61,7 +62,7 @@ pub(super) struct Counts {
 }
 
 impl Counter {
-    /// The counter that `settings` ask for, of a trace of at most `references_max`, if that is
+    /// The counter for `settings` and a trace of at most `references_max` references, if that is
     /// known.
     pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
         let (tuning, units) = (settings.tuning, settings.units);
@@ -82,8 +83,7 @@ impl Counter {
     /// Counts references to `pages`.
     ///
     /// # Errors
-    /// There are too many different tags, or what is counted in touched pages takes too much
-    /// memory.
+    /// There are too many different tags, or counting in touched pages takes too much memory.
     pub(super) fn record(&mut self, pages: &[u64]) -> anyhow::Result<()> {
         match &mut self.kind {
             Kind::Touched(touched) => touched.record(pages)?,
@@ -115,7 +115,7 @@ impl Counter {
         }
     }
 
-    /// What the interval counted, by distance; an interval starts.
+    /// Ends the interval and returns what it counted, by distance.
     pub(super) fn end_interval(&mut self) -> Option<Histogram> {
         let histogram = self.histogram();
         match &mut self.kind {
@@ -136,7 +136,8 @@ impl Counter {
         }
     }
 
-    /// What was counted since the interval started; by distance that is `aged`, if there is such.
+    /// What was counted since the interval started. `aged`, if given, replaces what was counted by
+    /// distance.
     pub(super) fn counts(self, aged: Option<Histogram>) -> Counts {
         let is_aged = aged.is_some();
         let histogram = aged.or_else(|| self.histogram());
@@ -145,7 +146,7 @@ impl Counter {
         let mut counts = match &self.kind {
             Kind::Asked(engine) => Counts::of(&**engine, used(engine.name(), None)),
             Kind::Statistical(engine) => Counts {
-                // What it calls so is the working set again.
+                // The engine's number of distinct tags is its estimate of the working set.
                 distinct: None,
                 active_pages: engine
                     .working_set()
@@ -165,10 +166,10 @@ impl Counter {
                 used: used(touched.engine, None),
             },
         };
-        // Touched pages are pages already.
+        // Distances in touched pages need no conversion to pages.
         let is_in_pages = matches!(self.kind, Kind::Touched(_));
         let granularity = if is_in_pages { Granularity::PAGE } else { granularity };
-        // The engine goes before the curve comes: each may take much.
+        // The engine is dropped before the curve is built: each may take much memory.
         drop(self.kind);
         counts.curve =
             counts.curve.or_else(|| histogram.as_ref().map(|it| Curve::new(it, granularity)));
@@ -178,7 +179,7 @@ impl Counter {
 }
 
 impl Counts {
-    /// Those of `engine`, without what is by distance.
+    /// The counts of `engine`, without those by distance.
     fn of(engine: &dyn Engine, used: Used) -> Self {
         Self {
             histogram: None,
@@ -213,7 +214,7 @@ impl Touched {
     }
 }
 
-/// The engine of this name, which is not `statistical`'s.
+/// The engine of this name; not for `statistical`.
 fn build(engine: EngineName, tuning: Tuning) -> Box<dyn Engine> {
     let Tuning { rate, samples, seed, .. } = tuning;
     match engine {

@@ -1,4 +1,4 @@
-//! Curves as CSV: a line for every point, the traces one after the other.
+//! Curves as CSV: one line for each point, the traces one after the other.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Outcomes made by hand, for tests of what is shown.
+//! Outcomes made by hand, for tests of the outputs.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(super) fn outcome(trace: &str, counts: &[u64], units: Units) -> Outcome {
     }
 }
 
-/// A trace that goes round over `pages` pages `rounds` times.
+/// A trace that reads `pages` pages in the same order `rounds` times.
 pub(super) fn scan(trace: &str, pages: usize, rounds: u64, units: Units) -> Outcome {
     let mut counts = vec![0; pages + 1];
     counts[0] = pages as u64;
@@ -45,7 +45,7 @@ pub(super) fn scan(trace: &str, pages: usize, rounds: u64, units: Units) -> Outc
     outcome(trace, &counts, units)
 }
 
-/// A trace whose hits thin out with distance, over `pages` pages.
+/// A trace over `pages` pages whose hits become fewer with distance.
 pub(super) fn falling(trace: &str, pages: usize, units: Units) -> Outcome {
     let mut counts: Vec<u64> = (1..=pages).map(|n| (40 * pages / n) as u64).collect();
     counts.insert(0, pages as u64);

@@ -1,8 +1,8 @@
-//! What `ballast mrc --json` prints.
+//! The JSON of `ballast mrc --json`.
 //!
-//! Idea: counts are whole numbers wherever they are whole; an engine that samples scales what it
-//! saw, and aged ones weigh less; there they may have decimals.
-//! Limits: the histogram is complete, the curve has at most as many points as wanted.
+//! Idea: counts are whole numbers wherever possible. They may have decimals where an engine samples
+//! and scales its counts, or where counts are aged.
+//! Limits: the histogram is complete; the curve has at most the requested number of points.
 
 use ballast_mrc::{Histogram, Step};
 use serde::{Serialize, Serializer};
@@ -14,27 +14,27 @@ use super::outcome::Outcome;
 pub(crate) struct Trace<'a> {
     trace: &'a str,
     format: &'static str,
-    /// Bad records left out.
+    /// Number of bad records that were skipped.
     skipped: u64,
     accesses: u64,
-    /// Different tags; null from statistical sampling.
+    /// Number of different tags; null for statistical sampling.
     distinct: Option<u64>,
     cold: Option<Count>,
     engine: &'static str,
-    /// Why this engine; null: the user chose it.
+    /// Why this engine; null if the user chose it.
     engine_why: Option<&'a str>,
-    /// The most it occupied.
+    /// The greatest memory that it occupied, in bytes.
     engine_memory_bytes: u64,
     /// Pages per tag.
     granularity: u64,
     reading: &'static str,
-    /// Different pages; null: not counted apart from tags.
+    /// Number of different pages; null if they were not counted separately from tags.
     pages_touched: Option<u64>,
     page_bytes: Option<u64>,
-    /// References in an interval, after which counts age: `cold`, `histogram`, `curve`; null: they
-    /// do not.
+    /// References in an interval, after which counts age (`cold`, `histogram`, `curve`); null if
+    /// they do not age.
     interval: Option<u64>,
-    /// The weight that is left with each.
+    /// The weight that earlier counts keep with each interval.
     aging: Option<f64>,
     elapsed_s: f64,
     accesses_per_second: Option<f64>,
@@ -42,9 +42,9 @@ pub(crate) struct Trace<'a> {
     /// The estimate of statistical sampling; null from other engines.
     active_pages: Option<u64>,
     verified_with: Option<&'static str>,
-    /// Against that, of an engine that samples.
+    /// The mean absolute error against that engine, if this one samples.
     mean_absolute_error: Option<f64>,
-    /// What distances are in: `tags`, or `pages` where they are read as touched.
+    /// The unit of distances: `tags`, or `pages` if only touched pages count.
     distance_unit: &'static str,
     /// References by stack distance, from 1.
     histogram: Option<ByDistance<'a>>,
@@ -65,13 +65,13 @@ struct Point {
     miss_ratio_total: f64,
 }
 
-/// A number of references: whole where it is.
+/// A number of references; printed as a whole number if it is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Count(f64);
 
 impl Serialize for Count {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// Every whole number to here is exact.
+        /// All whole numbers up to this one are exact in an `f64`.
         const WHOLE_MAX: f64 = (1u64 << 53) as f64;
         if self.0.fract() == 0.0 && self.0.abs() <= WHOLE_MAX {
             return serializer.serialize_u64(self.0 as u64);
@@ -123,7 +123,8 @@ impl<'a> Trace<'a> {
     }
 }
 
-/// The weight at each distance; distances that were counted together stand under their greatest.
+/// The weight at each distance; distances that are counted together are listed under the greatest
+/// of them.
 struct ByDistance<'a>(&'a Histogram);
 
 impl Serialize for ByDistance<'_> {

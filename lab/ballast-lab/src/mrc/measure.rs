@@ -1,6 +1,6 @@
-//! One trace, from its first reference to its outcome.
+//! Measures one trace, from its first reference to its outcome.
 //!
-//! Cost: reading and counting, block by block; memory is that of the engine, whatever the trace's
+//! Cost: reading and counting, block by block; the memory is the engine's, whatever the trace's
 //! length.
 
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use super::outcome::{Outcome, WorkingSet};
 use super::settings::Settings;
 use super::verify::Oracle;
 
-/// What names standard input.
+/// The name for standard input.
 pub(crate) const STDIN: &str = "-";
 
-/// What the trace at `path` is called.
+/// The name to show for the trace at `path`.
 pub(crate) fn name(path: &Path) -> String {
     let is_stdin = path == Path::new(STDIN);
     if is_stdin { "standard input".to_owned() } else { path.display().to_string() }
 }
 
-/// Finds out what is wrong with `paths` that can be known before any of them is counted.
+/// Finds mistakes in `paths` that can be found before anything is counted.
 ///
 /// # Errors
-/// One of them cannot be opened, its format is not known, or options do not fit that.
+/// A file cannot be opened, its format is unknown, or options do not fit the format.
 pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceError> {
     paths.iter().try_for_each(|path| {
         let name = name(path);
@@ -44,7 +44,7 @@ pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceE
                 return Err(TraceError::FormatUnknown { name });
             }
         }
-        // What is read of a pipe is gone from it.
+        // A pipe is not read here: what is read from it is gone.
         TraceReader::from_read(&name, Box::new(io::empty()), &options).map(drop)
     })
 }
@@ -52,8 +52,8 @@ pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceE
 /// Measures the trace at `path`; `told` is called with the progress after each block.
 ///
 /// # Errors
-/// The trace cannot be read; it has more different pages than an engine takes; or the oracle counts
-/// otherwise.
+/// The trace cannot be read; it has more different pages than the engine can count; or the oracle's
+/// counts differ.
 pub(crate) fn measure(
     path: &Path,
     settings: &Settings,
@@ -69,7 +69,8 @@ pub(crate) fn measure(
     let mut block = Vec::new();
     loop {
         let read = reader.read_block(&mut block);
-        // Before an error there may be all the references that are wanted.
+        // The block is counted even if an error follows it: it may have all the references that are
+        // wanted.
         run.take(&block).with_context(|| name.clone())?;
         told(reader.progress());
         if run.is_over() || read? == 0 {
@@ -79,28 +80,28 @@ pub(crate) fn measure(
     run.outcome(name, &reader, started.elapsed())
 }
 
-/// The most references that a trace can have, where its size tells.
+/// The most references that a trace can have, if its size shows that.
 fn references_max(reader: &TraceReader, settings: &Settings) -> Option<u64> {
     let bytes = reader.progress().bytes_total.filter(|_| reader.compression().is_none());
     let by_size = bytes.and_then(|bytes| match reader.format() {
         Format::U64 => Some(bytes / 8),
         Format::OracleGeneral => Some(bytes / 24),
-        // A digit and the end of the line.
+        // At least a digit and the end of the line.
         Format::Text | Format::Csv => Some(bytes / 2 + 1),
-        // An access may span pages.
+        // One access may span several pages.
         Format::Lackey => None,
     });
     by_size.into_iter().chain(settings.references_max).min()
 }
 
-/// A trace being measured.
+/// The state of measuring a trace.
 struct Run<'a> {
     settings: &'a Settings,
     counter: Counter,
     oracle: Option<Oracle>,
     aging: Option<Aging>,
     references: u64,
-    /// References in the interval that is counted now.
+    /// References in the current interval.
     in_interval: u64,
 }
 
@@ -118,12 +119,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether it has all references it may have.
+    /// Whether it has as many references as are wanted.
     fn is_over(&self) -> bool {
         self.settings.references_max.is_some_and(|most| self.references >= most)
     }
 
-    /// Counts a block, or as much of it as is still wanted.
+    /// Counts a block, or the part of it that is still wanted.
     fn take(&mut self, pages: &[u64]) -> anyhow::Result<()> {
         let left = self.settings.references_max.map_or(u64::MAX, |most| most - self.references);
         let mut pages = &pages[..pages.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
@@ -152,7 +153,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The sum of all intervals, if there are any; ends the last one.
+    /// Ends the last interval and returns the aged sum of all; `None` if counts do not age.
     fn aged(&mut self) -> Option<Histogram> {
         if self.aging.is_some() && self.in_interval > 0 {
             self.end_interval();
@@ -160,7 +161,7 @@ impl<'a> Run<'a> {
         self.aging.take().map(|aging| aging.histogram().clone())
     }
 
-    /// The outcome, after `elapsed`.
+    /// The outcome after `elapsed` time.
     fn outcome(
         mut self,
         trace: String,
@@ -196,7 +197,7 @@ impl<'a> Run<'a> {
             working_sets,
             active_pages,
             verified,
-            // The oracle's time is not the engine's.
+            // The oracle's time is not part of the engine's.
             elapsed: elapsed.saturating_sub(of_oracle),
         })
     }

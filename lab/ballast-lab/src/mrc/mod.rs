@@ -1,7 +1,7 @@
 //! Miss-ratio curves of traces: measured, checked, and shown.
 //!
-//! Idea: a trace is streamed through an engine; what comes of it is an [`outcome::Outcome`], from
-//! which everything shown is made.
+//! Idea: a trace is streamed through an engine. The result is an [`outcome::Outcome`]; everything
+//! shown is made from it.
 
 mod any_stack;
 mod chosen;

@@ -1,8 +1,9 @@
-//! The outcome of one trace: figures, histogram, curve, and the engine that found them.
+//! The outcome of one trace: figures, histogram, curve, and the engine that was used.
 //!
-//! Idea: measuring fills this in, and every output (table, JSON, CSV, plots, page) is made from it,
-//! so that outputs cannot differ.
-//! Cost: 8 bytes a distance for the histogram and 24 for the curve, up to the distinct tags.
+//! Idea: every output (table, JSON, CSV, plots, page) is made from this, so that outputs cannot
+//! differ.
+//! Cost: 8 bytes for each distance of the histogram and 24 for each of the curve, up to the number
+//! of distinct tags.
 
 use std::time::Duration;
 
@@ -16,9 +17,9 @@ use super::settings::{Intervals, Units};
 pub(crate) struct Used {
     /// Its name.
     pub(crate) engine: EngineName,
-    /// Why this one, if the chooser took it.
+    /// Why this engine, if the program chose it.
     pub(crate) why: Option<String>,
-    /// The most it occupied, in bytes.
+    /// The greatest memory that it occupied, in bytes.
     pub(crate) memory_bytes: u64,
 }
 
@@ -27,7 +28,7 @@ pub(crate) struct Used {
 pub(crate) struct WorkingSet {
     /// The warm miss ratio it stays at or below.
     pub(crate) epsilon: f64,
-    /// The least memory that does, in pages.
+    /// The least memory with that miss ratio, in pages.
     pub(crate) pages: u64,
 }
 
@@ -36,69 +37,70 @@ pub(crate) struct WorkingSet {
 pub(crate) struct Verified {
     /// The engine it was compared with.
     pub(crate) oracle: EngineName,
-    /// The number of different distances.
+    /// The number of different distances that were counted.
     pub(crate) distances: u64,
-    /// The mean absolute error of the warm curve, of an engine that samples; `None`: an exact one,
-    /// which counted the same.
+    /// The mean absolute error of the warm curve, if the engine samples. `None`: the engine is
+    /// exact and counted the same.
     pub(crate) error: Option<f64>,
 }
 
 /// The outcome of one trace.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
-    /// The trace, as it was named.
+    /// The trace's name, as the user gave it.
     pub(crate) trace: String,
     /// Its format.
     pub(crate) format: Format,
-    /// Whether values were divided down to pages.
+    /// Whether the trace's values were addresses and were divided by the page size.
     pub(crate) is_divided: bool,
-    /// Bad records left out.
+    /// Number of bad records that were skipped.
     pub(crate) skipped: u64,
-    /// References.
+    /// Number of references.
     pub(crate) accesses: u64,
-    /// Different tags; an estimate where the engine samples; `None` from one that does not tell.
+    /// Number of different tags; an estimate if the engine samples; `None` if the engine does not
+    /// count them.
     pub(crate) distinct: Option<u64>,
-    /// Different pages, where they were counted apart from tags.
+    /// Number of different pages, if they were counted separately from tags.
     pub(crate) pages_touched: Option<u64>,
-    /// What pages are.
+    /// The units of pages and tags.
     pub(crate) units: Units,
-    /// The intervals by which counts of references by distance are aged, if they are.
+    /// The intervals by which counts age, if they do.
     pub(crate) intervals: Option<Intervals>,
     /// The engine.
     pub(crate) used: Used,
-    /// References by stack distance; `None` from an engine that knows none.
+    /// References by stack distance; `None` if the engine has no distances.
     pub(crate) histogram: Option<Histogram>,
-    /// The miss ratio of every size; `None` with the histogram.
+    /// The miss ratio of every memory size; `None` if there is no histogram.
     pub(crate) curve: Option<Curve>,
     /// Working sets, in the order of the settings.
     pub(crate) working_sets: Vec<WorkingSet>,
-    /// Pages the trace touches in a period, as statistical sampling estimates it.
+    /// Pages that the trace touches in a period, as estimated by statistical sampling.
     pub(crate) active_pages: Option<u64>,
-    /// The comparison with a second engine, if wanted.
+    /// The comparison with a second engine, if requested.
     pub(crate) verified: Option<Verified>,
-    /// Time of reading and counting.
+    /// Time taken by reading and counting.
     pub(crate) elapsed: Duration,
 }
 
 impl Outcome {
-    /// References that were the first to their tag, aged if counts are.
+    /// References that were the first to their tag; aged if counts age.
     pub(crate) fn cold(&self) -> Option<f64> {
         self.histogram.as_ref().map(Histogram::cold)
     }
 
-    /// All references, aged if counts are; [`cold`](Self::cold) is a part of them.
+    /// All references, including [`cold`](Self::cold) ones; aged if counts age.
     pub(crate) fn counted(&self) -> f64 {
         let aged = self.histogram.as_ref().filter(|_| self.intervals.is_some());
         aged.map_or(self.accesses as f64, Histogram::references)
     }
 
-    /// References a second; `None` where no time has passed.
+    /// References a second; `None` if no time passed.
     pub(crate) fn speed(&self) -> Option<f64> {
         let seconds = self.elapsed.as_secs_f64();
         (seconds > 0.0 && self.accesses > 0).then(|| self.accesses as f64 / seconds)
     }
 
-    /// The curve in at most `points` steps; none where there were no references.
+    /// The curve in at most `points` steps; empty if there were no references.
     pub(crate) fn points(&self, points: usize) -> Vec<Step> {
         match &self.curve {
             Some(curve) if curve.warm() + curve.cold() > 0.0 => curve.resampled(points),
@@ -106,7 +108,7 @@ impl Outcome {
         }
     }
 
-    /// The working set of `epsilon`.
+    /// The working set at `epsilon`.
     pub(crate) fn working_set(&self, epsilon: f64) -> Option<WorkingSet> {
         self.working_sets.iter().copied().find(|it| it.epsilon == epsilon)
     }

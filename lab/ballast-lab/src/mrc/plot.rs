@@ -1,7 +1,7 @@
 //! Miss-ratio curves as plots.
 //!
-//! Idea: a curve is a staircase, so it is evaluated at every column of the plot, and the drawing is
-//! right to a column however many steps there are.
+//! Idea: a curve is a staircase. It is evaluated at every column of the plot, so the drawing is
+//! exact to a column however many steps there are.
 //! Cost: a binary search for each column and curve; 5 to 20 KB for each curve.
 //! Limits: eight colours, which then repeat.
 
@@ -13,7 +13,8 @@ use ballast_mrc::{Curve, Form};
 use super::outcome::Outcome;
 use super::words;
 
-/// Colours of curves, distinct with weak colour vision too; the style sheet knows them.
+/// Colours of curves, distinguishable with weak colour vision, too; the style sheet has the same
+/// list.
 const COLOURS: [Colour; 8] = [
     rgb(0x1f, 0x4e, 0x8c),
     rgb(0xe0, 0x7b, 0x1a),
@@ -24,22 +25,22 @@ const COLOURS: [Colour; 8] = [
     rgb(0x8a, 0x6d, 0x1f),
     rgb(0xc2, 0x47, 0x8f),
 ];
-/// The plot of a sheet, and that of a page.
+/// The frame of a plot on a sheet, and that of a plot on a page.
 const ON_A_SHEET: Frame = Frame { size: (900, 398), left: 64, right: 16, top: 10, letters: 15 };
 pub(super) const ON_A_PAGE: Frame = Frame { size: (600, 330), ..ON_A_SHEET };
-/// Most curves in the legend; it says how many more there are.
+/// The greatest number of curves in the legend; the legend says how many more there are.
 const LEGEND_MAX: usize = 24;
 
-/// What a plot shows of the curves, and how.
+/// What a plot shows, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct View {
-    /// The references that the miss ratio counts.
+    /// The references that count for the miss ratio.
     pub(crate) form: Form,
     /// The scale of sizes.
     pub(crate) memory: Scale,
     /// The scale of miss ratios.
     pub(crate) ratio: Scale,
-    /// The miss ratio that defines the working set marked.
+    /// The miss ratio of the marked working set.
     pub(crate) epsilon: f64,
 }
 
@@ -51,10 +52,10 @@ struct Line<'a> {
     colour: Colour,
 }
 
-/// The curves as a file of their own, with title and legend; without any curve it says so.
+/// The curves as a separate file, with title and legend; if there are no curves, it says so.
 ///
 /// # Errors
-/// The drawing library fails; it has no reason to.
+/// The drawing library fails, which is not expected.
 pub(crate) fn sheet(outcomes: &[Outcome], view: View) -> anyhow::Result<String> {
     let lines = lines(outcomes, view);
     let chart = draw(&lines, view, ON_A_SHEET);
@@ -68,7 +69,7 @@ pub(crate) fn sheet(outcomes: &[Outcome], view: View) -> anyhow::Result<String> 
     sheet.svg()
 }
 
-/// The curves for a page, without title and legend; `None`: there are no curves.
+/// The curves for a page, without title and legend; `None` if there are none.
 pub(super) fn chart(outcomes: &[Outcome], view: View) -> Option<Chart> {
     draw(&lines(outcomes, view), view, ON_A_PAGE)
 }
@@ -78,7 +79,7 @@ pub(super) fn colour_number(index: usize) -> usize {
     index % COLOURS.len()
 }
 
-/// The curves that exist in the form wanted, in the colours of their traces.
+/// The curves that exist in the requested form, in the colours of their traces.
 fn lines<'a>(outcomes: &'a [Outcome], view: View) -> Vec<Line<'a>> {
     let line = |(index, (name, outcome)): (usize, (String, &'a Outcome))| {
         let curve = outcome.curve.as_ref()?;
@@ -92,7 +93,7 @@ fn lines<'a>(outcomes: &'a [Outcome], view: View) -> Vec<Line<'a>> {
     words::names(outcomes).into_iter().zip(outcomes).enumerate().filter_map(line).collect()
 }
 
-/// The axes that hold all curves; `None` without any.
+/// The axes that hold all curves; `None` if there are no curves.
 fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
     let units = lines.first()?.outcome.units;
     let largest = lines.iter().map(|line| line.curve.pages_max()).max()?;
@@ -100,7 +101,8 @@ fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
     let memory = Axis::memory(view.memory, tag, largest, units.page_bytes);
     let (mut least, mut greatest) = (f64::INFINITY, 0f64);
     for line in lines {
-        // In one tag of memory; in none at all everything misses, which tells nothing.
+        // The miss ratio with one tag of memory. With none at all everything misses, which says
+        // nothing.
         greatest = greatest.max(line.curve.miss_ratio(tag, view.form));
         let steps = line.curve.steps().map(|step| match view.form {
             Form::Warm => step.miss_ratio_warm,
@@ -108,7 +110,7 @@ fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
         });
         least = steps.filter(|ratio| *ratio > 0.0).fold(least, f64::min);
     }
-    // The end of a curve is where single references are; the plot need not show each of them.
+    // The last steps of a curve are single references; the plot need not show each of them.
     let least = least.max(view.epsilon / 1000.0);
     Some((memory, Axis::ratio(view.ratio, least, greatest)))
 }
@@ -128,12 +130,12 @@ fn draw(lines: &[Line<'_>], view: View, frame: Frame) -> Option<Chart> {
     Some(chart)
 }
 
-/// The working set to mark: it is of warm references, so the other form has none.
+/// The working set to mark. It is defined by warm references, so the other form has none.
 fn working_set(line: &Line<'_>, view: View) -> Option<u64> {
     (view.form == Form::Warm).then(|| line.outcome.working_set(view.epsilon))?.map(|set| set.pages)
 }
 
-/// The corners of a curve, as places, from its value at every column.
+/// The corners of a curve, as places on the plot, from its value at every column.
 fn staircase(
     curve: &Curve,
     form: Form,
@@ -144,11 +146,11 @@ fn staircase(
     let mut corners: Vec<(f64, f64)> = Vec::new();
     for column in 0..=columns {
         let x = f64::from(column) / f64::from(columns);
-        // Just below a size is not yet that size.
+        // Rounding must not turn an exact size into the size below it.
         let pages = (memory.value(x) * (1.0 + 1e-12)).floor() as u64;
         let y = ratio.place(curve.miss_ratio(pages, form));
         match corners.as_slice() {
-            // In the middle of a level stretch: the stretch goes on.
+            // The last corner is within a level stretch and can go: the stretch goes on.
             [.., (_, before), (_, last)] if *before == y && *last == y => corners.pop(),
             _ => None,
         };
@@ -157,7 +159,7 @@ fn staircase(
     corners
 }
 
-/// The names of the curves with their working sets.
+/// The names of the curves with their working sets, for the legend.
 fn legend(lines: &[Line<'_>], view: View) -> Vec<Key> {
     let key = |line: &Line<'_>| {
         let set = working_set(line, view).map(|pages| {
@@ -233,7 +235,7 @@ mod tests {
         let memory = Axis::memory(Scale::Linear, 1, 1000, None);
         let ratio = Axis::ratio(Scale::Linear, 1.0, 1.0);
         let corners = staircase(curve, Form::Warm, 520, &memory, &ratio);
-        // Level at 100 %, one column of falling, level at 0.
+        // Level at 100 %, one column in which it falls, level at 0.
         let [(0.0, 1.0), (before, 1.0), (after, 0.0), (1.0, 0.0)] = corners[..] else {
             panic!("{corners:?}")
         };

@@ -1,4 +1,4 @@
-//! How far a trace was read, on standard error while it is a terminal.
+//! The progress of reading a trace, on standard error if that is a terminal.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use indicatif::{HumanDuration, ProgressBar, ProgressStyle};
 use ballast_report::figures::count;
 use ballast_report::harmless_line;
 
-/// Between two drawings.
+/// Time between two redraws.
 const PERIOD: Duration = Duration::from_millis(200);
 
-/// The bar of one trace; it draws nothing where there is no terminal.
+/// The progress bar of one trace; it draws nothing if standard error is no terminal.
 pub(crate) struct Bar {
     bar: ProgressBar,
     trace: String,
@@ -19,14 +19,14 @@ pub(crate) struct Bar {
 }
 
 impl Bar {
-    /// For the trace called `trace`.
+    /// A bar for the trace called `trace`.
     pub(crate) fn new(trace: &str) -> Self {
         let bar = ProgressBar::new_spinner();
         bar.enable_steady_tick(PERIOD);
         Self { bar, trace: harmless_line(trace), is_sized: false }
     }
 
-    /// Shows how far it is.
+    /// Shows `progress`.
     pub(crate) fn show(&mut self, progress: Progress) {
         if self.bar.is_hidden() {
             return;
@@ -50,7 +50,7 @@ impl Bar {
         self.bar.set_message(format!("{trace}: {references} references, {speed}/s{left}"));
     }
 
-    /// Takes the bar away.
+    /// Removes the bar.
     pub(crate) fn finish(self) {
         drop(self);
     }
@@ -58,7 +58,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        // Before an error is printed.
+        // The bar must be gone before an error is printed.
         self.bar.finish_and_clear();
     }
 }

@@ -13,7 +13,7 @@ pub(crate) enum Reading {
 }
 
 impl Reading {
-    /// As users type it.
+    /// The name that users type.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Paper => "paper",
@@ -30,14 +30,14 @@ impl Reading {
     }
 }
 
-/// Pages and tags, the same for every trace of a command.
+/// The units of pages and tags, the same for every trace of a command.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Units {
-    /// The size of a page in bytes, where it is known.
+    /// The size of a page in bytes, if known.
     pub(crate) page_bytes: Option<u64>,
     /// Pages per tag.
     pub(crate) granularity: Granularity,
-    /// The memory that tags stand for.
+    /// How much memory a tag stands for.
     pub(crate) reading: Reading,
 }
 
@@ -46,44 +46,44 @@ pub(crate) struct Units {
 pub(crate) struct Settings {
     /// How traces are read.
     pub(crate) reading: Options,
-    /// The most references to read of each.
+    /// The most references to read of each trace.
     pub(crate) references_max: Option<u64>,
     /// Pages and tags.
     pub(crate) units: Units,
-    /// The engine; `None`: the chooser's.
+    /// The engine; `None`: the program chooses.
     pub(crate) engine: Option<EngineName>,
     /// Parameters of engines.
     pub(crate) tuning: Tuning,
-    /// The memory the engine should stay within, in bytes; the chooser goes by it.
+    /// The memory in which the engine should stay, in bytes; the choice depends on it.
     pub(crate) memory_bytes: u64,
-    /// Ageing by intervals, if any.
+    /// The intervals by which counts age, if they do.
     pub(crate) intervals: Option<Intervals>,
-    /// Whether a second engine counts too.
+    /// Whether a second engine counts, too.
     pub(crate) verify: bool,
-    /// Warm miss ratios whose working sets are wanted.
+    /// The warm miss ratios for which working sets are computed.
     pub(crate) epsilons: Vec<f64>,
 }
 
 /// Parameters of engines.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tuning {
-    /// The share of tags that `shards` samples at least.
+    /// The least share of tags that `shards` samples.
     pub(crate) rate: SampleRate,
-    /// Samples of `shards-fixed-size`, tags watched by `aet`, tags picked by `statistical`; `None`:
-    /// what is usual for each, and every reference for `aet`.
+    /// The number of samples of `shards-fixed-size`, of tags watched by `aet`, or of tags picked by
+    /// `statistical`; `None`: the engine's default, which for `aet` is every reference.
     pub(crate) samples: Option<usize>,
     /// The seed of sampling.
     pub(crate) seed: u64,
-    /// The memory that `statistical` picks from, in pages.
+    /// The memory from which `statistical` picks pages, in pages.
     pub(crate) allocation_pages: u64,
     /// References in a period of `statistical`.
     pub(crate) period: u64,
 }
 
-/// Intervals whose counts age.
+/// Intervals after which counts age.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Intervals {
-    /// References in one.
+    /// References in an interval.
     pub(crate) references: u64,
     /// The weight that earlier counts keep with each interval.
     pub(crate) factor: f64,

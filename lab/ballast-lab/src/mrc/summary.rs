@@ -1,4 +1,4 @@
-//! The figures of traces for people: one as a list, several side by side.
+//! The figures of traces as text: one trace as a list, several as a table.
 
 use ballast_trace::Format;
 
@@ -67,7 +67,7 @@ fn cold(outcome: &Outcome) -> String {
     }
 }
 
-/// Why the engine samples, if the chooser took one that does.
+/// Why the engine samples, if the program chose one that does.
 pub(crate) fn sampled(outcome: &Outcome) -> Option<(&'static str, String)> {
     let why = outcome.used.why.clone().filter(|_| !outcome.used.engine.is_exact())?;
     Some(("engine", why))

@@ -1,13 +1,14 @@
-//! A second engine beside the first, and the comparison of what they counted.
+//! Verifies an engine with a second one, the oracle.
 //!
-//! Idea: the oracle is the linked list, whose search is too simple to be wrong; it is slow, so from
-//! [`LIST_TAGS_MAX`] tags on the AVL tree (or, if that is being verified, the fast engine) goes on
-//! with its order. The oracle counts in a plain array of its own, so it shares nothing with what it
-//! checks but the histogram that both become. Where distances are in touched pages both stacks
-//! stand under the same layer that weighs pages ([`PageWeighted`]): only the order of tags is
-//! verified then.
-//! Cost: a search of at most [`LIST_TAGS_MAX`] tags a reference, then O(log n); 8 bytes a distance.
-//! Limits: an engine that samples is not held to anything: its error is reported.
+//! Idea: the oracle is the linked list, whose search is too simple to be wrong. It is slow, so
+//! beyond [`LIST_TAGS_MAX`] tags the AVL tree takes over its order (or, if the AVL tree is being
+//! verified, the fast engine does). The oracle counts in a plain array of its own, so it shares
+//! nothing with the engine that it checks except the type of the histogram. Where distances are in
+//! touched pages, both stacks are used below the same layer that weighs pages ([`PageWeighted`]);
+//! then only the order of tags is verified.
+//! Cost: for each reference a search of at most [`LIST_TAGS_MAX`] tags, later O(log n); 8 bytes for
+//! each distance.
+//! Limits: an engine that samples cannot fail; its error is reported.
 
 use std::time::{Duration, Instant};
 
@@ -21,22 +22,22 @@ use super::counter::Counts;
 use super::outcome::Verified;
 use super::settings::{Reading, Units};
 
-/// The list goes no further, but for a step.
+/// Tags beyond which the list is replaced; it may exceed this within one step.
 const LIST_TAGS_MAX: u64 = 2_000;
-/// References between two looks at that.
+/// References between two checks of that.
 const STEP_REFERENCES: usize = 1024;
-/// Sizes at which an approximate curve is compared.
+/// The number of sizes at which an approximate curve is compared.
 const SIZES_COMPARED: u64 = 500;
-/// Most differences that are listed.
+/// The greatest number of differences that are listed.
 const DIFFERENCES_TOLD: usize = 5;
 
-/// Counts beside an engine.
+/// A second engine that counts the same references.
 pub(super) struct Oracle {
-    /// What verifies, once tags are many.
+    /// The engine that replaces the list when there are many tags.
     later: EngineName,
     kind: Kind,
     granularity: Granularity,
-    /// How long it took: not to be counted as the engine's.
+    /// The oracle's own time, which must not count as the engine's.
     pub(super) elapsed: Duration,
 }
 
@@ -52,7 +53,7 @@ enum Kind {
 }
 
 impl Oracle {
-    /// An oracle for `engine`, which counts in `units`.
+    /// An oracle for `engine`, whose counts are in `units`.
     pub(super) fn new(engine: EngineName, units: Units) -> Self {
         let later = if engine == EngineName::Avl { EngineName::Exact } else { EngineName::Avl };
         let kind = match units.reading {
@@ -72,7 +73,7 @@ impl Oracle {
     /// Counts references to `pages`.
     ///
     /// # Errors
-    /// [`Full`] when there are too many different tags.
+    /// [`Full`] if there are too many different tags.
     pub(super) fn record(&mut self, pages: &[u64]) -> Result<(), Full> {
         let started = Instant::now();
         let result = pages.chunks(STEP_REFERENCES).try_for_each(|pages| self.step(pages));
@@ -101,10 +102,10 @@ impl Oracle {
         Ok(())
     }
 
-    /// Compares what `counts` says of the same references.
+    /// Compares `counts`, which are of the same references, with the oracle's.
     ///
     /// # Errors
-    /// An exact engine counted otherwise; the first differences are named.
+    /// An exact engine's counts differ; the error lists the first differences.
     pub(super) fn compare(&self, counts: &Counts) -> anyhow::Result<Verified> {
         let (oracle, expected, expected_curve) = match &self.kind {
             Kind::Pages(weighted) => (self.later, weighted.histogram(), weighted.curve()),
@@ -143,11 +144,11 @@ fn error_of(curve: &Curve, expected: &Curve) -> f64 {
     mean_absolute_error(curve, expected, sizes, Form::Warm)
 }
 
-/// Where two histograms differ.
+/// The differences of two histograms.
 #[derive(Debug, Default, PartialEq)]
 struct Differences {
     count: u64,
-    /// The first of them: the distance, and how often each found it.
+    /// The first differences: the distance, and the two counts there.
     first: Vec<(String, f64, f64)>,
 }
 
@@ -161,7 +162,7 @@ impl Differences {
         all
     }
 
-    /// At distance 0 are the cold ones.
+    /// Compares the counts at one distance; distance 0 has the cold references.
     fn compare(&mut self, distance: u64, found: f64, expected: f64) {
         if found == expected {
             return;
@@ -215,7 +216,7 @@ mod tests {
         let expected = "exact and list differ at 2 distances: distance 1: exact 2, list 1; \
                         distance 2: exact 0, list 1";
         assert_eq!(error, expected);
-        // Half of the warm references miss in one page, and none were said to.
+        // With one page half of the warm references miss; the sampled curve says that none do.
         let sampled = counted(&[2, 2], EngineName::Shards).unwrap();
         assert!(sampled.error.is_some_and(|error| error > 0.2), "{sampled:?}");
     }

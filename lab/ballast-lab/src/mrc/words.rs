@@ -1,4 +1,4 @@
-//! Names and sizes as table, plots and page all say them.
+//! Names and sizes in the words that table, plots and page share.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,10 +10,10 @@ use super::outcome::Outcome;
 use ballast_report::figures;
 use ballast_report::harmless_line;
 
-/// What a plot says when it has nothing to show.
+/// The text of a plot without any curve.
 pub(super) const NO_CURVE: &str = "No curve: no page was referenced twice.";
 
-/// What a miss ratio is of.
+/// The references that the miss ratio of `form` counts, in words.
 pub(super) fn form(form: Form) -> &'static str {
     match form {
         Form::Warm => "Miss ratio of warm references, by memory",
@@ -21,7 +21,7 @@ pub(super) fn form(form: Form) -> &'static str {
     }
 }
 
-/// A number of pages: in bytes where a page's size is known.
+/// A number of pages as text; in bytes if the page size is known.
 pub(super) fn size(pages: u64, page_bytes: Option<u64>) -> String {
     match page_bytes {
         Some(bytes) => Bytes::new(pages.saturating_mul(bytes)).to_string(),
@@ -30,17 +30,17 @@ pub(super) fn size(pages: u64, page_bytes: Option<u64>) -> String {
     }
 }
 
-/// A number of pages, every digit of it.
+/// A number of pages with all its digits.
 pub(super) fn exactly(pages: u64) -> String {
     if pages == 1 { "1 page".to_owned() } else { format!("{pages} pages") }
 }
 
-/// A number of tags, every digit of it.
+/// A number of tags with all its digits.
 pub(super) fn tags(tags: u64) -> String {
     if tags == 1 { "1 tag".to_owned() } else { format!("{tags} tags") }
 }
 
-/// A number of pages exactly, and in bytes where a page's size is known.
+/// A number of pages with all its digits, and in bytes if the page size is known.
 pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
     match page_bytes {
         Some(_) => format!("{} ({})", size(pages, page_bytes), exactly(pages)),
@@ -48,8 +48,7 @@ pub(super) fn size_and_pages(pages: u64, page_bytes: Option<u64>) -> String {
     }
 }
 
-/// The traces' names as they may be shown: without their folders, unless that makes two of them
-/// one.
+/// The traces' names to show: without their folders, unless two names would then be the same.
 pub(super) fn names(outcomes: &[Outcome]) -> Vec<String> {
     let short = |outcome: &Outcome| {
         let name = Path::new(&outcome.trace).file_name().and_then(|name| name.to_str());

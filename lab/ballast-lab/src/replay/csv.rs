@@ -1,4 +1,4 @@
-//! Every decision of a replay as CSV, a line for each tick, policy and guest.
+//! Every decision of a replay as CSV, one line for each tick, policy and guest.
 
 use std::path::Path;
 
@@ -7,14 +7,14 @@ use ballast_replay::ReplayRow;
 use ballast_report::files::{Destination, Stream};
 use ballast_report::{Report, csv_field};
 
-/// A tick in milliseconds since 1970, a policy, and what became of a guest.
+/// A tick in milliseconds since 1970, a policy, and the decision for a guest.
 type Row<'a> = (i64, PolicyName, &'a ReplayRow);
 
-/// A file that takes lines as they come; sizes are in bytes.
+/// A CSV file that is written line by line; sizes are in bytes.
 pub(crate) struct CsvFile(Stream);
 
 impl CsvFile {
-    /// With its header.
+    /// Opens the file and writes the header.
     ///
     /// # Errors
     /// `path` cannot be written.
@@ -38,7 +38,7 @@ impl CsvFile {
         self.0.write(|out| columns().write_csv(rows, out))
     }
 
-    /// Puts the file in its place.
+    /// Finishes the file and moves it to its final path.
     ///
     /// # Errors
     /// It cannot be written.

@@ -6,11 +6,11 @@ use serde::Serialize;
 
 use super::Replayed;
 
-/// What is printed as JSON.
+/// The JSON that is printed.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct ReplayJson {
     journal: String,
-    /// Always true: what is imagined was not measured.
+    /// Always true: what would have happened was not measured.
     simulated: bool,
     assumptions: Vec<&'static str>,
     ticks: u64,
@@ -55,7 +55,7 @@ impl From<ReplayTotals> for FateJson {
 }
 
 impl ReplayJson {
-    /// The form of a replay.
+    /// The JSON of a replay.
     pub(crate) fn new(replayed: Replayed<'_>) -> ReplayJson {
         let Replayed { journal, reports } = replayed;
         let first = reports.first();

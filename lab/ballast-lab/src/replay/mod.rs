@@ -1,4 +1,4 @@
-//! The outputs of `ballast replay`; the pure crates decide and replay.
+//! The outputs of `ballast replay`; the decisions and the replay are in the pure crates.
 
 pub(crate) mod csv;
 pub(crate) mod json;
@@ -18,11 +18,11 @@ use ballast_report::figures;
 pub(crate) struct Replayed<'a> {
     /// The journal.
     pub(crate) journal: &'a Path,
-    /// A report for each policy, in the order given; all of the same ticks.
+    /// A report for each policy, in the order given; all reports cover the same ticks.
     pub(crate) reports: &'a [ReplayReport],
 }
 
-/// What each column of a fate means, by its name.
+/// The meaning of each column of totals, by its name.
 const MEANINGS: [(&str, &str); 4] = [
     ("LACKED MiB·s", "memory lacked, added up over time"),
     ("LACKING s", "time with any memory lacking, summed over guests"),
@@ -30,7 +30,7 @@ const MEANINGS: [(&str, &str); 4] = [
     ("HELD, MEAN", "memory held, on average over time"),
 ];
 
-/// The cells below them.
+/// The cells of these columns.
 fn cells(fate: ReplayTotals) -> [String; 4] {
     [
         figures::count(fate.lacked_mib_s as f64),
@@ -40,7 +40,7 @@ fn cells(fate: ReplayTotals) -> [String; 4] {
     ]
 }
 
-/// The number of ticks, and their time.
+/// The number of ticks and the time that they cover, in words.
 fn extent(report: &ReplayReport) -> String {
     let span = humantime::format_duration(std::time::Duration::from_secs(report.span.as_secs()));
     format!("{} ticks, {span}", report.ticks)

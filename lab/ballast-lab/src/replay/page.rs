@@ -14,10 +14,10 @@ use ballast_chart::{PALETTE, colour_name};
 use ballast_report::harmless_line;
 
 const STYLE: &str = include_str!("page.css");
-/// Most guests that are drawn.
+/// The greatest number of guests that are drawn.
 const DRAWN_MAX: usize = 8;
 
-/// The whole page; `command` is what it came of.
+/// The whole page; `command` is the command line that produced it.
 ///
 /// # Errors
 /// A plot cannot be drawn.
@@ -62,7 +62,8 @@ pub(crate) fn render(
     Ok(document(&format!("{name} (replayed)"), STYLE, "", &body))
 }
 
-/// The guests to draw: those that lacked most, then those that moved most, under any policy.
+/// The guests to draw: first those that lacked most memory, then those whose allocations changed
+/// most, under any policy.
 fn drawn(reports: &[ReplayReport], series: &Series) -> Vec<GuestId> {
     let mut worst: Vec<(Reverse<(u64, Bytes)>, &GuestId)> = Vec::new();
     for (place, (id, recorded, _)) in reports.iter().take(1).flat_map(|it| &it.guests).enumerate() {

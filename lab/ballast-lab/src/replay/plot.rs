@@ -1,6 +1,6 @@
-//! What a guest held over time, recorded and under each policy.
+//! The memory that a guest held over time, as recorded and under each policy.
 //!
-//! Idea: demand is an area, so that a line that dips into it shows missing memory.
+//! Idea: demand is drawn as an area, so a line within the area shows missing memory.
 
 use ballast_chart::{Axis, Chart, Colour, Frame, PALETTE, rgb};
 use ballast_model::Bytes;
@@ -8,7 +8,8 @@ use ballast_model::Bytes;
 use super::series::GuestSeries;
 
 const FRAME: Frame = Frame { size: (640, 220), left: 62, right: 14, top: 8, letters: 12 };
-/// Demand, and memory held as recorded; a style sheet knows neither, and [`PALETTE`] has neither.
+/// Colours of the demand and of the memory held as recorded; they are in no style sheet, and not in
+/// [`PALETTE`].
 pub(super) const DEMAND: Colour = rgb(0xb8, 0xbe, 0xc6);
 pub(super) const RECORDED: Colour = rgb(0x22, 0x22, 0x22);
 

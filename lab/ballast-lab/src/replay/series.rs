@@ -1,7 +1,7 @@
-//! What guests held over the time of a replay, thinned so that any length of journal fits.
+//! The memory that guests held during a replay, thinned so that a journal of any length fits.
 //!
-//! Idea: of every so many ticks one point is kept, with the highest demand of its ticks; when there
-//! are too many points, every two become one.
+//! Idea: of a fixed number of ticks one point is kept, with the highest demand among them. When
+//! there are too many points, every two become one.
 //! Limits: the first [`GUESTS_MAX`] guests that have demand; [`POINTS_MAX`] points each.
 
 use std::collections::BTreeMap;
@@ -9,21 +9,21 @@ use std::collections::BTreeMap;
 use ballast_model::{Bytes, GuestId};
 use ballast_replay::ReplayRow;
 
-/// Most guests whose points are kept.
+/// The greatest number of guests whose points are kept.
 pub(crate) const GUESTS_MAX: usize = 64;
-/// Most points of a guest: more than a plot has columns.
+/// The greatest number of points of a guest: more than a plot has columns.
 const POINTS_MAX: usize = 1024;
 
-/// A guest at some time.
+/// A guest at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Point {
     /// Milliseconds since the first tick.
     pub(super) at_ms: i64,
-    /// What it used and swapped in at most since the point before.
+    /// The most that it used and swapped in since the previous point.
     pub(super) demand: Bytes,
-    /// What it held.
+    /// The memory that it held.
     pub(super) recorded: Bytes,
-    /// What it would have held under each policy.
+    /// The memory that it would have held under each policy.
     pub(super) imagined: Vec<Bytes>,
 }
 
@@ -31,9 +31,9 @@ pub(super) struct Point {
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuestSeries {
     pub(super) points: Vec<Point>,
-    /// Ticks of each point but the last.
+    /// Ticks in each point but the last.
     stride: u64,
-    /// Ticks of the last one.
+    /// Ticks in the last point.
     filled: u64,
 }
 
@@ -46,10 +46,10 @@ pub(crate) struct Series {
 }
 
 impl Series {
-    /// Takes in a tick: the rows of every policy, in their order.
+    /// Adds a tick: the rows of every policy, in the policies' order.
     pub(crate) fn add(&mut self, wall_ms: i64, rows: &[Vec<ReplayRow>]) {
         let first_ms = *self.first_ms.get_or_insert(wall_ms);
-        // A clock that was set back does not make lines go back.
+        // Time does not go back even if the clock was set back.
         self.last_ms = self.last_ms.max(wall_ms.saturating_sub(first_ms));
         let Some(first) = rows.first() else { return };
         for (place, row) in first.iter().enumerate() {
@@ -87,7 +87,7 @@ impl GuestSeries {
         }
     }
 
-    /// Of each two points the later one, with the higher demand.
+    /// Replaces every two points by the later one, with the higher demand of both.
     fn halve(&mut self) {
         let pairs = self.points.chunks(2).filter_map(|pair| {
             let last = pair.last()?;

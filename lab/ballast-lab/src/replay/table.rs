@@ -1,4 +1,5 @@
-//! A replay for people: what was, and what would have been, of all guests and of each.
+//! A replay as text: what was recorded and what would have been, for all guests together and for
+//! each.
 
 use ballast_replay::{ASSUMPTIONS, ReplayTotals};
 use comfy_table::CellAlignment::{Left, Right};
@@ -6,7 +7,7 @@ use comfy_table::CellAlignment::{Left, Right};
 use super::{MEANINGS, Replayed, cells, extent};
 use ballast_report::format;
 
-/// The table, and what its figures rest on.
+/// The table, and the assumptions behind its figures.
 pub(crate) fn render(replayed: Replayed<'_>) -> String {
     let Replayed { journal, reports } = replayed;
     let Some(first) = reports.first() else { return String::new() };

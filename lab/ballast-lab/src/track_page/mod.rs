@@ -1,6 +1,6 @@
-//! A guest that was followed, as one page.
+//! A tracked guest as one page.
 //!
-//! Idea: the figures first, then everything over time, then the last miss curve.
+//! Idea: first the figures, then everything over time, then the last miss curve.
 //! Cost: some 100 KB.
 
 mod plot;
@@ -18,7 +18,7 @@ const STYLE: &str = include_str!("page.css");
 /// The page of the guest `name`, with the `rows` that `command` collected.
 ///
 /// # Errors
-/// When a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub(crate) fn render(name: &str, rows: &[Row], command: &str) -> anyhow::Result<String> {
     let name = harmless_line(name);
     let mut plots = Vec::new();

@@ -1,21 +1,21 @@
 //! A guest's figures over time, and its last miss curve.
 //!
-//! Idea: lines over time; the ground is shaded where the guest was watched.
-//! Limits: a guest followed for longer than [`COLUMNS_MAX`] intervals is drawn by every so many of
-//! them.
+//! Idea: lines over time; the background is shaded where the guest was watched.
+//! Limits: of a guest tracked for more than [`COLUMNS_MAX`] intervals, only every nth interval is
+//! drawn.
 
 use ballast_chart::{Axis, Chart, Colour, Frame, PALETTE, rgb};
 use ballast_daemon::track::{Row, WatchedInterval};
 use ballast_model::MissCurve;
 
-/// The shade of watched intervals; the style sheet of the page knows it.
+/// The shade of watched intervals; the page's style sheet has the same colour.
 const WATCHED: Colour = rgb(0x2a, 0x8a, 0x5f);
 const OPACITY: f64 = 0.12;
-/// Most points of a line; a plot has hardly more columns.
+/// The greatest number of points of a line; a plot has hardly more columns.
 const COLUMNS_MAX: usize = 1000;
 const FRAME: Frame = Frame { size: (900, 190), left: 72, right: 36, top: 4, letters: 15 };
 
-/// A line: what it is called, its colour, and what it is in an interval.
+/// A line: its name, its colour, and its value in an interval.
 pub(super) struct Line {
     pub(super) name: &'static str,
     pub(super) colour: Colour,
@@ -29,7 +29,7 @@ pub(super) struct Panel {
     is_memory: bool,
 }
 
-/// Every plot over time, in order.
+/// All plots over time, in their order.
 pub(super) const PANELS: [Panel; 5] = [
     Panel {
         heading: "memory",
@@ -95,12 +95,12 @@ fn seen(row: &Row) -> Option<&WatchedInterval> {
 }
 
 impl Panel {
-    /// Whether there is anything to draw.
+    /// Whether there is any value to draw.
     pub(super) fn has_any(&self, rows: &[Row]) -> bool {
         self.lines.iter().any(|line| rows.iter().any(|row| (line.of)(row).is_some()))
     }
 
-    /// The plot.
+    /// Draws the plot.
     pub(super) fn chart(&self, rows: &[Row]) -> Chart {
         let thinned: Vec<&Row> =
             rows.iter().step_by(rows.len().div_ceil(COLUMNS_MAX).max(1)).collect();
@@ -117,7 +117,7 @@ impl Panel {
             chart.shade(stretch, WATCHED, OPACITY);
         }
         for line in self.lines {
-            // A line ends where the figure is missing.
+            // The line is interrupted where a value is missing.
             for part in values(line).split(|(_, value)| value.is_none()) {
                 let points = part.iter().filter_map(|(at, value)| Some((*at, (*value)?)));
                 chart.line(points, line.colour, 2);
@@ -127,7 +127,7 @@ impl Panel {
     }
 }
 
-/// The last curve: misses in an interval at every size.
+/// Draws the last miss curve: misses in an interval at every size.
 pub(super) fn curve(curve: &MissCurve) -> Chart {
     let points = curve.points();
     let step = curve.step().get() as f64;
@@ -140,7 +140,7 @@ pub(super) fn curve(curve: &MissCurve) -> Chart {
     chart.with_columns()
 }
 
-/// From when to when the guest was watched.
+/// When the guest was watched: (from, to) in seconds.
 fn watched(rows: &[&Row]) -> Vec<(f64, f64)> {
     let mut stretches: Vec<(f64, f64)> = Vec::new();
     let mut before = 0.0;
@@ -158,7 +158,7 @@ fn watched(rows: &[&Row]) -> Vec<(f64, f64)> {
     stretches
 }
 
-/// When an interval ended, in seconds.
+/// The end of an interval, in seconds.
 fn at(row: &Row) -> f64 {
     row.at.as_secs_f64()
 }

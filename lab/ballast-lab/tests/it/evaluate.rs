@@ -1,5 +1,5 @@
-//! `ballast-lab evaluate` as scripts see it: verdicts from bands, pages, and that what was run is
-//! not run again. The scenarios and their papers are made here.
+//! Tests `ballast-lab evaluate` as scripts use it: verdicts from bands, pages, and that finished
+//! runs are not run again. The tests make their own scenarios and papers.
 
 use std::fs;
 use std::path::Path;
@@ -171,12 +171,12 @@ fn row<'a>(json: &'a Value, id: &str) -> &'a Value {
     rows.iter().find(|row| row["id"] == id).unwrap_or_else(|| panic!("{id}: {json}"))
 }
 
-/// Files of the state and when they were written.
+/// Files of the state, and when they were written.
 fn kept(folder: &TempDir) -> Vec<(String, std::time::SystemTime)> {
     let Ok(entries) = fs::read_dir(folder.path().join("state")) else { return Vec::new() };
     let file = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap();
-        // One that is being written is none yet.
+        // A file that is being written does not count yet.
         name.ends_with(".json").then(|| (name, entry.metadata().unwrap().modified().unwrap()))
     };
     let mut files: Vec<_> = entries.flatten().filter_map(file).collect();
@@ -247,7 +247,7 @@ fn what_was_run_counts_until_an_input_changes() {
     let before = kept(&folder);
     assert_eq!(jobs(&json(&folder, &CHEAP)), (Some(0), Some(2)));
     assert_eq!(kept(&folder), before);
-    // One more repetition runs alone.
+    // Only the additional repetition runs.
     let more = [&CHEAP[..8], &["--repetitions", "3"]].concat();
     assert_eq!(jobs(&json(&folder, &more)), (Some(1), Some(2)));
     let path = folder.path().join("scenarios/short.toml");
@@ -277,7 +277,7 @@ fn rows_are_listed_with_the_time_that_they_take() {
         let rows = rows.as_array().unwrap();
         rows.iter().find(|row| row["id"] == id).unwrap()["takes_s"].as_f64()
     };
-    // Both of its runs, each of 30 s, with what is around them.
+    // Two runs of 30 s each, and the time around them.
     assert!((60.0..120.0).contains(&takes("made.6").unwrap()));
     assert_eq!((takes("made.1"), takes("made.5")), (None, None));
     assert!(!folder.path().join("state").exists(), "it has kept something");
@@ -287,7 +287,7 @@ fn rows_are_listed_with_the_time_that_they_take() {
     assert!(out.contains("2 runs on real guests take"), "{out}");
 }
 
-/// Ends it with the test, whatever becomes of that.
+/// Ends the process with the test, even if the test fails.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -315,7 +315,7 @@ fn a_killed_call_is_taken_up_where_it_ended() {
     let before = kept(&folder);
     let names: Vec<&str> = before.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["simulate-short-toml-1.json"], "it was killed in the middle");
-    // What was not reached is shorter now.
+    // The job that was not reached is made shorter.
     let long = folder.path().join("scenarios/long.toml");
     fs::write(&long, fs::read_to_string(&long).unwrap().replace("12h", "10s")).unwrap();
     let found = json(&folder, &[&only[..], &["--repetitions", "1"]].concat());

@@ -1,8 +1,8 @@
-//! Every example in a help text is a command that its program takes.
+//! Tests that every example in a help text is a command that its program accepts.
 
 use clap::{CommandFactory, Parser};
 
-/// The words of a line of shell up to its first pipe or redirection; single quotes hold together.
+/// The words of a shell line up to its first pipe or redirection; single quotes group words.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -16,7 +16,7 @@ fn words(line: &str) -> Vec<String> {
     words.into_iter().take_while(|word| word != "|" && word != ">").collect()
 }
 
-/// Takes `line` as its program would, also what `ballast` hands to `ballast-lab`.
+/// Parses `line` as its program would, including what `ballast` forwards to `ballast-lab`.
 fn take(line: &str) {
     let words = words(line);
     let is_handed = ballast_lab::cli::Cli::command().find_subcommand(&words[1]).is_some();
@@ -28,7 +28,7 @@ fn take(line: &str) {
     result.unwrap_or_else(|error| panic!("{line}: {error}"));
 }
 
-/// Takes the examples of `command` and those below it; returns how many there were.
+/// Parses the examples of `command` and its subcommands; returns their number.
 fn take_examples(command: &clap::Command) -> usize {
     let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let mut count = 0;
@@ -41,7 +41,7 @@ fn take_examples(command: &clap::Command) -> usize {
     }
     for below in command.get_subcommands() {
         let below_count = take_examples(below);
-        // What `ballast` hands on is explained by `ballast-lab`.
+        // `ballast-lab` has the help of commands that `ballast` forwards to it.
         let is_handed = below.is_disable_help_flag_set();
         assert!(below_count > 0 || is_handed || below.is_hide_set(), "{}", below.get_name());
         count += below_count;
@@ -57,7 +57,7 @@ fn every_command_takes_its_examples() {
     }
 }
 
-/// A longer line is broken where nobody meant it.
+/// A longer line would be wrapped at an arbitrary place.
 #[test]
 fn helps_fit_into_a_hundred_columns() {
     fn check(command: &clap::Command) {

@@ -1,4 +1,5 @@
-//! `ballast imt` as scripts see it, on a series with phases that is made here and committed beside.
+//! Tests `ballast imt` as scripts use it, on a series with phases that is generated here and
+//! committed beside this file.
 
 use std::fs;
 
@@ -18,8 +19,8 @@ fn piped(input: &str) -> Done {
     program::feed(&mut ballast(&["imt", "-"]), input.as_bytes())
 }
 
-/// A phase: its working set in KiB, its events, how far either strays in thousandths, and its
-/// intervals.
+/// A phase: its working set in KiB, its events, by how many thousandths each varies, and its number
+/// of intervals.
 struct Phase {
     wss_kib: u64,
     wss_stray: u64,
@@ -38,8 +39,8 @@ const fn phase(
     Phase { wss_kib, wss_stray, events, events_stray, intervals }
 }
 
-/// An hour of a guest, a row every 5 s: phases of minutes in which events stray more than working
-/// sets do, and some phases show in events only faintly; and a spike of half a minute.
+/// An hour of a guest, a row every 5 s: phases of minutes in which events vary more than working
+/// sets, some phases that hardly show in events, and a spike of half a minute.
 const HOUR: [Phase; 10] = [
     phase(60_000, 4, 20_000, 60, 60),
     phase(410_000, 6, 310_000, 140, 110),
@@ -56,7 +57,7 @@ const HOUR: [Phase; 10] = [
 /// The series of [`HOUR`] as a file.
 fn made() -> String {
     let mut state = 1u64;
-    // Knuth's multiplier (MMIX); its high bits are as random as this needs.
+    // Knuth's multiplier (MMIX); the high bits are random enough for this.
     let mut random = |below: u64| {
         state =
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -76,7 +77,7 @@ fn made() -> String {
     text
 }
 
-/// `UPDATE_EXPECT=1` writes it, as it does what is expected below.
+/// `UPDATE_EXPECT=1` writes the file, and also updates the expected outputs below.
 #[test]
 fn the_sample_is_what_was_made() {
     if std::env::var_os("UPDATE_EXPECT").is_some() {
@@ -157,8 +158,8 @@ fn the_json_of_the_sample() {
     .assert_eq(&out);
 }
 
-/// What the paper finds: a tight threshold tracks more and errs less than a loose one; the adaptive
-/// one tracks much less than the tightest and errs much less than the loosest.
+/// As in the paper: a tight threshold tracks more and errs less than a loose one; the adaptive one
+/// tracks much less than the tightest and errs much less than the loosest.
 #[test]
 fn adaptive_has_something_of_both() {
     let told: Vec<Value> = serde_json::from_str(&run(&["phases.csv", "--json"]).out).unwrap();
@@ -177,7 +178,7 @@ fn options_reach_the_machine() {
     let preset = told(&[]);
     assert_eq!(preset, told(&["--filter", "3", "--unit", "1MiB", "--interval", "1s"]));
     assert_ne!(preset, told(&["--filter", "5"]));
-    // Whatever the working set does is within the unit: it always rests.
+    // With this unit no change of the working set counts, so tracking always rests.
     let never = told(&["--unit", "1TiB"]);
     assert!(never[5]["up_ratio"].as_f64() < preset[5]["up_ratio"].as_f64(), "{never:?}");
 }

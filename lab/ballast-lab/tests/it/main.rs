@@ -1,4 +1,5 @@
-//! The program as scripts see it: traces, series and simulations in, figures, files and errors out.
+//! Tests the program as scripts use it: traces, series and simulations in; figures, files and
+//! errors out.
 
 mod evaluate;
 mod examples;

@@ -1,5 +1,5 @@
-//! `ballast mrc` as scripts see it: every format and engine by the real program, against figures
-//! computed by hand.
+//! Tests `ballast mrc` as scripts use it: every format and engine with the real program, against
+//! figures computed by hand.
 
 use std::fs;
 use std::io::Write;
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::program::{self, Done, ballast};
 
-/// Pages in order; with four of them cold, and distances 3, 1, 2, 3, 1 and 4.
+/// Pages in order: four of the references are cold; the others have distances 3, 1, 2, 3, 1 and 4.
 const PAGES: [u64; 10] = [1, 2, 3, 1, 1, 3, 2, 2, 4, 1];
 /// Recorded page numbers of a real program.
 const RECORDED: &str =
@@ -25,7 +25,7 @@ fn piped(arguments: &[&str], input: &[u8]) -> Done {
     program::feed(ballast(&["mrc"]).args(arguments), input)
 }
 
-/// What a run that must succeed prints as JSON.
+/// The JSON that a run prints; the run must succeed.
 fn json(arguments: &[&str]) -> Value {
     let Done { status, out, err } = run(&[arguments, &["--json"]].concat());
     assert_eq!(status, Some(0), "{arguments:?}: {err}");
@@ -46,7 +46,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// [`PAGES`] in every format: a name, the bytes, and the options that make pages of them.
+/// [`PAGES`] in every format: a name, the bytes, and the options to read them.
 fn formats() -> Vec<(&'static str, Vec<u8>, Vec<&'static str>)> {
     let lines = |line: &dyn Fn(u64) -> String| {
         PAGES.iter().map(|page| line(*page)).collect::<String>().into_bytes()
@@ -230,7 +230,7 @@ fn what_cannot_be_read_is_named() {
 #[test]
 fn every_trace_is_looked_at_before_the_first_is_counted() {
     let folder = folder();
-    // To count it would fail.
+    // Counting this trace would fail.
     let bad = write(&folder, "bad.u64", [1; 7]);
     let text = write(&folder, "a.log", "1\n");
     for (second, expected) in [
@@ -363,7 +363,7 @@ fn beyond_its_memory_auto_samples_and_says_so() {
         let off = told["distinct"].as_f64().unwrap() / distinct - 1.0;
         assert!(off.abs() < 0.02, "{off}");
         assert!(told["mean_absolute_error"].as_f64().unwrap() < 0.05);
-        // Both engines together, the exact one until a block had too many tags.
+        // The memory of both engines, until a block had too many tags for the exact one.
         let memory = told["engine_memory_bytes"].as_u64().unwrap();
         assert!((1 << 20..4 << 20).contains(&memory), "{memory}");
     }
@@ -519,13 +519,13 @@ fn the_documented_command_draws_the_documented_picture() {
     let kept = fs::read_to_string(format!("{root}/docs/images/miss-ratio.svg")).unwrap();
     let drawn = fs::read_to_string(&plot).unwrap();
     let ((kept, places), (drawn, drawn_places)) = (numbers_apart(&kept), numbers_apart(&drawn));
-    // Logarithms of another library may round a place to the other side.
+    // Another version of libm may round a place the other way.
     let near = |(a, b): (&i64, &i64)| (a - b).abs() <= 1;
     let is_same = kept == drawn && places.iter().zip(&drawn_places).all(near);
     assert!(is_same, "draw it again: {command}");
 }
 
-/// `text` with a mark for every number, and the numbers.
+/// `text` with a mark in place of every number, and the numbers.
 fn numbers_apart(text: &str) -> (String, Vec<i64>) {
     let (mut rest, mut numbers) = (String::new(), Vec::new());
     let mut digits = String::new();
@@ -543,7 +543,7 @@ fn numbers_apart(text: &str) -> (String, Vec<i64>) {
     (rest, numbers)
 }
 
-/// Every element of a page or plot is closed, in order.
+/// Checks that every element of a page or plot is closed, in order.
 fn assert_well_formed(text: &str) {
     const VOID: [&str; 2] = ["meta", "input"];
     let mut open: Vec<&str> = Vec::new();

@@ -1,4 +1,4 @@
-//! The manual and the completions that packages have.
+//! Tests of the manual pages and completions that are packaged.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 #[path = "../../examples/pages/render.rs"]
 mod render;
 
-/// Every page of the manual is understood by `man`, and every completion is its shell's.
+/// `man` can read every manual page, and each shell can read its completions.
 #[test]
 fn pages_and_completions_are_whole() {
     let folder = tempfile::tempdir().unwrap();

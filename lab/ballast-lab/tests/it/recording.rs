@@ -1,4 +1,4 @@
-//! What `ballast track --record` writes is what `imt` and `mrc` read.
+//! Tests that `imt` and `mrc` can read what `ballast track --record` writes.
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! `ballast simulate` and `ballast replay` as scripts see them: the forms of their output, that the
-//! same input gives the same bytes, and the recorded outputs under `scenarios/golden`.
+//! Tests `ballast simulate` and `ballast replay` as scripts use them: the form of their output,
+//! that the same input gives the same bytes, and the recorded outputs under `scenarios/golden`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::program::{self, Done, ballast};
 
-/// What the golden outputs are made of: scenarios in their whole length, as what a paper's figure
-/// is beside may come at the end, and policies where not the scenario's.
+/// The golden outputs: a scenario, and the policies if they are not the scenario's own. Scenarios
+/// run in full, because a paper's figure may refer to their end.
 const GOLDEN: [(&str, Option<&str>); 24] = [
     ("flexmemd-10-10", None),
     ("flexmemd-10-20", None),
@@ -56,7 +56,7 @@ fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
     out
 }
 
-/// Set `UPDATE_GOLDEN=1` to rewrite them; then read the difference and argue for it.
+/// Set `UPDATE_GOLDEN=1` to rewrite the golden outputs; then read the difference and justify it.
 #[test]
 fn recorded_outputs_are_given_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -202,7 +202,7 @@ fn mistakes_are_told_with_their_place() {
     }
 }
 
-/// A journal of an older version, of one tick: enough for the form.
+/// A journal of an older version with one tick, which is enough to check the form.
 #[test]
 fn a_journal_is_replayed_under_other_policies() {
     let folder = tempfile::tempdir().unwrap();
@@ -250,7 +250,7 @@ fn a_journal_is_replayed_under_other_policies() {
     assert!(csv.starts_with("unix_ms,policy,guest,"), "{csv}");
     let table = succeed(&folder, &arguments[..4]);
     assert!(table.contains("as recorded") && table.contains("assumptions"), "{table}");
-    // A damaged one is an error that names it.
+    // A damaged journal gives an error that names it.
     let whole = fs::read(&journal).unwrap();
     fs::write(&journal, &whole[..whole.len() / 2]).unwrap();
     let done = run(&folder, &arguments);

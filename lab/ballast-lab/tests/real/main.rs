@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use ballast_scenario_run::record::{GuestRun, Record, RunRecord};
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// Far longer than anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(180);
 const MIB: u64 = 1 << 20;
-/// What both guests start with.
+/// The start size of both guests.
 const START_BYTES: u64 = 256 * MIB;
 
 const SCENARIO: &str = r#"
@@ -61,7 +61,7 @@ impl Place {
         command
     }
 
-    /// Processes that name this place.
+    /// Command lines of running processes that name this place.
     fn processes(&self) -> Vec<String> {
         let mark = self.folder.path().to_str().unwrap();
         let processes = fs::read_dir("/proc").unwrap().flatten();
@@ -112,7 +112,7 @@ fn assert_page(page: &Path) {
     assert!(page.matches("<svg").count() >= 4, "a plot of each guest under each policy");
 }
 
-/// Only `global` moved anything, by balloon, from `b` to `a`, for reasons.
+/// Checks that only `global` moved memory: by balloon, from `b` to `a`, with reasons.
 fn assert_moved(moves: &serde_json::Value) {
     let moves = moves.as_array().unwrap();
     for (guest, direction) in [("a", "to_guest_bytes"), ("b", "to_host_bytes")] {
@@ -129,8 +129,8 @@ fn assert_moved(moves: &serde_json::Value) {
     }
 }
 
-/// Real and simulated guests agree: to a few MiB in what they hold, in direction and order of
-/// magnitude in the rest.
+/// Checks that real and simulated guests agree: within a few MiB in what they hold, in direction
+/// and order of magnitude in everything else.
 fn assert_simulated_alike(calibration: &serde_json::Value) {
     let figures = calibration["figures"].as_array().unwrap();
     let figure = |guest: &str, policy: &str, name: &str| {
@@ -149,7 +149,8 @@ fn assert_simulated_alike(calibration: &serde_json::Value) {
             assert!((0.75..1.34).contains(&ratio), "{guest} under {policy}: {simulated} of {real}");
         }
     }
-    // It swaps with its half, and less or not at all with what the other can spare.
+    // It swaps with its half of the memory, and less or not at all with what the other guest can
+    // spare.
     let under_static = figure("a", "static", "swap-out");
     let under_global = figure("a", "global", "swap-out");
     assert!(under_static.0 > under_global.0, "{under_static:?} {under_global:?}");
@@ -158,7 +159,7 @@ fn assert_simulated_alike(calibration: &serde_json::Value) {
     for key in ["real", "simulated"] {
         assert!(gain[key].as_f64().unwrap() > 1.0, "{key}: {gain}");
     }
-    // On a machine so slow that the memory is hardly filled in time, neither policy does anything.
+    // On a machine so slow that the memory is hardly filled in time, no policy makes a difference.
     assert!(gain["simulated_at_speeds"].as_f64().is_none_or(|it| it >= 0.9), "{gain}");
     assert!(calibration["speeds"]["touch_s"].as_f64().unwrap() > 0.0);
 }
@@ -214,7 +215,7 @@ fn a_story_that_is_killed_leaves_nothing() {
     place.assert_nothing_left();
 }
 
-/// The runs that are kept in `folder`, by their files' names.
+/// The names of the runs that are kept in `folder`.
 fn kept(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().into_string().unwrap());

@@ -1,4 +1,5 @@
-//! What every page has: one document with style and script inside, for light, dark and print.
+//! The parts that every page has: one document that includes its style and script, for light, dark
+//! and print.
 //!
 //! Idea: everything is in the page itself, so that it can be kept, mailed and printed, and opened
 //! in ten years.
@@ -11,7 +12,7 @@ use ballast_report::{Report, harmless_line};
 
 const BASE: &str = include_str!("base.css");
 
-/// A whole page: `body` under the common style and `style`, with `script` at its end.
+/// A whole page: `body`, with the common style and `style`, and with `script` at its end.
 pub fn document(title: &str, style: &str, script: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
@@ -29,7 +30,7 @@ pub fn document(title: &str, style: &str, script: &str, body: &Markup) -> String
     page.into_string()
 }
 
-/// The table of `rows` under the columns of `report`.
+/// A table of `rows` with the columns of `report`.
 pub fn table<Row: ?Sized, R: Borrow<Row>>(
     report: &Report<'_, Row>,
     rows: impl IntoIterator<Item = R>,
@@ -61,7 +62,7 @@ pub fn how_to_read(terms: &[(&str, &str)]) -> Markup {
     }
 }
 
-/// The section with the command that made a page.
+/// The section with the command that made the page.
 pub fn what_was_run(command: &str) -> Markup {
     html! {
         section.facts {

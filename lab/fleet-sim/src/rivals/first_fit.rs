@@ -1,10 +1,10 @@
-//! First fit: of a host that has more load than memory, guests go in the order of the list, each to
-//! the first host that has room for it, until the rest fit.
+//! First fit: guests leave a host that has more load than memory in the order of the list, each to
+//! the first host that has room for it, until the rest fits.
 
 use super::LoadKind;
 use crate::{Balancer, World};
 
-/// The plainest rule that mends floors or, if load is use, working sets.
+/// The simplest rule that meets floors or, if load means use, working sets.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstFit {
     /// What counts as load.

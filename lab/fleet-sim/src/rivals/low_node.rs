@@ -1,10 +1,11 @@
-//! LowNodeUtilization of Kubernetes' descheduler, by which KubeVirt's guests are moved.
+//! LowNodeUtilization of Kubernetes' descheduler, which moves the guests of KubeVirt.
 //!
 //! Rule: nodes above the high threshold are overutilized, nodes below the low one underutilized. If
 //! there are both, pods of overutilized nodes are evicted in the order of the list until their node
-//! is no longer above the high threshold, or what the underutilized could take up to it is used up.
-//! The scheduler then places each on the node with the least load that has room.
-//! Source: the descheduler's documentation. Limits: one resource; all of the same priority.
+//! is no longer above the high threshold, or until the room of underutilized nodes below the high
+//! threshold is used up. The scheduler then places each pod on the node with the least load that
+//! has room.
+//! Source: the descheduler's documentation. Limits: one resource; all pods have the same priority.
 
 use super::{LoadKind, per_mille};
 use crate::{Balancer, World};

@@ -1,4 +1,4 @@
-//! Rivals: how others decide which guests to move, from what they publish.
+//! Rivals: how other products decide which guests to move, by what they publish.
 //!
 //! | rival | source |
 //! |---|---|
@@ -7,8 +7,9 @@
 //! | [`WorkloadBalance`] | OpenStack Watcher's strategy of this name: its source |
 //! | [`ProxmoxRebalancer`] | Proxmox VE 9's automatic rebalancing: its documentation |
 //!
-//! A load is a share of a host's budget. By *floors* (what is requested or assigned) a rival sees
-//! what this simulation counts; by *use* it sees working sets, as products do by default.
+//! A load is a share of a host's budget. With load by *floors* (what is requested or assigned) a
+//! rival sees what this simulation judges; with load by *use* it sees working sets, which is the
+//! products' default.
 
 mod first_fit;
 mod low_node;
@@ -22,12 +23,12 @@ pub use watcher::WorkloadBalance;
 
 use crate::World;
 
-/// What a rival takes for a guest's load.
+/// What a rival regards as a guest's load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadKind {
-    /// What is guaranteed.
+    /// Its floor.
     Floors,
-    /// What is used.
+    /// Its working set.
     Use,
 }
 
@@ -93,7 +94,7 @@ mod tests {
             LowNodeUtilization { low_percent: 20, high_percent: 50, load: LoadKind::Floors };
         let full = world(3, &[(0, 300), (0, 300), (1, 400), (2, 100)]);
         assert_eq!(rival.migrations(&full, 0, 9), [(0, 2)]);
-        // Nobody is below the low threshold.
+        // No host is below the low threshold.
         let even = world(3, &[(0, 300), (0, 300), (1, 400), (2, 300)]);
         assert_eq!(rival.migrations(&even, 0, 9), []);
     }
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn watcher_moves_what_is_nearest_to_the_excess() {
         let mut rival = WorkloadBalance { threshold_percent: 80, load: LoadKind::Floors };
-        // 900 less the mean of 500 is 400: 350 is nearest below it.
+        // The excess over the mean of 500 is 400; 350 is the nearest below it.
         let world = world(2, &[(0, 500), (0, 350), (0, 50), (1, 100)]);
         assert_eq!(rival.migrations(&world, 0, 1), [(1, 1)]);
     }

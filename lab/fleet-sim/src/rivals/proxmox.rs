@@ -1,10 +1,10 @@
 //! Automatic rebalancing of Proxmox VE 9.
 //!
-//! Rule: while the imbalance of the nodes is above the threshold, the migration is carried out that
-//! lowers it most, if it lowers it by more than a margin. The manager does so every ten seconds;
-//! here that is repeated until the round's migrations are used up.
-//! Source: Proxmox VE's documentation of automatic rebalancing. It does not say how imbalance is
-//! computed; here it is the standard deviation of the loads as a share of their mean.
+//! Rule: while the imbalance of the nodes is above the threshold, the migration that lowers it most
+//! is carried out, if it lowers it by more than a margin. The manager does this every ten seconds;
+//! here it is repeated until the round's migrations are used up.
+//! Source: Proxmox VE's documentation of automatic rebalancing. It does not define imbalance; here
+//! it is the standard deviation of the loads as a share of their mean.
 
 use super::LoadKind;
 use crate::{Balancer, World};

@@ -1,9 +1,9 @@
 //! The strategy `workload_balance` of OpenStack Watcher.
 //!
-//! Rule: of the hosts at or above the threshold, the most loaded first, the guest is chosen whose
-//! load is nearest below what its host has more than the mean. It goes to the least loaded host
-//! below the threshold that stays below it and has room. One guest an audit; here an audit is
-//! repeated until the round's migrations are used up.
+//! Rule: from the most loaded host at or above the threshold, the guest is chosen whose load is
+//! nearest below the host's excess over the mean. It goes to the least loaded host that has room
+//! and stays below the threshold. Watcher moves one guest per audit; here audits are repeated until
+//! the round's migrations are used up.
 //! Source: `watcher/decision_engine/strategy/strategies/workload_balance.py`. Limits: one resource.
 
 use super::{LoadKind, per_mille};

@@ -1,11 +1,12 @@
-//! The files of an outer machine: QEMU with what it loads, the lab's programs, kernels for guests.
+//! The files of an outer machine: QEMU with everything it loads, the lab's programs, and guests'
+//! kernels.
 //!
-//! Idea: programs come as they are installed here, with the libraries that `ldd` lists, and lie
-//! where the lab looks for them, so that it works in the machine as it does here, without a
-//! network.
-//! Limits: guests run under KVM only, as QEMU's emulator is not in it (doubly emulated guests would
-//! be slow beyond use). Firmware for q35 machines that boot a kernel directly, as the lab's guests
-//! do.
+//! Idea: programs are copied as they are installed here, with the libraries that `ldd` lists, to
+//! the paths where the lab looks for them. So the lab works in the machine as it does here, without
+//! a network.
+//! Limits: guests run only under KVM, because QEMU's emulator is not in the machine (doubly
+//! emulated guests would be too slow to use). The firmware is only that of q35 machines that boot a
+//! kernel directly, as the lab's guests do.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,18 +24,19 @@ use crate::{Cache, LabError, modules, postgresql, tool};
 
 /// The cache's folder in the machine.
 pub(super) const CACHE_FOLDER: &str = "cache";
-/// Where artifacts lie in the machine.
+/// The folder of build artifacts in the machine.
 pub(super) const ARTIFACTS_FOLDER: &str = "usr/lib/ballast";
-/// Programs beside QEMU: the lab asks `ldd`, a script of bash's, what a program needs.
+/// Further programs: the lab uses `ldd`, a bash script, to find a program's libraries.
 const PROGRAMS: [&str; 2] = ["bash", "ldd"];
-/// What QEMU loads to boot a kernel on a q35 machine.
+/// The files that QEMU loads to boot a kernel on a q35 machine.
 const FIRMWARE: [&str; 5] =
     ["bios-256k.bin", "kvmvapic.bin", "linuxboot.bin", "linuxboot_dma.bin", "pvh.bin"];
 
-/// The files of a host: QEMU, a shell, the artifacts that are built, `kernels` with the modules
-/// `more` beside those of every guest, and the programs `with` for its guests.
+/// The files of a host: QEMU, a shell, the build artifacts, `kernels` with the modules `more` in
+/// addition to those of every guest, and the programs `with` for its guests.
 ///
 /// # Errors
+/// A file is missing.
 /// When one is missing.
 pub(super) fn host(
     cache: &Cache,
@@ -58,7 +60,8 @@ pub(super) fn host(
     let lab_guest = LAB_GUEST
         .find()
         .map_err(|ArtifactMissing { looked_for }| LabError::LabGuestMissing { looked_for })?;
-    // Guests without an agent or a tracker do without; those with one say what is missing.
+    // Guests that need an agent or tracker fail with a message if it is missing; other guests do
+    // not need them.
     let others = [&AGENT, &TRACK_LIBRARY].into_iter().filter_map(|artifact| artifact.find().ok());
     for artifact in std::iter::once(lab_guest).chain(others) {
         let name = artifact.file_name().unwrap_or_default();
@@ -75,7 +78,7 @@ pub(super) fn host(
 fn qemu(cache: &Cache, say: &dyn Fn(&str)) -> Result<FileMap, LabError> {
     let program = tool::require(QEMU, QEMU_PACKAGE)?;
     let mut files = programs::files(QEMU, cache, say)?;
-    // It looks for its firmware relative to itself.
+    // QEMU looks for its firmware relative to its own path.
     let itself = files.remove(&Path::new("bin").join(QEMU));
     files.insert(Path::new("usr/bin").join(QEMU), itself.unwrap_or_else(|| program.clone()));
     let listing = tool::run(
@@ -97,7 +100,7 @@ fn qemu(cache: &Cache, say: &dyn Fn(&str)) -> Result<FileMap, LabError> {
     Ok(files)
 }
 
-/// What booting a guest needs of a kernel, at its place in the machine's cache.
+/// Adds the files of a kernel that booting a guest needs, at their paths in the machine's cache.
 fn add_kernel(
     files: &mut FileMap,
     cache: &Cache,
@@ -114,7 +117,7 @@ fn add_kernel(
     Ok(())
 }
 
-/// A file of this cache, at the same place of the machine's.
+/// Adds a file of this cache at the same path in the machine's cache.
 fn add_cached(files: &mut FileMap, cache: &Cache, file: PathBuf) {
     let place = file.strip_prefix(cache.root()).unwrap_or(&file);
     files.insert(Path::new(CACHE_FOLDER).join(place), file);

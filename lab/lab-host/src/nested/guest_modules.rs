@@ -1,13 +1,13 @@
-//! Which kernel modules a guest needs that is a host itself, or has vsock.
+//! The kernel modules of a guest that is itself a host, or has vsock.
 
 use super::xen;
 use crate::GuestSpec;
 use crate::modules::VSOCK_MODULES;
 
-/// The modules that make it a KVM host, and have its guests and itself connect by vsock.
+/// The modules that make a guest a KVM host, and let its guests and itself connect by vsock.
 const KVM_MODULES: [&str; 3] = ["kvm_amd", "vhost_vsock", "vsock_loopback"];
 
-/// The modules of a guest beside those of every guest: of a host, and of one with vsock.
+/// The modules of a guest in addition to those of every guest: for a host, and for one with vsock.
 pub(crate) fn modules(spec: &GuestSpec) -> &'static [&'static str] {
     match (&spec.host_disk, &spec.xen, spec.vsock_cid) {
         (Some(_), Some(_), _) => &xen::MODULES,

@@ -1,9 +1,9 @@
-//! The disk of an outer machine: a file system that holds the files a host needs.
+//! The disk of an outer machine: a file system with the files that a host needs.
 //!
-//! Idea: `mke2fs -d` makes a file system of a folder without root. The cache keeps it under a key
-//! of its files' names, sizes and times. QEMU opens it for reading only and writes to an unnamed
-//! file beside it, so that one image serves many machines.
-//! Limits: hard links save the copies where source and cache are on one file system.
+//! Idea: `mke2fs -d` makes a file system from a folder without root. The cache keeps it under a key
+//! of its files' names, sizes and times. QEMU opens it read-only and writes to an unnamed overlay,
+//! so one image serves many machines.
+//! Limits: files are hard-linked instead of copied only if source and cache are on one file system.
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,20 +15,20 @@ use ballast_model::Bytes;
 use crate::programs::FileMap;
 use crate::{Cache, LabError, tool};
 
-/// Most images kept; each build of Ballast adds one of 300 MB.
+/// The greatest number of images kept; each build of Ballast adds one of 300 MB.
 pub(crate) const IMAGES_MAX: usize = 2;
-/// Size of the file system; its file has as much as is used.
+/// Size of the file system; its sparse file occupies only what is used.
 const SIZE: Bytes = Bytes::gib(16);
 /// The image inside its cache entry.
 const IMAGE_FILE: &str = "host.ext4";
-/// Folders that the machine mounts something on, or writes to.
+/// Mount points and folders that the machine writes to.
 const EMPTY_FOLDERS: [&str; 9] =
     ["bin", "cache", "dev", "etc", "proc", "root", "run", "sys", "tmp"];
 
 /// Returns the image with `files`, from the cache or created now.
 ///
 /// # Errors
-/// When a file cannot be read, or e2fsprogs is missing.
+/// A file cannot be read, or e2fsprogs is missing.
 pub(super) fn image(
     cache: &Cache,
     files: &FileMap,
@@ -47,7 +47,7 @@ pub(super) fn image(
     Ok(folder.join(IMAGE_FILE))
 }
 
-/// A key of the image's files. Not cryptographic: they are our own.
+/// A key of the image's files. Not cryptographic: the files are our own.
 fn key(files: &FileMap) -> Result<u64, LabError> {
     let mut hasher = DefaultHasher::new();
     for (target, source) in files {
@@ -68,7 +68,7 @@ fn fill(stage: &Path, files: &FileMap) -> Result<(), LabError> {
         if let Some(parent) = target.parent() {
             fs::create_dir_all(parent).map_err(LabError::io("create", parent))?;
         }
-        // A link to a link would be a link to nothing in the machine.
+        // A link to a link would point nowhere in the machine.
         let source = source.canonicalize().map_err(LabError::io("find", source))?;
         if fs::hard_link(&source, &target).is_err() {
             fs::copy(&source, &target).map_err(LabError::io("copy", &source))?;
@@ -80,7 +80,7 @@ fn fill(stage: &Path, files: &FileMap) -> Result<(), LabError> {
 fn make(stage: &Path, path: &Path) -> Result<(), LabError> {
     let mke2fs = tool::require("mke2fs", "e2fsprogs")?;
     let mut command = Command::new(mke2fs);
-    // Without a journal: what is written is discarded in the end.
+    // Without a journal, because everything written is discarded at the end.
     command.args(["-q", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-N", "65536", "-d"]);
     command.arg(stage).arg(path).arg(format!("{}k", SIZE.get() / 1024));
     tool::run(&mut command, "is there half a gigabyte free in the cache's folder?").map(drop)

@@ -1,10 +1,11 @@
 //! A running outer machine, and commands in it.
 //!
-//! Idea: a command runs in the root that the disk is, with its outputs on two ports. A machine that
-//! panics closes its channel; one that hangs reports no more, and is killed. Both are failures of
-//! the machine and not of the command: [`with_one_retry`] tells them and tries once more.
-//! Limits: one command at a time, and no input for it; what a command leaves running keeps the
-//! ports of the next.
+//! Idea: a command runs with the machine's disk as its root; its outputs go to two ports. A machine
+//! that panics closes its channel; one that hangs sends no more reports and is killed. Both are
+//! failures of the machine and not of the command: [`with_one_retry`] reports them and tries once
+//! more.
+//! Limits: one command at a time, without input; processes that a command leaves running keep the
+//! ports that the next command needs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -36,45 +37,46 @@ use crate::{Cache, GuestSpec, Helper, KernelChoice, LabError, Run, RunOptions};
 
 /// Name of the machine's one guest.
 const MACHINE: &str = "host";
-/// The suite whose kernel has all there is to try: 6.12, with DAMON.
+/// The suite whose kernel has every feature to be tried: 6.12, with DAMON.
 const SUITE: &str = "bookworm-backports";
-/// Memory of a machine unless said otherwise: two guests of the lab's scenarios, and their host.
+/// Memory of a machine unless specified: for two guests of the lab's scenarios and their host.
 const MEMORY_DEFAULT: Bytes = Bytes::mib(3072);
-/// What the emulator needs beside the machine's memory, most of it for translated code.
+/// Memory of the emulator in addition to the machine's, most of it for translated code.
 const BESIDE: Bytes = Bytes::mib(768);
-/// How long setting the machine up may take; measured: three seconds.
+/// How long setting up the machine may take; it takes three seconds.
 const SET_UP_PATIENCE: Duration = Duration::from_secs(120);
-/// How long the program in it, which sends a report every second and is locked into memory, may be
-/// silent before the machine is taken to hang.
+/// How long the program in the machine may be silent before the machine counts as hung. It sends a
+/// report every second and is locked into memory.
 const SILENCE_MAX: Duration = Duration::from_secs(120);
-/// Time between two looks for a report.
+/// Time between two checks for a report.
 const POLL: Duration = Duration::from_millis(500);
-/// What sets a machine up, and its exit status where there is no usable KVM.
+/// The script that sets a machine up, and its exit status if there is no usable KVM.
 const STATUS_NO_KVM: i32 = 3;
 const SET_UP: &str = include_str!("set-up.sh");
 const ENSURE_KVM: &str = include_str!("kvm.sh");
-/// The console of a shell in it; under Xen the first is the hypervisor's.
+/// The console of a shell in the machine; under Xen the first console is the hypervisor's.
 const TERMINALS: [&str; 2] = ["/dev/hvc0", "/dev/hvc1"];
 /// Runs its arguments with their outputs on the machine's ports.
 const ON_PORTS: &str = "exec \"$@\" >/run/ballast/ballast.out 2>/run/ballast/ballast.err";
 
-/// What an outer machine is to be.
+/// The options of an outer machine.
 #[derive(Clone, Debug)]
 pub struct NestedOptions {
     /// Its memory, in whole MiB.
     pub memory: Bytes,
     /// Its kernel.
     pub kernel: KernelChoice,
-    /// Programs for the guests in it.
+    /// Programs for the machine's guests.
     pub with: BTreeSet<String>,
-    /// Kernels for the guests in it, beside the default.
+    /// Kernels for the machine's guests, in addition to the default one.
     pub guest_kernels: Vec<KernelChoice>,
-    /// Programs of this host to have in it, with their libraries: place in the machine (an absolute
-    /// path), and file here.
+    /// Programs of this host to copy into the machine, with their libraries: path in the machine
+    /// (absolute), and file here.
     pub programs: Vec<(PathBuf, PathBuf)>,
-    /// Whether AppArmor confines libvirt and its domains in it.
+    /// Whether AppArmor confines libvirt and its domains in the machine.
     pub apparmor: bool,
-    /// Whether Xen runs below it, instead of KVM in it; then it has Debian's kernel for that.
+    /// Whether Xen boots the machine, instead of KVM running in it; then the kernel is Debian's for
+    /// physical machines.
     pub xen: bool,
     /// The folder of runs; `None`: this user's.
     pub runs_folder: Option<PathBuf>,
@@ -83,7 +85,7 @@ pub struct NestedOptions {
 }
 
 impl NestedOptions {
-    /// The kernel that it boots.
+    /// The kernel that the machine boots.
     fn kernel_choice(&self) -> KernelChoice {
         if self.xen { KernelChoice::Dom0 } else { self.kernel.clone() }
     }
@@ -105,7 +107,7 @@ impl Default for NestedOptions {
     }
 }
 
-/// An outer machine that is up; ends when dropped.
+/// A running outer machine; ends when dropped.
 pub struct Nested {
     run: Run,
     outputs: [UnixStream; 2],
@@ -116,8 +118,7 @@ impl Nested {
     /// Boots a machine and makes it a host. `say` gets a line before each slow step.
     ///
     /// # Errors
-    /// When something is missing here, or the machine does not come up; then nothing is
-    /// left behind.
+    /// Something is missing here, or the machine does not come up; then nothing is left behind.
     pub fn start(options: &NestedOptions, say: &dyn Fn(&str)) -> Result<Nested, LabError> {
         ensure_memory(options.memory)?;
         let cache = Cache::open()?;
@@ -151,10 +152,10 @@ impl Nested {
         Ok(nested)
     }
 
-    /// Runs a program with its arguments in the machine, in `/root`, and hands on what it writes.
+    /// Runs a program with its arguments in the machine, in `/root`, and passes on its output.
     ///
     /// # Errors
-    /// When the machine fails; how the program ended is no error.
+    /// The machine fails. A failure of the program is no error.
     pub fn exec(
         &self,
         argv: &[String],
@@ -174,21 +175,22 @@ impl Nested {
             is_over.store(true, Ordering::Release);
             done
         })?;
-        // Of the shell itself, such as that there is no such program.
+        // The shell's own errors, for example that the program does not exist.
         let _ = err.write_all(done.stderr.as_bytes());
         Ok(done.end)
     }
 
-    /// Gives this program's terminal to a shell in the machine until that ends.
+    /// Connects this program's terminal to a shell in the machine until the shell ends.
     ///
     /// # Errors
-    /// When the machine fails.
+    /// The machine fails.
     pub fn shell(&self, timeout: Duration) -> Result<ProcessEnd, LabError> {
         let socket = self.machine()?.terminal_socket();
         let terminal = UnixStream::connect(socket).map_err(LabError::io("connect to", socket))?;
         let (rows, columns) = RawTerminal::size();
         let device = TERMINALS[usize::from(self.is_xen)];
-        // A child, and no `exec`: as the leader of its group `setsid` would not wait for the shell.
+        // Started as a child and not with `exec`: `setsid` does not wait for the shell if it is the
+        // leader of its process group.
         let shell = format!(
             "stty -F {device} rows {rows} cols {columns}; \
              setsid -c bash --norc -i <{device} >{device} 2>&1; exit $?"
@@ -197,7 +199,7 @@ impl Nested {
         let is_over = AtomicBool::new(false);
         let done = std::thread::scope(|scope| {
             scope.spawn(|| {
-                // A shell that starts throws away what was typed before its prompt.
+                // A starting shell discards everything typed before its prompt.
                 terminal::wait_for_prompt(&terminal, &is_over);
                 terminal::pass_keys_on(&terminal);
                 forward(&terminal, &mut io::stdout(), &is_over);
@@ -213,7 +215,7 @@ impl Nested {
     /// Writes a short file, such as a scenario, in the machine.
     ///
     /// # Errors
-    /// When the machine fails or has no such folder.
+    /// The machine fails or has no such folder.
     pub fn write(&self, path: &Path, text: &str) -> Result<(), LabError> {
         let mut line = self.in_root("printf %s \"$1\" >\"$2\"");
         line.extend(["sh".to_owned(), text.to_owned(), path.display().to_string()]);
@@ -224,7 +226,7 @@ impl Nested {
     /// Reads a file of the machine.
     ///
     /// # Errors
-    /// When the machine fails or has no such file.
+    /// The machine fails or has no such file.
     pub fn read(&self, path: &Path) -> Result<Vec<u8>, LabError> {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let argv = ["cat".to_owned(), path.display().to_string()];
@@ -236,7 +238,8 @@ impl Nested {
         Err(LabError::Refused { guest: self.machine()?.id().clone(), why })
     }
 
-    /// Runs a part of the set-up in the machine's root; `failure` is what to say if it fails.
+    /// Runs a part of the set-up with the machine's disk as root; `failure` is the error's text if
+    /// it fails.
     fn prepare(&self, script: &str, failure: &str) -> Result<(), LabError> {
         let done = self.watched(&self.in_root(script), SET_UP_PATIENCE)?;
         self.ensure_success(&done, || failure.to_owned())
@@ -246,7 +249,7 @@ impl Nested {
         self.run.guest(MACHINE)
     }
 
-    /// The command of a shell line in the machine's root; arguments may follow.
+    /// The command that runs a shell line with the machine's disk as root; arguments may follow.
     fn in_root(&self, line: &str) -> Vec<String> {
         let (kind, tools) = match self.is_xen {
             true => (NESTED_XEN, format!("/{}:", xen::TOOLS_FOLDER)),
@@ -270,7 +273,8 @@ impl Nested {
         command
     }
 
-    /// Executes `argv` and meanwhile watches that the machine reports; kills it if it does not.
+    /// Executes `argv` and meanwhile checks that the machine sends reports; kills the machine if it
+    /// does not.
     fn watched(&self, argv: &[String], timeout: Duration) -> Result<ExecOutput, LabError> {
         let machine = self.machine()?;
         let (is_over, hangs) = (AtomicBool::new(false), AtomicBool::new(false));
@@ -303,8 +307,8 @@ impl Nested {
     }
 }
 
-/// Runs `work`; if the outer machine failed, and not what ran in it, tells that and runs `work`
-/// once more.
+/// Runs `work`. If the outer machine failed, and not the command in it, reports that and runs
+/// `work` once more.
 ///
 /// # Errors
 /// Those of `work`.
@@ -321,7 +325,8 @@ pub fn with_one_retry<T>(
     }
 }
 
-/// Waits until the machine has been silent for [`SILENCE_MAX`], then true, or until `is_over`.
+/// Waits until the machine was silent for [`SILENCE_MAX`] (returns true), or until `is_over`
+/// (returns false).
 fn is_silent(machine: &Guest, is_over: &AtomicBool) -> bool {
     let latest = || machine.latest_report().ok().flatten().map(|report| report.seq);
     let (mut last, mut since) = (latest(), Instant::now());
@@ -338,9 +343,9 @@ fn is_silent(machine: &Guest, is_over: &AtomicBool) -> bool {
     false
 }
 
-/// Makes the booted machine a host, with KVM unless it is Xen's, and connects to its outputs.
+/// Makes the booted machine a host (with KVM unless Xen boots it), and connects to its outputs.
 fn set_up(machine: &Guest, is_xen: bool) -> Result<[UnixStream; 2], LabError> {
-    // Connected first: what a port writes while nobody listens is lost.
+    // Connected first: what a port writes while it has no reader is lost.
     let connect =
         |path: &PathBuf| UnixStream::connect(path).map_err(LabError::io("connect to", path));
     let sockets = machine.output_sockets();
@@ -384,7 +389,7 @@ fn disk(options: &NestedOptions, cache: &Cache, say: &dyn Fn(&str)) -> Result<Pa
     image(cache, &files, say)
 }
 
-/// Checks that the machine is large enough, and that there is room for it here.
+/// Checks that the machine is large enough, and that it fits into this host's memory.
 fn ensure_memory(memory: Bytes) -> Result<(), LabError> {
     if memory < MEMORY_MIN {
         return Err(LabError::Invalid(format!(

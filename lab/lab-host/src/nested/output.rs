@@ -1,26 +1,26 @@
-//! What a command in an outer machine writes, handed on while it runs.
+//! Passes on the output of a command in an outer machine while the command runs.
 //!
-//! Idea: each output is a virtio-serial port behind a socket, which takes no more than is read.
-//! QEMU has put all of it into the socket before the guest hears that it is written, so once the
-//! command has ended, an empty socket means that nothing is left.
+//! Idea: each output is a virtio-serial port behind a socket. QEMU puts everything into the socket
+//! before the guest's write completes, so once the command has ended, an empty socket means that
+//! nothing is left.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How long an empty socket is waited on before the command is asked about.
+/// How long to wait on an empty socket before checking whether the command has ended.
 pub(super) const POLL: Duration = Duration::from_millis(50);
-/// Most bytes handed on at once.
+/// The greatest number of bytes passed on at once.
 const CHUNK: usize = 64 << 10;
 
-/// Copies from `socket` to `out` until `is_over` and the socket is empty. A closed `out` is no
-/// error: the command goes on.
+/// Copies from `socket` to `out` until `is_over` is set and the socket is empty. A closed `out` is
+/// no error: the command goes on.
 pub(super) fn forward(mut socket: &UnixStream, out: &mut dyn Write, is_over: &AtomicBool) {
     let _ = socket.set_read_timeout(Some(POLL));
     let mut chunk = vec![0; CHUNK];
     loop {
-        // Asked first: what was written before the end is there by now.
+        // Read before the socket: everything written before the end is in the socket by then.
         let was_over = is_over.load(Ordering::Acquire);
         match socket.read(&mut chunk) {
             Ok(0) => return,

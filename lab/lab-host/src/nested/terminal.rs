@@ -1,8 +1,8 @@
-//! This program's terminal as that of a shell in an outer machine.
+//! Connects this program's terminal to a shell in an outer machine.
 //!
-//! Idea: the terminal passes every key on unread (raw mode), also those that would interrupt this
-//! program; the machine's console behind a socket is the shell's terminal.
-//! Limits: the size of the window is that at the start.
+//! Idea: in raw mode the terminal passes every key on, including those that would interrupt this
+//! program. The shell's terminal is the machine's console behind a socket.
+//! Limits: the shell sees the window's size at the start.
 
 use std::io::{self, IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,13 +12,13 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 
 use super::output::POLL;
 
-/// A terminal in raw mode, which is undone when dropped.
+/// A terminal in raw mode; restored when dropped.
 pub(super) struct RawTerminal {
     before: Option<Termios>,
 }
 
 impl RawTerminal {
-    /// Standard input, if it is a terminal.
+    /// Puts standard input into raw mode, if it is a terminal.
     pub(super) fn enter() -> RawTerminal {
         let before = tcgetattr(io::stdin()).ok();
         if let Some(before) = &before {
@@ -29,7 +29,7 @@ impl RawTerminal {
         RawTerminal { before }
     }
 
-    /// Rows and columns; those of a serial terminal where there is no window.
+    /// Rows and columns; the usual ones of a serial terminal if there is no window.
     pub(super) fn size() -> (u16, u16) {
         let window = io::stdout().is_terminal().then(|| tcgetwinsize(io::stdout()).ok()).flatten();
         window.map_or((24, 80), |window| (window.ws_row, window.ws_col))
@@ -44,7 +44,7 @@ impl Drop for RawTerminal {
     }
 }
 
-/// Waits until the shell has written something, and hands that on, or until `is_over`.
+/// Waits until the shell has written something and passes that on, or until `is_over`.
 pub(super) fn wait_for_prompt(mut from: &UnixStream, is_over: &AtomicBool) {
     let _ = from.set_read_timeout(Some(POLL));
     let mut chunk = [0; 4096];
@@ -67,7 +67,8 @@ pub(super) fn pass_keys_on(to: &UnixStream) {
                 return;
             }
         }
-        // The end of the input is the end of the shell's: what a terminal sends for Ctrl-D.
+        // At the end of the input, sends what a terminal sends for Ctrl-D, which ends the shell's
+        // input.
         let _ = to.write_all(&[4]);
     });
 }

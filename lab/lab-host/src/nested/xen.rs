@@ -1,12 +1,12 @@
-//! Xen in an outer machine: the hypervisor below it, and Xen's services in it.
+//! Xen in an outer machine: the hypervisor that boots it, and Xen's services in it.
 //!
-//! Idea: QEMU boots Xen, which boots the machine as its first domain (dom0); everything else is as
-//! on a KVM host. Hypervisor and tools come from Debian's packages, unpacked and not installed; the
-//! machine starts what Debian's init script starts (`xen.sh`). Guests are paravirtualized (PV):
-//! they need no hardware virtualization, which the emulator would have to emulate once more.
-//! Cost: 100 MB are fetched once, most of it the first domain's kernel; a boot of 30 seconds.
+//! Idea: QEMU boots Xen, which boots the machine as dom0; everything else is as on a KVM host.
+//! Hypervisor and tools come from Debian's packages, unpacked and not installed; the machine starts
+//! the services that Debian's init script starts (`xen.sh`). Guests are paravirtualized (PV), so
+//! they need no hardware virtualization, which would have to be emulated a second time.
+//! Cost: 100 MB are fetched once, most of it dom0's kernel; a boot of 30 seconds.
 //! Source: Xen 4.17's `tools/hotplug/Linux/init.d/xencommons.in`; `xl(1)`.
-//! Limits: the version of Debian 12. There is no KVM in it, as Xen has the processor.
+//! Limits: the version of Debian 12. There is no KVM, because Xen controls the processor.
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter};
@@ -20,18 +20,18 @@ use crate::programs::{self, FileMap};
 use crate::xen_spec::XenSpec;
 use crate::{Cache, LabError};
 
-/// What has the hypervisor, and what has its tools; these need others.
+/// The packages of the hypervisor and of its tools, without their dependencies.
 const HYPERVISOR_PACKAGE: &str = "xen-hypervisor-4.17-amd64";
 const TOOL_PACKAGES: [&str; 2] = ["xen-utils-4.17", "xenstore-utils"];
-/// The hypervisor in its package, compressed, and beside it.
+/// The hypervisor in its package, compressed; and the path of the decompressed one beside it.
 const COMPRESSED: &str = "boot/xen-4.17-amd64.gz";
 const HYPERVISOR: &str = "boot/xen-4.17-amd64";
-/// Where its package has Xen's own tools.
+/// The folder of Xen's own tools in their package.
 pub(super) const TOOLS_FOLDER: &str = "usr/lib/xen-4.17/bin";
-/// Of these, what runs a domain and what `xen.sh` starts.
+/// The tools that run a domain, or that `xen.sh` starts.
 const TOOLS: [&str; 6] =
     ["xl", "xenstored", "xenconsoled", "xenconsole", "xen-init-dom0", "libxl-save-helper"];
-/// Xenstore's programs, by name: they are one file.
+/// The names of xenstore's programs; they are one file.
 const XENSTORE: [&str; 7] = [
     "xenstore-exists",
     "xenstore-list",
@@ -41,11 +41,11 @@ const XENSTORE: [&str; 7] = [
     "xenstore-watch",
     "xenstore-write",
 ];
-/// Memory of the first domain: the lab, the daemon and Xen's services; the guests have the rest of
-/// the machine's but what Xen needs itself.
+/// Memory of dom0, which runs the lab, the daemon and Xen's services. Its guests get the rest of
+/// the machine's memory except what Xen itself needs.
 pub const DOM0_MEMORY: Bytes = Bytes::mib(768);
-/// The modules of the first domain: what Xen's tools open, what guests' disks need, and what ext4
-/// needs without saying so.
+/// The modules of dom0: those that Xen's tools and guests' disks need, and those that ext4 needs
+/// without declaring them.
 pub(crate) const MODULES: [&str; 8] = [
     "xen_privcmd",
     "xen_evtchn",
@@ -56,10 +56,10 @@ pub(crate) const MODULES: [&str; 8] = [
     "loop",
     "crc32c_generic",
 ];
-/// Starts Xen's services, run once in the machine.
+/// The script that starts Xen's services; it runs once in the machine.
 pub(super) const START: &str = include_str!("xen.sh");
 
-/// Xen's packages, unpacked.
+/// The cache entry with Xen's packages, unpacked.
 fn unpacked(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
     cache.entry("xen", |folder| {
         say("fetching Xen");
@@ -67,7 +67,7 @@ fn unpacked(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
         for package in TOOL_PACKAGES {
             packages.extend(missing_packages(package)?);
         }
-        // Its tools and their libraries, and nothing of what an installation starts.
+        // Xen's tools and their libraries, but nothing else that an installation would add.
         packages.retain(|name| name.starts_with("xen") || name.starts_with("lib"));
         packages.sort();
         packages.dedup();
@@ -76,7 +76,7 @@ fn unpacked(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabError> {
     })
 }
 
-/// QEMU reads a multiboot kernel only as it is.
+/// Decompresses the hypervisor: QEMU cannot read a compressed multiboot kernel.
 fn decompress(from: &Path, to: &Path) -> Result<(), LabError> {
     let source = File::open(from).map_err(LabError::io("open", from))?;
     let target = File::create(to).map_err(LabError::io("create", to))?;
@@ -85,10 +85,10 @@ fn decompress(from: &Path, to: &Path) -> Result<(), LabError> {
     copied.map(drop).map_err(LabError::io("decompress", from))
 }
 
-/// Xen below the machine.
+/// The hypervisor for the machine.
 ///
 /// # Errors
-/// When a package cannot be fetched.
+/// A package cannot be fetched.
 pub(super) fn spec(cache: &Cache, say: &dyn Fn(&str)) -> Result<XenSpec, LabError> {
     let hypervisor = unpacked(cache, say)?.join(HYPERVISOR);
     Ok(XenSpec { hypervisor, dom0_memory: DOM0_MEMORY })
@@ -97,7 +97,7 @@ pub(super) fn spec(cache: &Cache, say: &dyn Fn(&str)) -> Result<XenSpec, LabErro
 /// The files of Xen's tools.
 ///
 /// # Errors
-/// When a package cannot be fetched.
+/// A package cannot be fetched.
 pub(super) fn files(cache: &Cache, say: &dyn Fn(&str)) -> Result<FileMap, LabError> {
     let unpacked = unpacked(cache, say)?;
     let folders = programs::library_folders(&unpacked);

@@ -1,7 +1,7 @@
-//! The agent inside real guests, in conversation with the host's side of it.
+//! Tests of the agent inside real guests, in conversation with the host's side.
 //!
-//! Limits: asserts states and counts, never times; needs QEMU, and `lab-guest` and `ballast-agent`
-//! built.
+//! Limits: asserts states and counts, never times; needs QEMU, and built `lab-guest` and
+//! `ballast-agent`.
 
 use std::time::{Duration, Instant};
 
@@ -35,7 +35,7 @@ fn it_reports_comes_back_and_is_started_again() {
     let (total, free) = (memory.total_bytes.unwrap(), memory.free_bytes.unwrap());
     assert!(total > MEMORY.get() / 2 && total < MEMORY.get(), "{total}");
     assert!(free < total && memory.committed_bytes.is_some(), "{memory:?}");
-    // What the lab's own program inside the guest reads of the same kernel.
+    // What the lab's own program in the guest reads from the same kernel.
     let report = loop {
         match guest.latest_report().unwrap() {
             Some(report) => break report,
@@ -63,7 +63,7 @@ fn it_reports_comes_back_and_is_started_again() {
     assert!(!host.up().1);
     assert!(host.statistics().0 > third_ms);
 
-    // The agent is killed; another one answers, with the guest's uptime going on.
+    // The agent is killed; another one answers, and the guest's uptime goes on.
     let before = host.statistics().0;
     shell(guest, "kill -9 $(pidof ballast-agent)");
     let (another, restarted) = host.up();
@@ -86,7 +86,7 @@ fn a_guest_whose_memory_runs_out_asks_for_more() {
     assert!(!why.is_empty() && request.amount <= MEMORY, "{request:?} {why}");
     let now = host.now();
     host.session.answer(RequestOutcome::Refused, Bytes::ZERO, Some("a test".to_owned()), now);
-    // Reclaim shows in the counters, from boot on.
+    // Reclaim shows in the counters, which count from boot.
     let swapped = |said: &Statistics| said.counters.swap_out_pages.unwrap();
     let swapping = host.wait("swapping", |event| match event {
         AgentEvent::Statistics { statistics, .. } if swapped(statistics) > swapped(&before) => {
@@ -97,7 +97,7 @@ fn a_guest_whose_memory_runs_out_asks_for_more() {
     assert!(swapping.memory.free_bytes < before.memory.free_bytes);
 }
 
-/// Orders 24 MiB; `shrinker` is to offer all of it and to give at least half.
+/// Orders 24 MiB; `shrinker` must offer all of it and give at least half.
 fn order_shrinking(host: &mut Host, shrinker: &str) {
     let asked = Bytes::mib(24);
     let now = host.now();
@@ -116,7 +116,7 @@ fn order_shrinking(host: &mut Host, shrinker: &str) {
     assert!(gave.is_some_and(|it| it >= asked.get() / 2), "{given:?}");
 }
 
-/// A memcached that is asked for its keys all the while.
+/// A memcached whose keys are read all the time.
 #[test]
 fn a_memcached_gives_memory_back_when_told_to() {
     let folder = folder();
@@ -150,7 +150,7 @@ fn a_memcached_gives_memory_back_when_told_to() {
     order_shrinking(&mut host, "memcached");
     let after = resident_mib();
     assert!(before > 96 && after + 8 < before, "{before} {after}");
-    // It answers, and may grow again when released: what its limit was is noted no longer.
+    // It answers, and may grow again when released: its old limit is no longer noted.
     let answered = keys();
     let noted = || shell(guest, "ls /run/ballast-agent");
     assert!(noted().contains("memcached"), "{}", noted());
@@ -179,7 +179,7 @@ fn a_redis_gives_memory_back_when_told_to() {
         "redis-server --save '' --maxmemory-policy allkeys-lru --daemonize yes > /dev/null \
          && until redis-cli ping; do sleep 0.1; done > /dev/null",
     );
-    // 64 MiB in values of 1 MiB.
+    // 64 MiB, in values of 1 MiB.
     shell(
         guest,
         "head -c 1048576 /dev/urandom > /tmp/v; for i in $(seq 64); do \
@@ -195,7 +195,7 @@ fn a_redis_gives_memory_back_when_told_to() {
     order_shrinking(&mut host, "redis");
     let free_after = host.statistics().1.memory.free_bytes.unwrap();
     assert!(free_after > free_before + Bytes::mib(8).get(), "{free_before} {free_after}");
-    // It runs, holds less than before, and may grow again when released.
+    // It still runs, holds less than before, and may grow again when released.
     let kept: u32 = shell(guest, "redis-cli dbsize").parse().unwrap();
     assert!((1..64).contains(&kept), "{kept}");
     let limit = || shell(guest, "redis-cli config get maxmemory | tail -n 1");

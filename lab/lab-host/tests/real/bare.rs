@@ -1,9 +1,9 @@
-//! A QEMU with the page tracker in it, and a guest of ninety bytes.
+//! A QEMU with the page tracker, and a guest of ninety bytes, for tests.
 //!
-//! Idea: what is to be seen of the tracker inside a real hypervisor needs no operating system. The
-//! firmware of this guest goes through its memory for ever, page after page, and adds one to the
-//! first word of each: so it is there within a blink, touches what is known, and how far it has
-//! come can be read from the file that its memory is in, without touching a mapping of it.
+//! Idea: testing the tracker inside a real hypervisor needs no operating system. The firmware of
+//! this guest goes through its memory forever, page after page, and adds one to the first word of
+//! each page. So it is ready at once, touches known pages, and its progress can be read from the
+//! file of its memory without touching a mapping of it.
 //!
 //! Limits: one virtual processor; no devices, no system calls into guest memory.
 
@@ -23,15 +23,15 @@ use ballast_tracker_proto::{
     WatchMode,
 };
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// Far longer than anything here takes, so that only a hang fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The guest's memory.
 pub(crate) const MEMORY: u64 = 64 << 20;
-/// Pages that it touches, from this address on.
+/// The number of pages that it touches, from address `FIRST` on.
 pub(crate) const TOUCHED: u64 = 4096;
 const FIRST: u64 = 1 << 20;
 
-/// The firmware: from real mode to 32 bits, and then touching.
+/// The firmware: switches from real mode to 32 bits, then touches pages.
 const FIRMWARE: [u8; 86] = [
     0xfa, // cli
     0x2e, 0x66, 0x0f, 0x01, 0x16, 0x50, 0x00, // lgdt cs:[0x50]
@@ -55,25 +55,25 @@ const FIRMWARE: [u8; 86] = [
     0x17, 0x00, 0x38, 0x00, 0x0f, 0x00, // 0x50: 24 bytes at 0xf0038
 ];
 const FIRMWARE_LEN: usize = 1 << 16;
-/// Where the processor begins, and a jump to the first byte.
+/// The address at which the processor begins, and a jump to the first byte.
 const RESET: usize = 0xfff0;
 const JUMP: [u8; 3] = [0xe9, 0x0d, 0x00];
 
-/// Whether it runs under KVM: in an outer machine of `ballast-lab nested`, where KVM is known to
-/// work.
+/// Whether QEMU uses KVM: it does in an outer machine of `ballast-lab nested`, where KVM is known
+/// to work.
 pub(crate) fn is_kvm() -> bool {
     std::env::var_os(NESTED_VARIABLE).is_some()
 }
 
-/// How it is started.
+/// How the QEMU is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Spec {
     /// The memory backend, without its identifier and size.
     pub(crate) backend: String,
     pub(crate) is_daemonized: bool,
-    /// Whether the tracker is in it.
+    /// Whether the tracker is loaded.
     pub(crate) has_tracker: bool,
-    /// The user it runs as.
+    /// The user it runs as; `None`: this one.
     pub(crate) user: Option<u32>,
     pub(crate) more: Vec<String>,
 }
@@ -90,7 +90,7 @@ impl Default for Spec {
     }
 }
 
-/// It.
+/// A running QEMU with its guest.
 pub(crate) struct Bare {
     folder: tempfile::TempDir,
     pub(crate) pid: u32,
@@ -99,7 +99,7 @@ pub(crate) struct Bare {
 
 impl Bare {
     pub(crate) fn start(spec: &Spec) -> Bare {
-        // A path short enough for sockets, that any user may enter.
+        // The path is short enough for sockets, and every user may enter the folder.
         let folder = tempfile::Builder::new().prefix("bare").tempdir_in("/tmp").unwrap();
         if let Some(user) = spec.user {
             std::os::unix::fs::chown(folder.path(), Some(user), Some(user)).unwrap();
@@ -118,13 +118,13 @@ impl Bare {
             .args(&spec.more)
             .stdin(Stdio::null());
         if spec.has_tracker {
-            // Copied, as the user it runs as may not get to where it was built.
+            // Copied, because the user it runs as may not be able to read the build folder.
             let library = TRACK_LIBRARY.find().expect("scripts/build guest");
             fs::copy(library, at("library.so")).unwrap();
             command.env("LD_PRELOAD", at("library.so")).env(SOCKET_VARIABLE, at("track"));
         }
         if let Some(user) = spec.user {
-            // Groups go with it.
+            // The group is changed, too.
             command.uid(user).gid(user);
         }
         let child = if spec.is_daemonized {
@@ -142,7 +142,7 @@ impl Bare {
             bare.pid = pid.trim().parse().unwrap_or(0);
             bare.pid != 0 && bare.at("qmp").exists()
         });
-        // It answers when everything is set up.
+        // QEMU answers once everything is set up.
         let status = bare.execute("query-status", "");
         assert!(status.contains("return"), "{status}");
         bare
@@ -156,13 +156,13 @@ impl Bare {
         TrackerAddress::new(self.at("track"))
     }
 
-    /// Tracks it as root may, without help for the hypervisor, once whoever did before is
+    /// Tracks it as root may, without passing it a userfaultfd, once its previous client is
     /// forgotten.
     pub(crate) fn track(&self) -> Result<TrackingSession, TrackerError> {
         let end = Instant::now() + PATIENCE;
         loop {
             match TrackingSession::begin(self.pid, &self.tracker(), &[], None) {
-                // On a busy machine the test itself may not be heard of for a second.
+                // On a busy machine the tracker may not hear from this test for a second.
                 Err(TrackerError::Refused(TrackerRefusal {
                     reason: RefusalReason::Busy | RefusalReason::Silent,
                     ..
@@ -172,7 +172,7 @@ impl Bare {
         }
     }
 
-    /// Its memory, where that is of one memfd.
+    /// The file of its memory, if that is a single memfd.
     pub(crate) fn memory(&self) -> File {
         let files = fs::read_dir(format!("/proc/{}/fd", self.pid)).unwrap().flatten();
         let is_memory = |path: &PathBuf| {
@@ -183,10 +183,10 @@ impl Bare {
         File::open(path).unwrap()
     }
 
-    /// Asks QEMU something.
+    /// Sends a command to QEMU and returns the answer.
     pub(crate) fn qmp(&self, command: &str) -> String {
         let mut socket = Err(std::io::ErrorKind::NotConnected.into());
-        // For a moment the socket exists before QEMU listens on it.
+        // The socket exists a moment before QEMU listens on it.
         wait_until("QEMU to listen", || {
             socket = UnixStream::connect(self.at("qmp"));
             socket.is_ok()
@@ -208,25 +208,26 @@ impl Bare {
         self.qmp(&format!("{{\"execute\":\"{name}\",\"arguments\":{{{arguments}}}}}"))
     }
 
-    /// Whether memory of it is registered with a userfaultfd for minor faults.
+    /// Whether any of its memory is registered with a userfaultfd for minor faults.
     pub(crate) fn is_registered(&self) -> bool {
         self.has_flag("ui")
     }
 
-    /// Whether a mapping of it has that flag.
+    /// Whether a mapping of it has the flag `wanted`.
     pub(crate) fn has_flag(&self, wanted: &str) -> bool {
         let smaps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).unwrap();
         let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
         flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == wanted))
     }
 
-    /// Waits until all that it touches has been seen, and nothing is left of looking.
+    /// Waits until a tracker has seen every page that it touches, and nothing of the tracking is
+    /// left.
     pub(crate) fn sees_all(&self) {
         wait_until("every page to be seen", || sees(&mut self.track().unwrap()));
         wait_until("permissions to be restored", || !self.is_registered());
     }
 
-    /// Waits until it has gone through its memory some more times.
+    /// Waits until it has gone through its memory several more times.
     pub(crate) fn goes_on(&self, memory: &File) {
         let before = passes(memory);
         wait_until("the guest to go on", || passes(memory).wrapping_sub(before) >= 3);
@@ -247,8 +248,8 @@ impl Drop for Bare {
     }
 }
 
-/// Whether a process was started with that folder on its command line: its number may be another's
-/// by now.
+/// Whether a process was started with `folder` on its command line: its process id may belong to
+/// another process by now.
 fn is_of(pid: u32, folder: &Path) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(&folder.display().to_string())
@@ -279,13 +280,13 @@ pub(crate) fn interval(
     length: Duration,
 ) -> Result<IntervalObservation, TrackerError> {
     tracking.begin_interval(Some(watching))?;
-    tracking.pass(length)?;
+    tracking.track_for(length)?;
     Ok(tracking.end_interval()?.expect("it was watched"))
 }
 
-/// Whether an interval has seen every page that the guest goes through, and hardly another.
+/// Whether an interval saw every page that the guest touches, and hardly any other.
 pub(crate) fn sees(tracking: &mut TrackingSession) -> bool {
-    // On a busy machine the test itself may not be heard of for a second.
+    // On a busy machine the tracker may not hear from this test for a second.
     // In an outer machine a trap takes a third of a millisecond.
     let length = if is_kvm() { Duration::from_secs(3) } else { Duration::from_millis(300) };
     interval(tracking, every(1), length).is_ok_and(|observed| {

@@ -1,10 +1,10 @@
-//! What DAMON sees of stock guests under KVM: private memory, no library, no restart.
+//! Tests of what DAMON sees of unmodified guests under KVM: private memory, no library, no restart.
 //!
-//! Idea: a guest without an operating system touches known pages, which is exact. A Linux guest
-//! goes through loops of known sizes; what it uses beside them, its kernel and the lab's own
-//! program, is what it touches while it is idle.
-//! Limits: only in an outer machine of `ballast-lab nested`, a KVM host whose DAMON nobody else
-//! uses; asserts states and amounts, never times.
+//! Idea: a guest without an operating system touches known pages, so the result must be exact. A
+//! Linux guest goes through loops of known sizes; its kernel and the lab's own program also use
+//! memory, which is measured while the guest is idle.
+//! Limits: only in an outer machine of `ballast-lab nested`, a KVM host on which no other program
+//! uses DAMON; asserts states and amounts, never times.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -25,19 +25,20 @@ use ballast_model::Bytes;
 use ballast_reclaim::{GuestMemory, GuestRam};
 
 const SAMPLES: usize = 1024;
-/// Windows that are sampled of a loop.
+/// The number of windows in which a loop is sampled.
 const WINDOWS: usize = 4;
-/// Most that an idle guest touches in a window.
+/// The most that an idle guest touches in a window.
 const IDLE_MAX: Bytes = Bytes::mib(3);
 const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const INSTANCE: &str = "/sys/kernel/tracing/instances/ballast-damon";
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
-/// The first page that a bare guest goes through.
+/// The first page that a bare guest touches.
 const FIRST: u64 = 256;
-/// Whoever finds this set is a client that is killed: the process of a guest.
+/// If this variable is set, the process is a client that will be killed; it has the process id of a
+/// guest.
 const CLIENT: &str = "BALLAST_TEST_DAMON_CLIENT";
 
-/// Whether this is a machine for these tests, with DAMON; prints `SKIPPED` if not.
+/// Whether these tests can run on this machine, with DAMON; prints `SKIPPED` if not.
 fn may_sample() -> bool {
     if !is_kvm() {
         println!("SKIPPED: needs an outer machine of `ballast-lab nested`");
@@ -56,7 +57,7 @@ fn begin() -> DamonSession {
     DamonSession::begin(DamonPaths::default()).unwrap()
 }
 
-/// The error of taking DAMON into use.
+/// The error of trying to use DAMON.
 fn refused() -> DamonError {
     DamonSession::begin(DamonPaths::default()).unwrap_err()
 }
@@ -66,12 +67,12 @@ fn bare() -> Bare {
     Bare::start(&Spec { backend, has_tracker: false, ..Spec::default() })
 }
 
-/// Where the memory of a guest is in QEMU.
+/// Where the guest's memory is in QEMU's address space.
 fn regions(pid: u32) -> Vec<Range<u64>> {
     let ram = GuestRam::AtLeast(Bytes::mib(64));
     let memory = GuestMemory::open(Path::new("/proc"), pid, None, ram).unwrap();
     let regions = memory.regions().unwrap();
-    // What is smaller, directly beside, is QEMU's own.
+    // Smaller regions directly beside it are QEMU's own.
     let large = regions.iter().filter(|region| region.range.len() >= Bytes::mib(16));
     large.map(|region| region.range.start()..region.range.end()).collect()
 }
@@ -95,8 +96,8 @@ fn read(session: &mut DamonSession) -> Result<Vec<DamonWindow>, DamonError> {
     }
 }
 
-/// Whether a window shows the pages that a bare guest goes through, and hardly another: QEMU itself
-/// touches those of the first MiB while it starts.
+/// Whether a window shows the pages that a bare guest touches, and hardly any other. QEMU itself
+/// touches pages of the first MiB while it starts.
 fn is_exact(chosen: &ChosenPages, window: &DamonWindow) -> bool {
     let seen = window.touched.iter().map(|&at| chosen.numbers[at as usize]);
     let touched = FIRST..FIRST + TOUCHED;
@@ -122,13 +123,14 @@ fn pages_of_two_guests_are_seen_until_they_end() {
     let mut is_exact_of = [false; 2];
     wait_until("exactly the touched pages of both", || {
         for window in read(&mut session).unwrap() {
-            // On a busy machine not both get through their pages within one window.
+            // On a busy machine the two guests may not both get through their pages within one
+            // window.
             is_exact_of[window.target] |= is_exact(&chosen[window.target], &window);
         }
         is_exact_of == [true; 2]
     });
     assert!(session.cost().is_some_and(|cost| cost > Duration::ZERO));
-    // One ends in the middle of a window, and the other is still sampled.
+    // One guest ends within a window, and the other is still sampled.
     let [first, second] = guests;
     drop(first);
     wait_until("only the other to be seen", || {
@@ -139,7 +141,7 @@ fn pages_of_two_guests_are_seen_until_they_end() {
         let windows = read(&mut session).unwrap();
         windows.iter().any(|it| it.target == 1 && is_exact(&chosen[1], it))
     });
-    // A guest that is gone cannot be sampled again; one that is there can.
+    // A guest that is gone cannot be sampled again; the other one can.
     assert!(session.watch(&targets, WINDOW_MIN).is_err());
     session.watch(&targets[1..], WINDOW_MIN).unwrap();
     read(&mut session).unwrap();
@@ -205,7 +207,7 @@ fn another_user_of_damon_is_left_alone() {
         fs::write(module, "Y").unwrap();
         assert!(matches!(refused(), DamonError::Kernel));
         fs::write(module, "N").unwrap();
-        // It ends within its next interval.
+        // The module ends within its next interval.
         wait_until("the module's thread to end", || {
             !matches!(DamonSession::begin(DamonPaths::default()), Err(DamonError::Kernel))
         });
@@ -215,7 +217,7 @@ fn another_user_of_damon_is_left_alone() {
     };
     let tracing = "/sys/kernel/tracing";
     run("umount", &[tracing]);
-    // Where debugfs is mounted, that has it too.
+    // If debugfs is mounted, the files of tracing are there, too.
     assert_eq!(
         DamonSession::begin(DamonPaths::default()).map(drop).map_err(|it| it.to_string()),
         Ok(())
@@ -224,8 +226,8 @@ fn another_user_of_damon_is_left_alone() {
     assert!(!is_left_behind());
 }
 
-/// Samples a Linux guest; the memory that it touches in each of [`WINDOWS`] windows, and the share
-/// of it in huge pages.
+/// Samples a Linux guest: the memory that it touches in each of [`WINDOWS`] windows, and the share
+/// of its memory in huge pages.
 fn sampled(session: &mut DamonSession, guest: &Guest) -> (Vec<Bytes>, f64) {
     let pid = u32::try_from(guest.pid()).unwrap();
     let (chosen, target) = choose(pid);
@@ -242,7 +244,7 @@ fn sampled(session: &mut DamonSession, guest: &Guest) -> (Vec<Bytes>, f64) {
     (seen, huge)
 }
 
-/// Waits until a guest has booted and is idle; what it touches then.
+/// Waits until a guest has booted and is idle; returns how much memory it touches then.
 fn wait_until_idle(session: &mut DamonSession, guest: &Guest) -> Bytes {
     let mut idle = Bytes::MAX;
     wait_until("the guest to have booted and be idle", || {
@@ -254,7 +256,7 @@ fn wait_until_idle(session: &mut DamonSession, guest: &Guest) -> Bytes {
     idle
 }
 
-/// The same while it goes through a loop of `mib`.
+/// Samples the guest while it goes through a loop of `mib` MiB.
 fn looping(session: &mut DamonSession, guest: &Guest, mib: u64) -> (Vec<Bytes>, f64) {
     let pattern = Pattern::Constant { size: Bytes::mib(mib) };
     guest.start_workload("w", &pattern.into(), PATIENCE).unwrap();
@@ -263,7 +265,7 @@ fn looping(session: &mut DamonSession, guest: &Guest, mib: u64) -> (Vec<Bytes>, 
     seen
 }
 
-/// Transparent huge pages as long as it lives.
+/// Enables transparent huge pages until dropped.
 struct HugePages(String);
 
 impl HugePages {
@@ -307,15 +309,15 @@ fn loops_of_a_stock_guest_are_seen_within_a_tenth() {
     assert!(!is_left_behind());
 }
 
-/// How many of `pages` are hit by `touches` that go to the page of rank r in proportion to
-/// r^-`exponent`.
+/// The expected number of distinct pages among `pages` that are hit by `touches` which go to the
+/// page of rank r in proportion to r^-`exponent`.
 fn distinct_of_zipf(pages: u64, exponent: f64, touches: f64) -> f64 {
     let weights = (1..=pages).map(|rank| (rank as f64).powf(-exponent));
     let sum: f64 = weights.clone().sum();
     weights.map(|weight| 1.0 - (1.0 - weight / sum).powf(touches)).sum()
 }
 
-/// What the workload has touched so far, and when it said so.
+/// The workload's number of touches so far, and when it reported that.
 fn touches(guest: &Guest) -> (u64, Duration) {
     let report = guest.latest_report().unwrap().unwrap();
     let workload = report.workloads.iter().find(|workload| workload.id == "w");
@@ -342,7 +344,7 @@ fn popular_pages_of_a_guest_are_seen_within_a_tenth() {
     let (before, from) = touches(guest);
     let (seen, _) = sampled(&mut session, guest);
     let (after, until) = touches(guest);
-    // The windows are of a second.
+    // The windows are one second long.
     let rate = (after - before) as f64 / (until - from).as_secs_f64();
     let pages = distinct_of_zipf(SIZE.to_pages(), EXPONENT, rate).round() as u64;
     let expected = Bytes::pages(pages) + idle;

@@ -1,4 +1,4 @@
-//! Real guests, from their start to the last trace of them.
+//! Tests of real guests, from their start to the last trace of them.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU and a built `lab-guest`.
 
@@ -17,7 +17,7 @@ use ballast_lab_host::{
 };
 use ballast_model::Bytes;
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// Far longer than anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn helper() -> Helper {
@@ -60,7 +60,8 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     }
 }
 
-/// Everything a run could leave: processes and cgroups that name its folder or its guests' pids.
+/// Checks for everything a run could leave: processes and cgroups that name its folder or its
+/// guests' process ids.
 fn assert_nothing_left(base: &Path, pids: &[i32]) {
     wait_until("the run's folder is gone", || {
         fs::read_dir(base).map_or(0, |entries| entries.count()) == 0
@@ -101,7 +102,7 @@ fn two_guests_work_report_and_leave_nothing() {
     assert_eq!(b.ready().unwrap().swap_total, None);
     assert_eq!((a.state(), b.state()), (GuestState::Ready, GuestState::Ready));
 
-    // The balloon is a device of a and not of b.
+    // The balloon is a device of `a` and not of `b`.
     let balloon = shell("ls -d /sys/bus/virtio/drivers/virtio_balloon/virtio*");
     assert!(a.exec(&balloon, PATIENCE).unwrap().end.is_success());
     assert!(!b.exec(&balloon, PATIENCE).unwrap().end.is_success());
@@ -124,14 +125,14 @@ fn two_guests_work_report_and_leave_nothing() {
     assert!(totals.touches >= *touches.last().unwrap());
     assert!(a.latest_report().unwrap().is_some());
 
-    // What a hang would be told by.
+    // The symptoms that would explain a hang.
     let symptoms = a.symptoms();
     for needle in ["CPU 0", "\"running\":true", "\"device\":\"swap\"", "RIP=", "inflight", "sysrq"]
     {
         assert!(symptoms.contains(needle), "{needle}: {symptoms}");
     }
 
-    // One guest dies; the other does not mind, and waiting for the dead one ends.
+    // One guest dies; the other goes on, and waiting for the dead one ends.
     a.kill();
     wait_until("the killed guest has exited", || a.state() == GuestState::Exited);
     let gone = a.exec(&shell("true"), PATIENCE).unwrap_err();
@@ -144,8 +145,8 @@ fn two_guests_work_report_and_leave_nothing() {
     assert_nothing_left(&base, &pids);
 }
 
-/// redis, memcached, sqlite3 and stress-ng get their data and do something with it; one ends at its
-/// time, the others when they are stopped, and none of their processes stays.
+/// redis, memcached, sqlite3 and stress-ng get their data and use it. One ends after its duration,
+/// the others when they are stopped, and none of their processes remains.
 #[test]
 fn programs_are_counted_and_leave_nothing() {
     let (_folder, base) = base();
@@ -188,8 +189,8 @@ fn programs_are_counted_and_leave_nothing() {
     assert_nothing_left(&base, &pids);
 }
 
-/// PostgreSQL comes with its table on the data disk; stopped without a warning it leaves no
-/// process, and serves again.
+/// PostgreSQL comes with its table on the data disk. When it is killed, no process remains, and it
+/// serves again afterwards.
 #[test]
 fn postgresql_serves_from_its_disk_and_leaves_nothing() {
     let (_folder, base) = base();
@@ -275,7 +276,7 @@ fn holder(base: &Path) -> Child {
 #[test]
 fn kill_9_of_the_parent_leaves_nothing() {
     let (folder, _) = base();
-    // Where the holder's run is: below its XDG_RUNTIME_DIR.
+    // The holder's run is below its `XDG_RUNTIME_DIR`.
     let base = folder.path().join("ballast-lab");
     let mut parent = holder(&base);
     let guests = RunFolder::open(&base, "t").unwrap().guests();
@@ -356,8 +357,8 @@ fn a_run_without_an_owner_lasts_until_ended() {
     assert!(matches!(RunFolder::open(&base, "t"), Err(LabError::NoRun(_))));
 }
 
-/// What the guest touches in a second is what its workload touches and a little of its kernel's;
-/// the pages in order are as many as the rows say.
+/// The guest touches what its workload touches in a second and a little of its kernel's memory; the
+/// trace has as many pages as the rows say.
 #[test]
 fn the_truth_of_what_a_guest_touches() {
     let (folder, base) = base();
@@ -369,7 +370,7 @@ fn the_truth_of_what_a_guest_touches() {
     let guest = run.guest("a").unwrap();
     let set = Bytes::mib(48);
     guest.start_workload("w", &Pattern::Constant { size: set }.into(), PATIENCE).unwrap();
-    // Rows of whole seconds of nothing but the workload.
+    // Rows of whole seconds in which only the workload runs.
     let within = |wss: Bytes| wss >= set && wss.get() < set.get() * 5 / 4;
     wait_until("three seconds in a row that show the working set", || {
         let rows = guest.truth().unwrap();
@@ -381,7 +382,7 @@ fn the_truth_of_what_a_guest_touches() {
     assert!(row.references > 0 && row.accesses > 0, "{row:?}");
     drop(run);
     let mut bytes = Vec::new();
-    // The guest was killed: what was not complete is missing, and the end of the frame.
+    // The guest was killed, so incomplete data is missing, and so is the end of the frame.
     let _ = zstd::Decoder::new(fs::File::open(&trace).unwrap()).unwrap().read_to_end(&mut bytes);
     let references = bytes.len() as u64 / 8;
     assert!(references >= row.references, "{references} of {}", row.references);

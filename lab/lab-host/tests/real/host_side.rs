@@ -1,4 +1,4 @@
-//! The host's side of the conversation with the agent inside a real guest, for tests.
+//! The host's side of the conversation with the agent in a real guest, for tests.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,7 +12,7 @@ use ballast_agent_proto::wire::Statistics;
 use ballast_lab_host::{Guest, GuestSpec, Helper, KernelChoice, Run, RunOptions};
 use ballast_model::{Bytes, MemoryRequest, Timestamp};
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// Far longer than anything here takes, so that only a hang fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 /// Memory of the guests.
 pub(crate) const MEMORY: Bytes = Bytes::mib(384);
@@ -43,7 +43,7 @@ pub(crate) fn spec() -> GuestSpec {
     GuestSpec { agent: true, ..GuestSpec::new("a".parse().unwrap(), MEMORY) }
 }
 
-/// What a command line in the guest prints.
+/// The output of a command line in the guest.
 pub(crate) fn shell(guest: &Guest, line: &str) -> String {
     let argv = ["/bin/sh", "-c", line].map(str::to_owned);
     let output = guest.exec(&argv, PATIENCE).unwrap();
@@ -51,7 +51,7 @@ pub(crate) fn shell(guest: &Guest, line: &str) -> String {
     output.stdout.trim().to_owned()
 }
 
-/// The host's side over the socket of the guest's port.
+/// The host's side, connected to the socket of the guest's port.
 pub(crate) struct Host {
     pub(crate) stream: UnixStream,
     pub(crate) session: AgentSession,
@@ -59,7 +59,7 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// Connects to the guest's agent; `number` is greater with each connection.
+    /// Connects to the guest's agent; `number` must grow with each connection.
     pub(crate) fn connect(guest: &Guest, number: u64) -> Host {
         let settings = SessionSettings {
             statistics_period: Duration::from_secs(1),
@@ -69,7 +69,7 @@ impl Host {
         Host::resume(guest, number, AgentSession::new(settings, Timestamp::ZERO), Instant::now())
     }
 
-    /// Connects again and goes on with `session`.
+    /// Connects again and continues with `session`.
     pub(crate) fn resume(
         guest: &Guest,
         number: u64,
@@ -82,7 +82,7 @@ impl Host {
         Host { stream, session, began }
     }
 
-    /// The next event that `wanted` makes something of.
+    /// Waits for the next event for which `wanted` returns something.
     pub(crate) fn wait<T>(
         &mut self,
         what: &str,
@@ -111,7 +111,7 @@ impl Host {
         }
     }
 
-    /// Who the agent is, once it answers, and whether it restarted.
+    /// The agent's identity once it answers, and whether the agent was restarted.
     pub(crate) fn up(&mut self) -> (AgentIdentity, bool) {
         self.wait("the agent answers", |event| match event {
             AgentEvent::Up { agent, restarted } => Some((agent.clone(), *restarted)),
@@ -119,7 +119,7 @@ impl Host {
         })
     }
 
-    /// The next figures, with the guest's uptime in milliseconds.
+    /// The next statistics, with the guest's uptime in milliseconds.
     pub(crate) fn statistics(&mut self) -> (u64, Statistics) {
         self.wait("statistics", |event| match event {
             AgentEvent::Statistics { uptime_ms, statistics } => Some((*uptime_ms, **statistics)),
@@ -127,7 +127,7 @@ impl Host {
         })
     }
 
-    /// The next request that is `wanted`, and why it was made.
+    /// The next request that `wanted` accepts, and the reason for it.
     pub(crate) fn request(
         &mut self,
         wanted: impl Fn(&MemoryRequest) -> bool,
@@ -140,7 +140,7 @@ impl Host {
         })
     }
 
-    /// Time of the session.
+    /// The session's time.
     pub(crate) fn now(&self) -> Timestamp {
         Timestamp::ZERO + self.began.elapsed()
     }

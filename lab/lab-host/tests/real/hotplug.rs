@@ -1,9 +1,9 @@
-//! Memory plugged into real guests and pulled out again: what QEMU says, by Ballast's own
-//! reckoning, against what the guest's kernel says.
+//! Tests of memory plugged into real guests and unplugged again: Ballast's account of what QEMU
+//! reports, against what the guest's kernel reports.
 //!
-//! Idea: a kernel keeps some memory to itself at boot, which is no part of its `MemTotal`. However
-//! much is ballooned, plugged in, or both, that part must come out the same; an allocation that
-//! forgets the balloon, or what is plugged in, or counts it twice, is off by hundreds of MiB.
+//! Idea: at boot a kernel reserves some memory that is not in its `MemTotal`. However much is
+//! ballooned, plugged in, or both, that amount must come out the same. An allocation that forgets
+//! the balloon or the plugged memory, or counts one twice, is off by hundreds of MiB.
 //! Limits: states and counts, never times; needs QEMU and a built `lab-guest`.
 
 use std::path::PathBuf;
@@ -16,23 +16,23 @@ use ballast_model::{Action, Bytes, Generation, GuestSample, OutcomeKind, Timesta
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use tokio::runtime::{Builder, Runtime};
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// Far longer than anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// What the guests boot with.
+/// The guests' boot memory.
 const BOOT: Bytes = Bytes::mib(384);
-/// By how much two figures of one moment may differ; what is moved is a hundred times as much.
+/// By how much two figures of one time may differ; the amounts moved are a hundred times as large.
 const SLACK: Bytes = Bytes::mib(1);
-/// Samples in which nothing changes after which nothing is expected to any more.
+/// After this many samples without a change, none is expected any more.
 const STILL_SAMPLES: u32 = 40;
 
-/// One guest, and a fleet that looks after it.
+/// One guest, and a fleet that manages it.
 struct Host {
     run: Run,
     fleet: Fleet,
     runtime: Runtime,
     origin: Instant,
     generation: u64,
-    /// What the kernel keeps to itself.
+    /// Memory that the kernel reserves at boot.
     kept: Bytes,
     _folder: tempfile::TempDir,
 }
@@ -88,7 +88,7 @@ impl Host {
         }
     }
 
-    /// Waits until what is plugged in has stood still, and says how much that is.
+    /// Waits until the plugged memory stays the same, and returns it.
     fn wait_still(&mut self) -> Bytes {
         let end = Instant::now() + PATIENCE;
         let (mut last, mut still) = (self.sample().hotplug.unwrap().plugged, 0);
@@ -115,7 +115,8 @@ impl Host {
         assert_eq!(outcome.kind, OutcomeKind::Accepted, "{action:?}");
     }
 
-    /// Acts, waits until it has come about, and compares with what the guest says.
+    /// Gives the order, waits until it is carried out, and compares the result with what the guest
+    /// reports.
     fn reach(&mut self, target: Bytes, plug: Option<Bytes>, plugged: Bytes) {
         self.act(target, plug);
         let sample = self.wait("what was asked for", |sample| {
@@ -127,11 +128,11 @@ impl Host {
         eprintln!("holds {target}, {plugged} of it plugged in: MemTotal is {}", self.total());
     }
 
-    /// Waits until the guest's `MemTotal` is what a guest that holds `target` has.
+    /// Waits until the guest's `MemTotal` is that of a guest that holds `target`.
     fn wait_total(&self, target: Bytes) {
         let end = Instant::now() + PATIENCE;
         let expected = target.saturating_sub(self.kept);
-        // A section is taken into use a moment after it is plugged in.
+        // A section is onlined a moment after it is plugged in.
         while self.total().abs_diff(expected) > SLACK {
             let total = self.total();
             assert!(Instant::now() < end, "MemTotal is {total}, expected {expected} of {target}");
@@ -139,7 +140,7 @@ impl Host {
         }
     }
 
-    /// What its workloads have done.
+    /// Touches of its workloads so far.
     fn touches(&self) -> u64 {
         let report = self.run.guest("a").unwrap().latest_report().unwrap();
         report.map_or(0, |report| report.workloads.iter().map(|one| one.touches).sum())
@@ -166,8 +167,8 @@ fn allocation(sample: &GuestSample) -> Option<Bytes> {
     sample.allocation.map(|read| read.value)
 }
 
-/// Balloon alone, virtio-mem alone, and both; then memory in use, which the guest keeps until it is
-/// not.
+/// Balloon alone, virtio-mem alone, and both; then memory in use, which the guest keeps until it no
+/// longer uses it.
 #[test]
 fn virtio_mem_grows_a_guest_past_boot_memory_and_back() {
     let mut host = Host::boot(Some(Hotplug::virtio_mem(Bytes::mib(512))));
@@ -175,7 +176,7 @@ fn virtio_mem_grows_a_guest_past_boot_memory_and_back() {
     host.reach(Bytes::mib(256), None, none);
     host.reach(BOOT, None, none);
     host.reach(BOOT + Bytes::mib(512), Some(Bytes::mib(512)), Bytes::mib(512));
-    // The balloon takes from the boot memory what is plugged ahead, and then more.
+    // The balloon takes as much boot memory as is plugged ahead, and then more.
     host.reach(Bytes::mib(640), None, Bytes::mib(512));
     host.reach(Bytes::mib(700), Some(Bytes::mib(384)), Bytes::mib(384));
     host.reach(BOOT + Bytes::mib(512), Some(Bytes::mib(512)), Bytes::mib(512));
@@ -192,11 +193,11 @@ fn virtio_mem_grows_a_guest_past_boot_memory_and_back() {
     let sample = host.sample();
     assert_eq!(sample.hotplug.unwrap().requested, Bytes::mib(128));
     assert_eq!(allocation(&sample), Some(BOOT + stuck));
-    // It is not killed for it.
+    // The workload is not killed for that.
     host.wait_touches(host.touches() + pages);
     let (ended, _) = host.run.guest("a").unwrap().stop_workload("w").unwrap();
     assert_eq!(ended, ProcessEnd::Stopped {});
-    // Asked again, it gives what it did not give then.
+    // Asked again, the guest gives what it did not give before.
     host.reach(Bytes::mib(512), Some(Bytes::mib(128)), Bytes::mib(128));
     host.reach(Bytes::mib(320), Some(none), none);
 }
@@ -213,8 +214,8 @@ fn modules_grow_a_guest_past_boot_memory_and_back() {
     host.reach(Bytes::mib(320), Some(Bytes::ZERO), Bytes::ZERO);
 }
 
-/// Its kernel has the memory and does not use it: QEMU says that it holds more, `MemTotal` does
-/// not.
+/// The kernel has the memory and does not use it: QEMU reports that the guest holds more,
+/// `MemTotal` does not.
 #[test]
 fn memory_not_onlined_is_not_in_mem_total() {
     let hotplug = Hotplug { online: false, ..Hotplug::virtio_mem(Bytes::mib(512)) };

@@ -1,7 +1,7 @@
-//! Guests with another kernel than the host's own, and what only some kernels tell.
+//! Tests of guests with another kernel than the host's own, and of what only some kernels report.
 //!
 //! Limits: asserts states, counts and wide ratios, never times; needs QEMU, `lab-guest`,
-//! `ballast-agent` and the page tracker as built for release, and a mirror of Debian that has
+//! `ballast-agent` and the page tracker as built for release, and a Debian mirror that has
 //! [`SECOND`] until its kernel is in the cache.
 
 use std::time::{Duration, Instant};
@@ -17,20 +17,20 @@ use ballast_tracker::{TrackingSession, WatchSettings};
 use ballast_tracker_proto::{Granule, GranuleSample, WatchMode};
 use serde_json::Value;
 
-/// The suite of the second kernel: 6.12, where the host's own is 6.1.
+/// The suite of the second kernel: 6.12; the host's own is 6.1.
 const SECOND: &str = "bookworm-backports";
 
 fn second() -> KernelChoice {
     SECOND.parse().unwrap()
 }
 
-/// What QEMU returns.
+/// The value that QEMU returns.
 fn returned(guest: &Guest, command: &str) -> Value {
     let answer: Value = serde_json::from_str(&qmp(guest, command)).unwrap();
     answer.get("return").unwrap_or_else(|| panic!("{command}: {answer}")).clone()
 }
 
-/// Moves the balloon and waits until the guest holds `target`.
+/// Sets the balloon and waits until the guest holds `target`.
 fn balloon(guest: &Guest, target: Bytes) {
     returned(
         guest,
@@ -59,7 +59,7 @@ fn balloon_statistic(guest: &Guest, name: &str) -> u64 {
     let end = Instant::now() + PATIENCE;
     loop {
         let all = property("qom-get", r#""property":"guest-stats""#);
-        // What was not sent is the largest number.
+        // A statistic that was not sent is the largest number.
         if let Some(value) = all["stats"][name].as_u64().filter(|value| *value != u64::MAX)
             && all["last-update"].as_u64() > Some(0)
         {
@@ -69,7 +69,7 @@ fn balloon_statistic(guest: &Guest, name: &str) -> u64 {
     }
 }
 
-/// What a guest touches in an interval that shows at least `least` of it.
+/// Checks that an interval shows at least `least` of memory touched by a guest.
 fn assert_tracked(guest: &Guest, least: Bytes) {
     if !ballast_lab_host::is_tracking_permitted() {
         return eprintln!("not tracked: this user may not");
@@ -80,7 +80,7 @@ fn assert_tracked(guest: &Guest, least: Bytes) {
     let end = Instant::now() + PATIENCE;
     loop {
         tracking.begin_interval(Some(WatchSettings { mode, hot_granules: 0 })).unwrap();
-        tracking.pass(Duration::from_secs(1)).unwrap();
+        tracking.track_for(Duration::from_secs(1)).unwrap();
         let observed = tracking.end_interval().unwrap().unwrap();
         let touched = Bytes::pages(observed.touches.len() as u64 * mode.granule.pages());
         eprintln!("{touched} touched, {} lost", observed.lost);
@@ -103,7 +103,7 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     assert_ne!(ready.kernel, first.version);
     eprintln!("{} beside {}", ready.kernel, first.version);
 
-    // The agent says hello and has all its figures of this kernel.
+    // The agent sends hello and has all its figures from this kernel.
     let mut host = Host::connect(guest, 1);
     let (agent, _) = host.up();
     assert_eq!(agent.system, format!("linux {}", ready.kernel));
@@ -116,7 +116,7 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     let lacks = before.fields().filter(|(_, figure)| figure.is_none()).map(|(name, _)| name);
     assert_eq!(lacks.collect::<Vec<_>>(), Vec::<&str>::new());
 
-    // So does the balloon, which takes memory.
+    // The balloon reports the same, and it takes memory.
     let total = before.memory.total_bytes.unwrap();
     assert_eq!(balloon_statistic(guest, "stat-total-memory"), total);
     for name in ["stat-free-memory", "stat-available-memory", "stat-disk-caches"] {
@@ -127,7 +127,8 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     let shrunk = |now: u64| now + taken.get() == total;
     host.wait("the guest has less", |event| total_of(event).filter(|now| shrunk(*now)));
 
-    // Short of memory it asks; refused it asks again, and what it is granted it gets.
+    // When short of memory the agent asks; when refused it asks again, and it gets what it is
+    // granted.
     let hog = Pattern::Constant { size: Bytes::mib(240) };
     guest.start_workload("hog", &hog.into(), PATIENCE).unwrap();
     for outcome in [RequestOutcome::Refused, RequestOutcome::Granted] {
@@ -148,11 +149,11 @@ fn a_guest_with_another_kernel_is_balanced_like_any() {
     };
     assert!(reclaimed(is).0 > reclaimed(was).0, "{is:?}");
     assert!(balloon_statistic(guest, "stat-swap-out") > 0);
-    // The rest of it comes back from swap for as long.
+    // The rest of it comes back from swap meanwhile.
     assert_tracked(guest, Bytes::mib(96));
 }
 
-/// `MemTotal`, if the event reports it.
+/// `MemTotal`, if the event has it.
 fn total_of(event: &AgentEvent) -> Option<u64> {
     match event {
         AgentEvent::Statistics { statistics, .. } => statistics.memory.total_bytes,
@@ -160,7 +161,7 @@ fn total_of(event: &AgentEvent) -> Option<u64> {
     }
 }
 
-/// Makes every page a generation older; what is used then comes back to the youngest.
+/// Ages the pages by one generation; pages that are used afterwards return to the youngest.
 const AGE: &str = r#"cd /sys/kernel/debug && awk '
     $1 == "memcg" { group = $2 }
     $1 == "node" { node = $2 }
@@ -175,7 +176,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
         let data = Some(DiskSpec { size: Bytes::mib(96), speed: Speed::Ssd });
         let run = start_with(folder.path(), GuestSpec { data, ..spec() }, kernel);
         let guest = run.guest("a").unwrap();
-        // The first has them and leaves them off; neither mounts debugfs.
+        // The first kernel has generations but leaves them off; neither kernel mounts debugfs.
         shell(guest, "mount -t debugfs none /sys/kernel/debug");
         shell(guest, "echo y > /sys/kernel/mm/lru_gen/enabled");
         shell(
@@ -188,7 +189,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
         eprintln!("{}: {:?}", agent.system, agent.capabilities);
         assert!(agent.capabilities.iter().any(|it| it == capability::AGES), "{agent:?}");
 
-        // A file is written and left alone, and a program goes on with its memory.
+        // A file is written and left alone, while a program goes on using its memory.
         let (file, hog) = (Bytes::mib(48), Bytes::mib(64));
         shell(
             guest,
@@ -209,7 +210,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
             let idle = |of: fn(&AgeGroup) -> u64, least: Bytes| {
                 ages.groups.iter().find(|it| of(it) >= least.get() / 10 * 9).map(|it| it.idle_ms)
             };
-            // Where most of either is; nothing is older than what there is.
+            // The age groups that have most of either; no group is older than the guest's memory.
             let (used, unused) = (idle(|it| it.anon_bytes, hog), idle(|it| it.file_bytes, file));
             if used.is_some() && unused > used {
                 break;
@@ -217,7 +218,7 @@ fn generations_of_either_kernel_are_told_and_reclaimed() {
             assert!(Instant::now() < end, "the file does not get older than the program's memory");
         }
 
-        // The agent can reclaim the old part of the page cache, and only that.
+        // The agent can reclaim the old part of the page cache, and nothing else.
         let asked = Bytes::mib(24);
         let now = host.now();
         let order = host.session.shrink(asked, Duration::from_secs(60), now);

@@ -1,11 +1,11 @@
-//! A question to a guest's QEMU, for tests.
+//! Sends a QMP command to a guest, for tests.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
 use ballast_lab_host::Guest;
 
-/// Asks the guest's QEMU something, by the socket of the lab.
+/// Sends a command to the guest's QEMU over the lab's socket and returns the answer.
 pub(crate) fn qmp(guest: &Guest, command: &str) -> String {
     let socket = UnixStream::connect(guest.lab_qmp_socket()).unwrap();
     let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();

@@ -1,4 +1,4 @@
-//! Real guests whose page tracker is used.
+//! Tests of real guests with the page tracker.
 //!
 //! Limits: asserts states, counts and wide ratios, never times; needs QEMU, a built `lab-guest`,
 //! and the page tracker as built for release.
@@ -15,7 +15,7 @@ use ballast_model::Bytes;
 use ballast_tracker::{IntervalObservation, TrackerError, TrackingSession, WatchSettings};
 use ballast_tracker_proto::{Granule, GranuleSample, HashKind, WatchMode};
 
-/// Far beyond what anything here takes, so that only a hang fails.
+/// Far longer than anything here takes, so that only a hang fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn start(base: &Path, spec: GuestSpec) -> Run {
@@ -66,7 +66,7 @@ fn try_interval(
     length: Duration,
 ) -> Result<IntervalObservation, TrackerError> {
     tracking.begin_interval(Some(watching))?;
-    tracking.pass(length)?;
+    tracking.track_for(length)?;
     let observed = tracking.end_interval()?.unwrap();
     eprintln!(
         "{} touched of {}, {} lost, cost {:?} of {:?}, trap {:?}, revoked in {:?}",
@@ -81,7 +81,7 @@ fn try_interval(
     Ok(observed)
 }
 
-/// The memory that touches stand for.
+/// The memory that the observed touches stand for.
 fn touched(observed: &IntervalObservation, mode: WatchMode) -> Bytes {
     let mut granules: Vec<u64> = observed.touches.iter().map(|it| mode.granule.of(*it)).collect();
     granules.sort_unstable();
@@ -90,8 +90,8 @@ fn touched(observed: &IntervalObservation, mode: WatchMode) -> Bytes {
     Bytes::pages(pages as u64)
 }
 
-/// The next length to try: with a trap for each page a guest takes seconds to go through its
-/// memory, and on a slow machine many.
+/// The next interval length to try: with a trap for each page a guest takes seconds to go through
+/// its memory, and many more on a slow machine.
 fn longer(length: Duration) -> Duration {
     (length * 2).min(Duration::from_secs(16))
 }
@@ -118,7 +118,7 @@ fn the_working_set_of_a_real_guest() {
         granule: Granule::PAGE,
         sample: GranuleSample::rate(HashKind::multiply_add(1), 1.0 / 64.0),
     };
-    // The guest's kernel and its program use some memory too, the more the longer it takes.
+    // The guest's kernel and its program use some memory, too; the longer the interval, the more.
     let most = Bytes::mib(232);
     for watching in [every(32), WatchSettings { mode: sampled, hot_granules: 0 }, every(1)] {
         let mut length = Duration::from_secs(1);
@@ -135,9 +135,9 @@ fn the_working_set_of_a_real_guest() {
         let observed = interval(&mut tracking, every(32), Duration::from_secs(1));
         touched(&observed, every(32).mode) < Bytes::mib(64)
     });
-    // Rest, and go on.
+    // Rest, and continue.
     tracking.begin_interval(None).unwrap();
-    tracking.pass(Duration::from_millis(300)).unwrap();
+    tracking.track_for(Duration::from_millis(300)).unwrap();
     assert_eq!(tracking.end_interval().unwrap(), None);
     assert!(!interval(&mut tracking, every(1), Duration::from_millis(500)).touches.is_empty());
 }
@@ -162,14 +162,15 @@ fn devices_work_while_every_page_is_revoked() {
                 let granule = [1, 32, 8, 512][count as usize % 4];
                 let watching = WatchSettings { hot_granules: count % 3 * 100, ..every(granule) };
                 tracking.begin_interval(Some(watching)).unwrap();
-                tracking.pass(Duration::from_millis(50)).unwrap();
+                tracking.track_for(Duration::from_millis(50)).unwrap();
                 assert!(tracking.end_interval().unwrap().is_some());
                 count += 1;
             }
             count
         });
-        // Written past the page cache and read back after it was dropped: each byte goes through
-        // guest memory by the disk's own system calls. The serial line carries the sums.
+        // Written past the page cache and read back after dropping it, so that each byte goes
+        // through guest memory by the disk's own system calls. The serial line carries the
+        // checksums.
         let script = "set -e; disk=/dev/$(grep -l data /sys/block/*/serial | cut -d/ -f4); \
             head -c 33554432 /dev/urandom > /tmp/x; a=$(md5sum < /tmp/x); \
             for i in 1 2; do dd if=/tmp/x of=$disk bs=1M 2>/dev/null; sync; \
@@ -177,7 +178,7 @@ fn devices_work_while_every_page_is_revoked() {
             b=$(dd if=$disk bs=1M count=32 2>/dev/null | md5sum); \
             echo \"$a $b\" > /dev/ttyS0; [ \"$a\" = \"$b\" ]; done";
         let executed = guest.exec(&["/bin/sh", "-c", script].map(str::to_owned), PATIENCE);
-        // The balloon takes memory out from under the tracker, and gives it back.
+        // The balloon takes memory that is being tracked, and gives it back.
         for mib in [128_u64, 384, 160, 384] {
             let target = mib << 20;
             let set = format!("{{\"execute\":\"balloon\",\"arguments\":{{\"value\":{target}}}}}");
@@ -199,7 +200,7 @@ fn devices_work_while_every_page_is_revoked() {
     let console = std::fs::read_to_string(guest.console()).unwrap();
     let sums: Vec<&str> = console.lines().filter(|line| line.ends_with(" -")).collect();
     assert_eq!(sums.len(), 2, "{console}");
-    // Detached, the next client finds everything as it was.
+    // After detaching, the next client finds everything as it was.
     assert!(begin(guest).is_ok());
     drop(run);
     assert_eq!(std::fs::read_dir(&base).map_or(0, |entries| entries.count()), 0);
@@ -210,14 +211,15 @@ fn execute(guest: &Guest, name: &str, arguments: &str) {
     assert!(answer.contains("\"return\""), "{name} {arguments}: {answer}");
 }
 
-/// Whether memory of a guest's process is registered with a userfaultfd for minor faults.
+/// Whether memory of the guest's process is registered with a userfaultfd for minor faults.
 fn is_registered(guest: &Guest) -> bool {
     let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", guest.pid())).unwrap();
     let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
     flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
 }
 
-/// In the sandbox that libvirt puts QEMU into, in which a forbidden system call is death.
+/// Runs in the sandbox that libvirt uses for QEMU, in which a forbidden system call kills the
+/// process.
 #[test]
 fn plugging_migration_and_exit_work_while_tracked() {
     if !crate::may_track() {
@@ -233,13 +235,13 @@ fn plugging_migration_and_exit_work_while_tracked() {
     let mut tracking = track(guest);
     let lens = |tracking: &mut TrackingSession| {
         let observed = interval(tracking, every(8), Duration::from_millis(1200));
-        // It reports once a second.
+        // The guest sends a report every second, so it touches something.
         assert!(!observed.touches.is_empty());
         tracking.regions().iter().map(|region| region.len >> 20).collect::<Vec<_>>()
     };
     assert_eq!(lens(&mut tracking), [256]);
 
-    // A backend as large as the first, and again after it was taken away.
+    // A backend as large as the boot memory, added again after it was removed.
     let backend = |id: &str| {
         format!(
             "\"qom-type\":\"memory-backend-memfd\",\"id\":\"{id}\",\"size\":268435456,\"share\":true"
@@ -248,19 +250,20 @@ fn plugging_migration_and_exit_work_while_tracked() {
     execute(guest, "object-add", &backend("spare"));
     assert_eq!(lens(&mut tracking), [256, 256]);
     execute(guest, "object-del", "\"id\":\"spare\"");
-    // QEMU unmaps it a while later.
+    // QEMU unmaps it a moment later.
     wait_until("the memory to be unmapped", || lens(&mut tracking) == [256]);
     execute(guest, "object-add", &backend("dimm"));
     execute(guest, "device_add", "\"driver\":\"pc-dimm\",\"id\":\"d0\",\"memdev\":\"dimm\"");
     let has_grown =
         ["/bin/sh", "-c", "[ $(awk '/MemTotal/ {print $2}' /proc/meminfo) -gt 400000 ]"];
     assert_eq!(lens(&mut tracking), [256, 256]);
-    // What a guest is asked takes longer than a client may be silent.
+    // The guest's answer takes longer than a client may be silent.
     drop(tracking);
     wait_until("the guest to have the memory", || {
         guest.exec(&has_grown.map(str::to_owned), PATIENCE).unwrap().end.is_success()
     });
-    // More than either half of its memory has, so that both are touched, whichever comes first.
+    // More than half of the guest's memory, so that both halves are touched, whichever is used
+    // first.
     let size = Bytes::mib(320);
     guest.start_workload("w", &Pattern::Constant { size }.into(), PATIENCE).unwrap();
     let mut tracking = track(guest);
@@ -271,7 +274,7 @@ fn plugging_migration_and_exit_work_while_tracked() {
         behind.min(observed.touches.len() - behind) > 1000
     });
 
-    // Migration reads all memory, while it is revoked.
+    // Migration reads all memory while its permissions are revoked.
     let socket = folder.path().join("m");
     let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let receiving = std::thread::spawn(move || {
@@ -284,7 +287,7 @@ fn plugging_migration_and_exit_work_while_tracked() {
     execute(guest, "migrate", &format!("\"uri\":\"unix:{}\"", socket.display()));
     wait_until("the migration to be over", || {
         tracking.begin_interval(Some(every(8))).unwrap();
-        tracking.pass(Duration::from_millis(100)).unwrap();
+        tracking.track_for(Duration::from_millis(100)).unwrap();
         tracking.end_interval().unwrap();
         let status = qmp(guest, "{\"execute\":\"query-migrate\"}");
         assert!(!status.contains("\"failed\""), "{status}");
@@ -300,15 +303,15 @@ fn plugging_migration_and_exit_work_while_tracked() {
     tracking.begin_interval(Some(every(1))).unwrap();
     assert!(is_registered(guest));
     wait_until("all permissions are restored", || !is_registered(guest));
-    let refused = tracking.pass(Duration::from_millis(300)).unwrap_err();
+    let refused = tracking.track_for(Duration::from_millis(300)).unwrap_err();
     assert!(refused.to_string().contains("was silent for a second"), "{refused}");
 
-    // The guest ends under the eyes of its tracker.
+    // The guest ends while it is tracked.
     let mut tracking = track(guest);
     tracking.begin_interval(Some(every(1))).unwrap();
     qmp(guest, "{\"execute\":\"quit\"}");
     let end = Instant::now() + PATIENCE;
-    while tracking.pass(Duration::from_millis(50)).is_ok() {
+    while tracking.track_for(Duration::from_millis(50)).is_ok() {
         assert!(Instant::now() < end, "the end is noticed");
     }
     wait_until("it is gone", || !matches!(guest.state(), GuestState::Ready));
@@ -335,10 +338,10 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
     let run = start(&base, spec);
     let guest = run.guest("a").unwrap();
     let look = |tracking: &mut Option<TrackingSession>| {
-        // On a busy machine the test itself may not be heard of for a second.
+        // On a busy machine the tracker may not hear from this test for a second.
         let next = tracking.take().or_else(|| begin(guest).ok()).and_then(|mut tracking| {
             tracking.begin_interval(Some(every(1))).ok()?;
-            tracking.pass(Duration::from_millis(200)).ok()?;
+            tracking.track_for(Duration::from_millis(200)).ok()?;
             tracking.end_interval().ok()?;
             Some(tracking)
         });
@@ -366,7 +369,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
     }
     resize(256);
     drop(tracking);
-    // All is there and can be used.
+    // All memory is there and can be used.
     let size = Bytes::mib(320);
     guest.start_workload("w", &Pattern::Constant { size }.into(), PATIENCE).unwrap();
     let mut tracking = None;
@@ -377,7 +380,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
         let Some(tracking) = &mut tracking else { return false };
         tracking.regions().len() == 2 && {
             let seen = tracking.begin_interval(Some(every(8))).and_then(|()| {
-                tracking.pass(length)?;
+                tracking.track_for(length)?;
                 tracking.end_interval()
             });
             seen.is_ok_and(|seen| {
@@ -388,7 +391,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
     assert!(guest.exec(&["/bin/true".to_owned()], PATIENCE).unwrap().end.is_success());
 }
 
-/// Against the emulator's own record of every load and store, second for second.
+/// Compared with the emulator's own record of every load and store, second by second.
 #[test]
 fn what_is_seen_is_the_truth() {
     if !crate::may_track() {
@@ -398,10 +401,10 @@ fn what_is_seen_is_the_truth() {
     let run = start(&base, GuestSpec { truth: Some(Truth::default()), ..guest(Bytes::mib(384)) });
     let guest = run.guest("a").unwrap();
     let sampled = GranuleSample::rate(HashKind::multiply_add(7), 1.0 / 16.0);
-    // The tracker sees what devices and instruction fetches touch too.
+    // The tracker also sees memory touched by devices and instruction fetches.
     let beside = Bytes::mib(4);
-    // Seconds of the tracker are not those of the record: a time at the larger size may lie in
-    // three of the one and, in part, in four of the other.
+    // The tracker's seconds are not aligned with the record's, so a phase at the larger size may be
+    // in three seconds of one and partly in four seconds of the other.
     for (name, least, part, pattern) in [
         ("constant", Bytes::mib(64), 20, Pattern::Constant { size: Bytes::mib(64) }),
         (
@@ -431,9 +434,9 @@ fn what_is_seen_is_the_truth() {
     }
 }
 
-/// The mean working set of twelve seconds, which are whole periods of the workloads: as the tracker
-/// sees it, and by the emulator's record. Begins again where the tracker drops this test, which a
-/// busy machine may keep from running for a second.
+/// The mean working set of twelve seconds, which are whole periods of the workloads: from the
+/// tracker, and from the emulator's record. Starts over if the tracker drops this test, which may
+/// not run for a second on a busy machine.
 fn seen_and_truth(guest: &Guest, mode: WatchMode) -> (Bytes, Bytes) {
     let watching = WatchSettings { mode, hot_granules: 0 };
     let measure = || -> Result<(Bytes, Bytes), TrackerError> {

@@ -1,7 +1,8 @@
-//! The page tracker inside real hypervisors, some of them set up so that tracking must fail.
+//! Tests of the page tracker inside real hypervisors, some of them set up so that tracking must
+//! fail.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for
-//! release. Tests that need root are skipped for other users, and say so.
+//! release. Tests that need root are skipped for other users, with a message.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -34,7 +35,7 @@ fn file_memory_is_tracked_and_private_memory_is_refused() {
     if !crate::may_track() {
         return;
     }
-    // A file, and a folder of files.
+    // Memory in a file, and memory in a folder of files.
     let folder = tempfile::Builder::new().prefix("ballast-").tempdir_in("/dev/shm").unwrap();
     let file = folder.path().join("ram");
     for path in [&file, folder.path()] {
@@ -49,7 +50,7 @@ fn file_memory_is_tracked_and_private_memory_is_refused() {
         let paths: Vec<&str> = guest.paths.iter().map(String::as_str).collect();
         wait_until("every page to be seen", || {
             let tracking = TrackingSession::begin(bare.pid, &guest.address, &paths, None);
-            // The last is not forgotten at once.
+            // The tracker does not forget its last client at once.
             tracking.is_ok_and(|mut tracking| sees(&mut tracking))
         });
         assert_eq!(check_shared(bare.pid, &paths, MEMORY).map_err(|it| it.to_string()), Ok(()));
@@ -57,7 +58,7 @@ fn file_memory_is_tracked_and_private_memory_is_refused() {
         assert!(less.contains("67112960 bytes of memory but only 67108864 are mapped"), "{less}");
         assert_looks(bare.pid, &paths);
     }
-    // Private memory cannot be tracked, nor followed by the kernel's bits.
+    // Private memory cannot be tracked, nor watched by the kernel's accessed bits.
     let private = Spec { backend: "memory-backend-memfd,share=off".to_owned(), ..Spec::default() };
     let bare = Bare::start(&private);
     for told in [bare.track().map(|_| ()), check_shared(bare.pid, &[], 0)] {
@@ -74,8 +75,8 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// The kernel's own bits tell what an emulated guest touches, with a tracker or without; under KVM
-/// they do not, and are refused.
+/// The kernel's accessed bits show what an emulated guest touches, with a tracker or without one.
+/// Under KVM they do not, and using them is refused.
 fn assert_looks(pid: u32, paths: &[&str]) {
     if is_kvm() {
         assert!(matches!(clear_referenced(pid), Err(TrackerError::Kvm)));
@@ -111,7 +112,7 @@ fn a_hypervisor_without_privileges_needs_the_device_or_says_so() {
     assert!(error.is_lasting(), "{error}");
     assert!(error.to_string().contains("pass an open /dev/userfaultfd"), "{error}");
     bare.goes_on(&memory);
-    // What can be done instead.
+    // The alternative for this guest.
     assert_looks(bare.pid, &[]);
     let device = std::fs::File::options().read(true).write(true).open("/dev/userfaultfd").unwrap();
     wait_until("every page to be seen", || {

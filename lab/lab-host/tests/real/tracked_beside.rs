@@ -1,5 +1,6 @@
-//! Others that want the same mechanism as the tracker: QEMU's background snapshots and post-copy
-//! migration. Whoever comes second is refused, and neither the first nor the guest is harmed.
+//! Tests of QEMU features that use the same kernel mechanism as the tracker: background snapshots
+//! and post-copy migration. The second user is refused, and neither the first user nor the guest is
+//! harmed.
 //!
 //! Limits: asserts states and counts, never times; needs QEMU, and the page tracker as built for
 //! release.
@@ -51,13 +52,13 @@ impl Stream {
         Stream { address: format!("unix:{}", path.display()), left }
     }
 
-    /// Lets this many bytes pass from now on.
+    /// Lets `bytes` more pass from now on.
     fn let_pass(&self, bytes: u64) {
         self.left.store(bytes, Ordering::SeqCst);
     }
 }
 
-/// Until either side is gone.
+/// Copies until either side is closed.
 fn pass_on(mut from: UnixStream, mut to: impl Write, left: &AtomicU64) {
     let mut chunk = [0; 4096];
     while let Ok(len @ 1..) = from.read(&mut chunk) {
@@ -76,7 +77,7 @@ fn migrate(bare: &Bare, to: &str) {
     assert!(answer.contains("return"), "{answer}");
 }
 
-/// How far a migration has come.
+/// The state of a migration.
 fn status(bare: &Bare) -> String {
     let answer = bare.execute("query-migrate", "");
     let status = answer.split("\"status\": \"").nth(1).and_then(|rest| rest.split('"').next());
@@ -91,7 +92,7 @@ fn wait_for(bare: &Bare, wanted: &str) {
     });
 }
 
-/// What is said to a tracker that comes second.
+/// Checks the refusal that a tracker gets when it comes second.
 fn assert_refused<T>(tracking: Result<T, TrackerError>) {
     let refused = tracking.map(|_| ()).unwrap_err().to_string();
     assert!(refused.contains("another userfaultfd may have it"), "{refused}");
@@ -105,13 +106,14 @@ fn a_snapshot_goes_first() {
     let bare = Bare::start(&Spec::default());
     let memory = bare.memory();
     bare.sees_all();
-    // QEMU tries whether it could, for which the tracker lets go, and comes back.
+    // QEMU tests whether it could take a snapshot; the tracker releases the memory for that and
+    // takes it again.
     let answer = set_capability(&bare, SNAPSHOT);
     assert!(answer.contains("return"), "{answer}");
     bare.sees_all();
     for is_resting in [false, true] {
         let mut tracking = bare.track().unwrap();
-        // All is revoked when the snapshot begins; or was, and will be again.
+        // All pages are revoked when the snapshot begins, or were before and will be again.
         tracking.begin_interval(Some(every(1))).unwrap();
         if is_resting {
             tracking.begin_interval(None).unwrap();
@@ -119,7 +121,7 @@ fn a_snapshot_goes_first() {
         let stream = Stream::new(&bare, None);
         migrate(&bare, &stream.address);
         wait_for(&bare, "active");
-        // Registered by QEMU for write protection.
+        // QEMU has registered the memory for write protection.
         wait_until("the snapshot to begin", || bare.has_flag("uw"));
         drop(tracking);
         assert_refused(bare.track());
@@ -131,7 +133,7 @@ fn a_snapshot_goes_first() {
     }
 }
 
-/// A guest, and where it is to go, both ready for post-copy.
+/// A guest and its destination, both ready for post-copy.
 fn pair() -> (Bare, Bare, Stream) {
     let source = Bare::start(&Spec::default());
     let path = source.at("migration");
@@ -157,12 +159,12 @@ fn post_copy_goes_first() {
     wait_for(&source, "active");
     let answer = source.execute("migrate-start-postcopy", "");
     assert!(answer.contains("return"), "{answer}");
-    // Both ends are tracked when it begins.
+    // Both are tracked when the migration begins.
     let mut from = source.track().unwrap();
     from.begin_interval(Some(every(1))).unwrap();
     let mut to = target.track().unwrap();
     to.begin_interval(Some(every(1))).unwrap();
-    // Enough to begin, and not for the 16 MiB that the guest has.
+    // Enough to begin, but not for the 16 MiB that the guest has.
     stream.let_pass(6 << 20);
     wait_for(&source, "postcopy-active");
     wait_until("the guest to run where it goes", || {

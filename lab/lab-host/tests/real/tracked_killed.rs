@@ -1,14 +1,14 @@
-//! Whoever tracks a guest is killed, or stops, at any moment: the guest stalls hardly longer than
-//! one beside it that nobody tracks.
+//! A guest's tracking client is killed or stopped at any time: the guest stalls hardly longer than
+//! an untracked guest beside it.
 //!
-//! The test is its own client: started again with a guest's process and socket in the environment,
-//! it tracks as fast as it can until it is killed. Both guests go through their memory all the
-//! time; that of the tracked one is revoked page by page. The longest gap in the progress of each
-//! is taken every round, and what the one may be longer than the other is a second, and the longest
-//! time that the observer was not there itself.
+//! The test is its own client: started again with a guest's process id and socket in the
+//! environment, it tracks as fast as it can until it is killed. Both guests go through their memory
+//! all the time; permissions of the tracked one are revoked page by page. In every round the
+//! longest gap in the progress of each guest is measured. The tracked guest's gap may exceed the
+//! other's by a second, plus the longest time for which the observer itself did not run.
 //!
-//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` says how many, `BALLAST_SOAK_SEED` repeats the
-//! moments.
+//! Limits: ten rounds; `BALLAST_SOAK_ROUNDS` sets their number, `BALLAST_SOAK_SEED` repeats their
+//! times.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -22,13 +22,13 @@ use ballast_tracker_proto::TrackerAddress;
 use rustix::process::{Pid, Signal, kill_process};
 
 const TEST: &str = "tracked_killed::a_guest_hardly_stalls_when_its_tracking_client_is_killed";
-/// Whoever finds this set is the client: a guest's process and socket.
+/// If this variable is set, the process is the client; it has a guest's process id and socket.
 const CLIENT: &str = "BALLAST_TEST_TRACKING_CLIENT";
 /// The longest that a guest may stall because it is tracked.
 const STALL_MAX: Duration = Duration::from_secs(1);
-/// Latest moment of a kill.
+/// The latest time of a kill in a round.
 const KILL_WITHIN_MS: u64 = 700;
-/// Of so many rounds one stops the client before it kills it: a client that hangs.
+/// One in this many rounds stops the client before it kills it, like a client that hangs.
 const HANG_EVERY: u64 = 4;
 
 #[test]
@@ -47,7 +47,7 @@ fn a_guest_hardly_stalls_when_its_tracking_client_is_killed() {
     kill_clients(rounds, seed);
 }
 
-/// The client: it never ends by itself.
+/// Runs the client; it never ends by itself.
 fn track(pid: u32, address: &TrackerAddress) -> ! {
     let mut tracking = TrackingSession::begin(pid, address, &[], None).unwrap();
     println!("tracking");
@@ -60,16 +60,16 @@ fn track(pid: u32, address: &TrackerAddress) -> ! {
     unreachable!("it is killed first");
 }
 
-/// The longest gaps of a round.
+/// The longest gaps in a round.
 #[derive(Debug, Default)]
 struct Gaps {
     tracked: Duration,
     beside: Duration,
-    /// Between two looks.
+    /// Between two observations.
     observer: Duration,
 }
 
-/// Watches both guests until it is over.
+/// Watches both guests until `is_over` is set.
 fn watch(tracked: &File, beside: &File, is_over: &AtomicBool) -> Gaps {
     let began = Instant::now();
     let mut gaps = Gaps::default();
@@ -79,7 +79,7 @@ fn watch(tracked: &File, beside: &File, is_over: &AtomicBool) -> Gaps {
         let now = Instant::now();
         gaps.observer = gaps.observer.max(now.duration_since(looked));
         looked = now;
-        // The last look counts what has not moved since, too.
+        // The last observation also counts guests that have not moved since.
         let is_last = is_over.load(Ordering::SeqCst);
         let all = [(tracked, &mut gaps.tracked), (beside, &mut gaps.beside)];
         for ((memory, longest), (count, at)) in all.into_iter().zip(&mut last) {
@@ -124,7 +124,7 @@ fn kill_clients(rounds: u64, seed: u64) {
     println!("at most {worst:?} longer than the guest beside it");
 }
 
-/// Has a client track the guest, ends it after a while, and waits until nothing of it is left.
+/// Lets a client track the guest, ends it after `after`, and waits until nothing of it is left.
 fn end_one(guest: &Bare, after: Duration, hangs: bool) {
     let mut client = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", TEST, "--nocapture"])

@@ -1,7 +1,7 @@
 //! The etcd of a run: one member on free ports, which ends with the run.
 //!
-//! Limits: a port that was free when it was chosen may be taken a moment later: another try then.
-//! It waits for no disk, as nobody's data is in it.
+//! Limits: another program may take a port after it was found free; then another try is made. etcd
+//! runs without fsync, because nobody's data is in it.
 
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, TcpListener};
@@ -16,15 +16,15 @@ use tokio::time::{Instant, sleep};
 
 use crate::follow;
 
-/// Longest wait for it to answer.
+/// How long etcd may take to answer after its start.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks for that.
+/// Time between two polls for that.
 const POLL: Duration = Duration::from_millis(100);
 /// Longest time of one call.
 const CALL_PATIENCE: Duration = Duration::from_secs(2);
 /// Tries to find ports that stay free.
 const TRIES: usize = 5;
-/// Lines of its log in an error.
+/// Lines from the end of etcd's log that an error quotes.
 const LOG_LINES_QUOTED: usize = 5;
 
 /// A running etcd.
@@ -36,10 +36,10 @@ pub(super) struct Etcd {
 }
 
 impl Etcd {
-    /// Starts one in `folder`, which is made, and waits until it answers.
+    /// Creates `folder`, starts etcd in it and waits until it answers.
     ///
     /// # Errors
-    /// It is not installed, or does not answer: with the end of its log.
+    /// etcd is not installed, or does not answer; the error has the end of its log.
     pub(super) async fn start(folder: &Path) -> anyhow::Result<Etcd> {
         fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let mut failure = None;
@@ -60,7 +60,7 @@ impl Etcd {
         let told = || format!("cannot write {}", log.display());
         let output = File::create(&log).with_context(told)?;
         let mut command = follow::command("etcd".as_ref());
-        // What the environment says of etcd is about another one.
+        // Variables of the environment that configure etcd are meant for another one.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         for (name, value) in [
             ("name", "lab".to_owned()),
@@ -101,19 +101,19 @@ impl Etcd {
         }
     }
 
-    /// A client of it.
+    /// A client of this etcd.
     pub(super) fn client(&self) -> anyhow::Result<EtcdClient> {
         Ok(EtcdClient::new(std::slice::from_ref(&self.endpoint), None, CALL_PATIENCE)?)
     }
 
-    /// Where it answers.
+    /// The endpoint of this etcd.
     pub(super) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 }
 
 fn free_ports() -> std::io::Result<[u16; 2]> {
-    // Both at once, so that they differ.
+    // Both are bound at the same time, so that the ports differ.
     let listeners = [
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,

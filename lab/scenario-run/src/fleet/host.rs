@@ -1,4 +1,4 @@
-//! What runs on a host of the lab beside its guests.
+//! The programs that run on a host of the lab beside its guests.
 
 use super::member::FleetMember;
 use crate::daemon::Daemon;

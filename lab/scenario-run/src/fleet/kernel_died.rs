@@ -1,11 +1,11 @@
-//! A guest that died in a turn through no fault of Ballast's.
+//! A guest whose kernel died through no fault of Ballast's.
 //!
-//! Idea: under emulation QEMU 7.2 can lose a write that a guest makes while its memory is copied;
-//! its kernel may die of that. Such a turn is worth nothing, and is played again.
+//! Idea: under emulation QEMU 7.2 can lose a guest's write while the guest's memory is copied; the
+//! guest's kernel may die of that. Such a run is discarded and played again.
 
 use crate::fleet_record::DiscardedRun;
 
-/// A guest's kernel died while it was moved, or after: the run is worth nothing.
+/// A guest's kernel died while the guest was moved, or later: the run has to be discarded.
 #[derive(Debug, thiserror::Error)]
 #[error("the kernel of guest {guest} died: {console}")]
 pub(crate) struct KernelDied {
@@ -14,7 +14,7 @@ pub(crate) struct KernelDied {
 }
 
 impl KernelDied {
-    /// For the record of the run that counts instead.
+    /// The entry for the record of the run that is played instead.
     pub(crate) fn record(&self) -> DiscardedRun {
         DiscardedRun { guest: self.guest.clone(), console: self.console.clone() }
     }

@@ -1,11 +1,11 @@
-//! Measuring one turn of a scenario with several hosts.
+//! Measures one turn of a scenario with several hosts.
 //!
-//! Idea: as with one host, and beside it what each daemon says of its budget, what the store says
-//! of leaders and moves, and where each guest is. A guest that has arrived at another host is
-//! watched on there, over the port of its new QEMU, with the counters it had. Once a host has begun
-//! what was ordered, the leader is killed; it is started again when another host leads. An order
-//! that nobody has begun would be void under the next one.
-//! Limits: what a guest reports while nobody has its port is lost; its counters go on.
+//! Idea: everything is recorded as with one host. In addition each daemon's budget, the leaders and
+//! moves in the store, and each guest's host are recorded. A guest that has arrived at another host
+//! is watched over the port of its new QEMU, and its counters go on. Once a host has begun an
+//! ordered move, the leader is killed; it is started again when another host leads. It is not
+//! killed earlier, because an order that no host has begun would be void under the next leader.
+//! Limits: reports that a guest sends while nobody has its port open are lost; its counters go on.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -30,14 +30,14 @@ const ARRIVALS_MAX: usize = 16;
 /// How long a guest that has arrived may take to answer over its new port.
 const ARRIVAL_PATIENCE: Duration = Duration::from_secs(20);
 
-/// A guest, where it is, and what is seen of it.
+/// A guest, its host, and what is recorded of it.
 struct Follower<'a> {
     watched: Watched<'a>,
-    /// The place of its host.
+    /// The index of its host.
     host: usize,
 }
 
-/// A turn while it is measured.
+/// The state of a turn while it is measured.
 struct Stage<'a, 'b> {
     fleet: &'a ScenarioFleet,
     runs: &'a [(Scenario, Run)],
@@ -49,7 +49,7 @@ struct Stage<'a, 'b> {
     record: FleetRun,
 }
 
-/// Plays the schedule and takes everything down; `prepared` runs already.
+/// Plays the schedule and records it; `prepared` is running already.
 #[expect(clippy::too_many_arguments, reason = "each is one thing of the turn")]
 pub(super) async fn measure(
     scenario: &Scenario,
@@ -154,7 +154,7 @@ impl<'a, 'b> Stage<'a, 'b> {
         self.began.elapsed().as_secs_f64()
     }
 
-    /// Kills the leader once, when a move is on its way; starts it again once another host leads.
+    /// Kills the leader once, when a move is on its way; starts it again when another host leads.
     async fn kill_leader(&mut self, turn: &Turn, live: &mut Live) -> anyhow::Result<()> {
         if turn.variant.kind != VariantKind::Move || self.fleet.killed.is_none() {
             return Ok(());
@@ -185,7 +185,7 @@ impl<'a, 'b> Stage<'a, 'b> {
         Ok(())
     }
 
-    /// Watches guests that have arrived elsewhere there.
+    /// Goes on watching guests at the hosts at which they have arrived.
     fn follow(&mut self, live: &mut Live) -> anyhow::Result<()> {
         let at_s = self.at_s();
         for follower in &mut self.followers {
@@ -217,7 +217,7 @@ impl<'a, 'b> Stage<'a, 'b> {
         Ok(())
     }
 
-    /// Takes down what everybody says now.
+    /// Records one sample of every guest and daemon.
     async fn sample(&mut self, started: &[Started]) -> anyhow::Result<()> {
         let at_s = self.at_s();
         let mut replies = Vec::new();

@@ -1,7 +1,8 @@
-//! A host's member of the fleet: `ballast-fleet run`, as an operator would start it.
+//! A host's member of the fleet: `ballast-fleet run`, started as an operator would start it.
 //!
-//! Idea: an ordinary configuration, in which the program that starts an empty QEMU is `ballast-lab
-//! lab listen`. All that it leaves is in the folder of the host's run, which the lab removes.
+//! Idea: the configuration is an ordinary one; the program in it that starts an empty QEMU is
+//! `ballast-lab lab listen`. All files of the member are in the folder of the host's run, which the
+//! lab removes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,13 +19,13 @@ use crate::follow;
 
 /// The program.
 const PROGRAM: &str = "ballast-fleet";
-/// What all hosts say of what runs on them: it is the same machine.
+/// The labels of all hosts are the same, because they are one machine.
 const SAME: &str = "lab";
-/// How long a guest may stand still at the end of a copy.
+/// How long a guest may be stopped at the end of a copy.
 const DOWNTIME: &str = "300ms";
 /// How long a member may take to end.
 const END_PATIENCE: Duration = Duration::from_secs(20);
-/// Lines of its log in an error.
+/// Lines from the end of the member's log that an error quotes.
 const LOG_LINES_QUOTED: usize = 12;
 
 /// A host's member of the fleet; killed when dropped.
@@ -40,19 +41,19 @@ pub(super) struct MemberPlace<'a> {
     pub(super) kind: VariantKind,
     /// The host's name.
     pub(super) host: &'a str,
-    /// The host's run.
+    /// The folder of the host's run.
     pub(super) run: &'a RunFolder,
-    /// Where its daemon listens.
+    /// The socket of its daemon.
     pub(super) daemon: &'a Path,
     /// etcd's endpoint.
     pub(super) etcd: &'a str,
 }
 
 impl FleetMember {
-    /// The member of a host, not started yet; its folder is made.
+    /// The member of a host, not started yet. Its folder is created.
     ///
     /// # Errors
-    /// A file cannot be written, or this program does not know where it is.
+    /// A file cannot be written, or the path of this program is unknown.
     pub(super) fn new(place: &MemberPlace<'_>) -> anyhow::Result<FleetMember> {
         let folder = place.run.path().join("fleet");
         fs::create_dir(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
@@ -64,12 +65,12 @@ impl FleetMember {
         Ok(member)
     }
 
-    /// Its host.
+    /// The name of its host.
     pub(super) fn host(&self) -> &str {
         &self.host
     }
 
-    /// Whether it was started, and not ended since.
+    /// Whether it was started and not stopped or killed since.
     pub(super) fn is_started(&self) -> bool {
         self.child.is_some()
     }
@@ -106,10 +107,10 @@ impl FleetMember {
         child.kill().await.with_context(|| format!("cannot kill the member of {}", self.host))
     }
 
-    /// Fails if it has ended by itself.
+    /// Fails if the member has ended by itself.
     ///
     /// # Errors
-    /// It has, with the end of its log.
+    /// It has ended; the error has the end of its log.
     pub(super) fn ensure_alive(&mut self) -> anyhow::Result<()> {
         let Some(child) = &mut self.child else { return Ok(()) };
         match child.try_wait().context("cannot look after the fleet's members")? {
@@ -120,10 +121,10 @@ impl FleetMember {
         }
     }
 
-    /// Ends it and waits for that.
+    /// Ends the member and waits until it has ended.
     ///
     /// # Errors
-    /// It does not end in time, or with an error.
+    /// It does not end in time, or ends with an error.
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         self.ensure_alive()?;
         let Some(mut child) = self.child.take() else { return Ok(()) };
@@ -140,7 +141,7 @@ impl FleetMember {
         }
     }
 
-    /// The end of its log, to be put behind an error.
+    /// The end of the member's log, for an error message.
     pub(super) fn log_tail(&self) -> String {
         let text = fs::read_to_string(self.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
@@ -150,7 +151,7 @@ impl FleetMember {
 }
 
 impl MemberPlace<'_> {
-    /// The configuration, with durable notes in `state`.
+    /// The configuration; `state` is the folder of the durable state.
     fn config(&self, state: &Path) -> anyhow::Result<Value> {
         let ms = |span: Duration| format!("{}ms", span.as_millis());
         let mut config = json!({
@@ -166,17 +167,17 @@ impl MemberPlace<'_> {
                 "hypervisor": "qemu", "version": "1.0", "cpu_model": SAME,
                 "storage": [SAME], "networks": [SAME],
             },
-            // One after the other, so that each can be told.
+            // One move at a time, so that the moves can be told apart.
             "planner": { "migrations_max": 1, "patience": ms(self.fleet.patience) },
         });
         if self.kind == VariantKind::Move {
             let runs = self.run.path().parent().context("the run's folder is in none")?;
-            // Not by a name that changes when the file is replaced.
+            // Not by a name, which may refer to another file once this one is replaced.
             let lab = std::env::current_exe().context("where this program is")?;
             config["mode"] = json!("move");
             config["state"] = json!(text(state)?);
             config["qemu"] = json!({
-                // The lab itself is done with it once the guests are at their start sizes.
+                // The lab no longer uses this socket once the guests are at their start sizes.
                 "qmp": text(&self.run.path().join("lab/{guest}.qmp"))?,
                 "start": [
                     text(&lab)?, "lab", "listen", "{guest}", "--run", self.run.name(), "--runs",
@@ -194,7 +195,7 @@ fn text(path: &Path) -> anyhow::Result<&str> {
     path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
-/// The program: the one beside this one, else the first on PATH.
+/// The path of `ballast-fleet`: beside this program, else the first on PATH.
 fn program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().ok();
     let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);

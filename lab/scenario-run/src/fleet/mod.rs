@@ -9,9 +9,10 @@
 //! | `kernel_died` | when does playing a turn again help? |
 //! | `measure` | what do guests, daemons and the fleet do, second by second? |
 //!
-//! Idea: every host is a run of the lab with a daemon and a member of the fleet; all that a turn
-//! starts is new and ends with it, as with one host.
-//! Limits: one machine: processors are shared, and what the kernel has free counts for every host.
+//! Idea: every host is a run of the lab with a daemon and a member of the fleet. As with one host,
+//! everything that a turn starts is new and ends with it.
+//! Limits: the hosts are one machine: they share its processors, and its free memory counts for
+//! each of them.
 
 mod etcd;
 mod host;
@@ -41,15 +42,16 @@ use crate::traces::Traces;
 use crate::turns::Turn;
 use crate::{machine, moves, prepare, start_size};
 
-/// How long the first leader may take to be one.
+/// How long the first host may take to become the leader.
 const LEADER_PATIENCE: Duration = Duration::from_secs(60);
-/// Time between two looks for that.
+/// Time between two polls for that.
 const POLL: Duration = Duration::from_millis(500);
 
 /// Plays one turn of a scenario with several hosts.
 ///
 /// # Errors
-/// Anything needed is missing, or something fails; [`KernelDied`] where playing it again helps.
+/// Anything needed is missing, or something fails; [`KernelDied`] if the turn has to be played
+/// again.
 pub(super) async fn play_turn(
     scenario: &Scenario,
     fleet: &ScenarioFleet,
@@ -90,7 +92,7 @@ async fn with_hosts(
     live.say("guests are at their start sizes");
     let settled = Instant::now() + scenario.settings.settle;
     let (_, first) = runs.first().context("a fleet without hosts")?;
-    // It goes with the first host's run.
+    // etcd ends with the first host's run.
     let etcd = Etcd::start(&first.folder().path().join("etcd")).await?;
     let mut hosts = Vec::new();
     for ((own, run), host) in runs.iter().zip(&fleet.hosts) {
@@ -128,7 +130,8 @@ async fn with_hosts(
     Ok(record)
 }
 
-/// Starts the members: first the one that is to lead, if one is named, and then the others.
+/// Starts the members: first the one that is to lead, if the scenario names one, and then the
+/// others.
 async fn start_members(
     fleet: &ScenarioFleet,
     hosts: &mut [LabHost],
@@ -146,7 +149,7 @@ async fn start_members(
             if Instant::now() > end {
                 bail!("{} does not lead{}", first.member.host(), first.member.log_tail());
             }
-            // Whether it still lives is seen between two looks.
+            // The timeout lets the loop check between changes that the member still lives.
             let _ = timeout(POLL, store.next()).await;
         }
         live.say(&format!("host {} leads the fleet", first.member.host()));

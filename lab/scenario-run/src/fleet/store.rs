@@ -1,25 +1,25 @@
-//! What the fleet's store says of leaders and moves, as it changes.
+//! What the fleet's store says about leaders and moves, recorded as it changes.
 //!
-//! Idea: the keys that decide who leads and what is ordered lie under one prefix; a watch of it
-//! gives each change once and in order. What they say is kept in the form of the record.
-//! Limits: changes that come together are seen at one moment.
+//! Idea: the keys of leaders and orders lie under one prefix; a watch of that prefix delivers each
+//! change once and in order. Each change is kept in the form of the record.
+//! Limits: changes that arrive together get the same time.
 
 use std::time::Duration;
 
 use anyhow::Context;
 use ballast_etcd::{EtcdClient, EtcdWatch};
 use ballast_fleet_move::{MoveRecord, Phase};
-use ballast_fleet_proto::{Author, Changes, Coordinator, Follow, KeyEvent, Keyspace, decode};
+use ballast_fleet_proto::{Author, Changes, Coordinator, KeyEvent, KeyWatch, Keyspace, decode};
 use tokio::time::{Instant, sleep};
 
 use crate::fleet_record::{LeaderRecord, MigrationRecord, PhaseRecord};
 
 /// The fleet's name.
 pub(super) const CLUSTER: &str = "lab";
-/// Time to the next try of a watch that broke.
+/// Time before a broken watch is opened again.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The fleet's store, watched.
+/// A watch of the fleet's store.
 pub(super) struct FleetStore {
     client: EtcdClient,
     keys: Keyspace,
@@ -28,7 +28,7 @@ pub(super) struct FleetStore {
     seen: Seen,
 }
 
-/// What has been seen so far.
+/// What the watch has shown so far.
 #[derive(Default)]
 struct Seen {
     revision: ballast_fleet_proto::Revision,
@@ -37,7 +37,7 @@ struct Seen {
 }
 
 impl FleetStore {
-    /// Watches the store that `client` reaches; moments count from `began`.
+    /// Watches the store that `client` reaches; times count from `began`.
     pub(super) async fn open(client: EtcdClient, began: Instant) -> anyhow::Result<FleetStore> {
         let keys: Keyspace = CLUSTER.parse()?;
         let listing = client.read(&keys.lead_prefix()).await.context("cannot read the store")?;
@@ -48,7 +48,7 @@ impl FleetStore {
         Ok(store)
     }
 
-    /// Waits for the next changes; dropping the future loses none.
+    /// Waits for the next changes; no change is lost when the future is dropped.
     pub(super) async fn next(&mut self) {
         let changes = loop {
             let watch = match &mut self.watch {
@@ -79,7 +79,7 @@ impl FleetStore {
         for event in changes.events {
             let (key, value) = match &event {
                 KeyEvent::Written(entry) => (entry.key.as_str(), Some(entry.value.as_slice())),
-                KeyEvent::Gone(key) => (key.as_str(), None),
+                KeyEvent::Deleted(key) => (key.as_str(), None),
             };
             let Some(name) = key.strip_prefix(prefix.as_str()) else { continue };
             match name.strip_prefix("moves/") {
@@ -90,30 +90,30 @@ impl FleetStore {
         }
     }
 
-    /// The host that leads.
+    /// The host that leads now.
     pub(super) fn leader(&self) -> Option<&str> {
         self.seen.leaders.last()?.host.as_deref()
     }
 
-    /// A move that a host has begun and that is not put away yet: the guest and the phase.
+    /// A move that a host has begun and whose record is not removed yet: the guest and the phase.
     pub(super) fn begun(&self) -> Option<(&str, &str)> {
         let open = self.seen.migrations.iter().filter(|it| it.removed_s.is_none());
         open.filter_map(|it| Some((it.guest.as_str(), it.phases.last()?.phase.as_str())))
             .find(|(_, phase)| !["ordered", "abandoned", "lost"].contains(phase))
     }
 
-    /// Whether the guest is on its way.
+    /// Whether the guest is being moved.
     pub(super) fn is_moving(&self, guest: &str) -> bool {
         self.seen.migrations.iter().any(|it| it.guest == guest && it.removed_s.is_none())
     }
 
-    /// Where a guest went last; `None`: it stayed.
+    /// The host that the guest moved to last; `None`: it never moved.
     pub(super) fn arrival(&self, guest: &str) -> Option<&str> {
         let moved = self.seen.migrations.iter().rfind(|it| it.guest == guest && it.is_moved());
         moved.map(|it| it.to.as_str())
     }
 
-    /// All of it.
+    /// All leaders and moves that were seen.
     pub(super) fn finish(self) -> (Vec<LeaderRecord>, Vec<MigrationRecord>) {
         (self.seen.leaders, self.seen.migrations)
     }
@@ -127,7 +127,7 @@ impl Seen {
         }
     }
 
-    /// The record of a guest's move was written, or removed.
+    /// Takes a change of a guest's move record: it was written, or removed.
     fn migration(&mut self, guest: &str, value: Option<&[u8]>, at_s: f64) {
         let mut all = self.migrations.iter_mut();
         let open = all.rfind(|it| it.guest == guest && it.removed_s.is_none());
@@ -160,7 +160,7 @@ impl Seen {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_fleet_move::{MoveOrder, Term, WhyAbandoned};
+    use ballast_fleet_move::{AbandonReason, MoveOrder, Term};
     use ballast_fleet_proto::encode;
     use ballast_model::{Bytes, Timestamp};
 
@@ -192,7 +192,7 @@ mod tests {
         write(Phase::Moved, 4.0);
         seen.migration("g", None, 5.0);
         seen.migration("g", None, 6.0);
-        let why = WhyAbandoned::NoRoom;
+        let why = AbandonReason::NoRoom;
         let again = MoveRecord { phase: Phase::Abandoned { why }, ..ordered() };
         seen.migration("g", Some(again.to_json().as_bytes()), 7.0);
         let [first, second] = seen.migrations.as_slice() else { panic!("two moves") };

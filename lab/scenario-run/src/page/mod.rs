@@ -1,9 +1,9 @@
 //! The comparison as one page.
 //!
 //! Idea: everything is in the page itself (style, plots, figures), so that it can be kept, mailed
-//! and printed, and opened in ten years. Plots of one guest share their axes, so that policies can
-//! be compared by eye. A few lines of script read figures out under the pointer; without them
-//! nothing is missing but that.
+//! and printed, and opened in ten years. The plots of a guest share their axes, so that policies
+//! can be compared by eye. A short script shows the values under the pointer; the page is complete
+//! without it.
 //! Limits: of several repetitions one is drawn, the one nearest to the median.
 
 mod plots;
@@ -30,7 +30,7 @@ const SCRIPT: &str = include_str!("page.js");
 /// The page of `record`; `raw_data` names the files beside it.
 ///
 /// # Errors
-/// When a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub fn render(
     record: &Record,
     comparison: &Comparison,
@@ -81,7 +81,7 @@ pub fn render(
     Ok(page::document(&title, STYLE, SCRIPT, &body))
 }
 
-/// What became of the fleet, and what was expected of it.
+/// The fleet's moves, and the results of its expectations.
 fn fleet(record: &Record) -> Markup {
     html! {
         section {
@@ -119,7 +119,7 @@ fn transferred(record: &Record, above: &str, below: &str) -> Markup {
     }
 }
 
-/// A paper's figures beside ours.
+/// A paper's figures and ours.
 fn beside_paper(record: &Record, comparison: &Comparison) -> Markup {
     html! {
         section {
@@ -130,7 +130,7 @@ fn beside_paper(record: &Record, comparison: &Comparison) -> Markup {
     }
 }
 
-/// The simulator beside the real guests.
+/// The simulated figures and those of the real guests.
 fn simulated(calibration: &Calibration, comparison: &Comparison) -> Markup {
     let first = comparison.policies.first().map_or("", String::as_str);
     html! {
@@ -165,7 +165,7 @@ fn drawn_repetition(record: &Record) -> u32 {
     gains.get(gains.len().saturating_sub(1) / 2).map_or(1, |(repetition, _)| *repetition)
 }
 
-/// The figures one looks for first.
+/// The most important figures, at the top of the page.
 fn cards(record: &Record, comparison: &Comparison) -> Markup {
     let total = |figure, policy: &str| {
         let value = comparison.row(None, policy)?.cell(figure)?.value?;

@@ -12,7 +12,7 @@ type Runs<'a> = Vec<(&'a str, &'a GuestRun)>;
 /// The section of one guest.
 ///
 /// # Errors
-/// When a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub(super) fn plots_of(
     record: &Record,
     guest: &GuestInfo,
@@ -54,7 +54,8 @@ pub(super) fn plots_of(
     })
 }
 
-/// The name of a panel without values; the page does not mention an idle guest's work.
+/// The name of a panel without values, for the list of what is not drawn; `None`: it is not listed
+/// (memory, and the work of an idle guest).
 fn flat_name(panel: Panel, guest: &GuestInfo) -> Option<&'static str> {
     match panel {
         Panel::Swap => Some("swap"),
@@ -72,7 +73,7 @@ fn greatest(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
         values.fold(0.0, f64::max)
     };
     let greatest = match panel {
-        // Guests share one memory: their plots share its axis.
+        // All guests share the host's memory, so their memory plots share one axis.
         Panel::Memory => {
             record.runs.iter().flat_map(|run| &run.guests).map(of_guest).fold(0.0, f64::max)
         }
@@ -117,7 +118,7 @@ fn figure(panel: Panel, series: &[Series], x_end: f64, svg: &str) -> Markup {
     }
 }
 
-/// What the style sheet calls a series.
+/// The CSS class of a series.
 const fn class(kind: Kind) -> &'static str {
     match kind {
         Kind::Used => "used",
@@ -131,7 +132,7 @@ const fn class(kind: Kind) -> &'static str {
     }
 }
 
-/// The points for the script: `seconds,value` pairs between blanks.
+/// The points as the script reads them: `seconds,value` pairs separated by spaces.
 fn points(series: &Series) -> String {
     let pair = |(at, value): &(f64, f64)| format!("{at:.1},{value:.0}");
     series.points.iter().map(pair).collect::<Vec<_>>().join(" ")

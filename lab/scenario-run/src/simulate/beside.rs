@@ -1,9 +1,9 @@
-//! A paper's figures beside simulated ones.
+//! A paper's figures and simulated ones.
 //!
-//! Idea: a scenario that models a paper's experiment carries the paper's own figures; each names
-//! the metric of ours to compare it with.
+//! Idea: a scenario that models a paper's experiment has the paper's own figures; each names our
+//! metric to compare it with.
 //! Limits: the papers measured their hypervisors and programs on machines of their time, and ours
-//! is a simulation: signs and orders of magnitude can be compared, no more.
+//! is a simulation: only signs and orders of magnitude can be compared.
 
 use ballast_model::{GuestId, PolicyName};
 use ballast_sim::{ComparisonReport, PolicyReport};
@@ -18,11 +18,11 @@ pub struct Beside<'a> {
     #[serde(flatten)]
     /// The figure of the paper.
     pub paper: &'a PaperFigure,
-    /// Ours, simulated; `None` if there is none, or the policy was not run.
+    /// Our simulated figure; `None` if there is none, or the policy was not run.
     pub simulated: Option<f64>,
 }
 
-/// Every figure of `papers` with ours.
+/// Pairs every figure of `papers` with ours.
 pub fn beside<'a>(papers: &'a [PaperFigure], report: &ComparisonReport) -> Vec<Beside<'a>> {
     papers.iter().map(|paper| Beside { paper, simulated: ours(paper, report) }).collect()
 }
@@ -73,7 +73,7 @@ fn ratio(own: u64, base: u64) -> Option<f64> {
     (base > 0).then(|| own as f64 / base as f64)
 }
 
-/// A figure of a metric, for people.
+/// A metric's value as text for people.
 pub fn shown(metric: Metric, value: Option<f64>) -> String {
     let Some(value) = value else { return figures::NONE.to_owned() };
     match metric {

@@ -1,4 +1,4 @@
-//! How many guests a host holds, under each policy.
+//! How many guests fit on a host under each policy.
 
 use std::str::FromStr;
 
@@ -24,11 +24,11 @@ impl FromStr for Slowdown {
     }
 }
 
-/// What was found.
+/// The result.
 #[derive(Clone, Debug, Serialize)]
 pub struct CapacityJson {
     scenario: String,
-    /// Always true: nothing here was measured.
+    /// Always true: no figure here was measured.
     simulated: bool,
     /// Share of its work that a guest may lose, 0 to 1.
     slowdown: f64,
@@ -40,11 +40,14 @@ pub struct CapacityJson {
 struct PolicyJson {
     policy: String,
     max_guests: usize,
-    /// Work of the slowest guest against that with unlimited memory; `None`: none does any.
+    /// Work of the slowest guest against its work with unlimited memory; `None`: no guest does any.
     slowest_work_ratio: Option<f64>,
 }
 
-/// Finds the most guests for each policy.
+/// Finds the greatest number of guests for each policy.
+///
+/// # Errors
+/// The scenario cannot be simulated.
 ///
 /// # Errors
 /// The scenario cannot be.
@@ -55,7 +58,8 @@ pub fn find(
 ) -> anyhow::Result<CapacityJson> {
     let mut policies = Vec::new();
     for policy in contestants.build(&scenario.control.policy_settings) {
-        // Each number of guests is tried with a policy that remembers nothing.
+        // Each number of guests is tried with a fresh policy, which remembers nothing of the last
+        // try.
         let fresh = || policy.clone();
         let Capacity { guests, slowest, .. } = max_guests(scenario, &fresh, slowdown.0)?;
         policies.push(PolicyJson {
@@ -73,7 +77,7 @@ pub fn find(
     })
 }
 
-/// As a table.
+/// The result as a table.
 pub fn render(found: &CapacityJson) -> String {
     let mut out = format!(
         "{}: guests like these that {} hold while none loses more than {:.1} % of its work \

@@ -1,9 +1,8 @@
 //! Which policies a simulation or a replay compares.
 //!
-//! Idea: the daemon's policies and the rivals' are named alike, so that one list holds both: names
-//! with commas between, `ours` for every policy of the daemon, `rivals` for those of other
-//! products, `all` for both.
-//! Limits: without `external`, whose program only the daemon starts.
+//! Idea: the daemon's policies and the rivals share one list of names, separated by commas: `ours`
+//! for every policy of the daemon, `rivals` for the rules of other products, `all` for both.
+//! Limits: `external` is not available, because only the daemon starts its program.
 
 use std::str::FromStr;
 
@@ -17,7 +16,7 @@ use ballast_toml_strict::nearest;
 pub struct Contestants(Vec<PolicyName>);
 
 impl Contestants {
-    /// Those of a scenario.
+    /// The policies `names`, as a scenario lists them.
     pub fn new(names: Vec<PolicyName>) -> Contestants {
         Contestants(names)
     }
@@ -27,7 +26,7 @@ impl Contestants {
         self.0.len()
     }
 
-    /// The policies, new, by these settings.
+    /// Builds the policies with `settings`, without any history.
     pub fn build(&self, settings: &PolicySettings) -> Vec<Box<dyn Policy>> {
         let policy = |name: &PolicyName| match name {
             PolicyName::Custom(rival) => rivals::build(rival),
@@ -37,10 +36,10 @@ impl Contestants {
     }
 }
 
-/// A policy or a rival.
+/// The name of a policy or rival.
 ///
 /// # Errors
-/// There is none of that name; the text lists all there are. Or it is `external`.
+/// There is none of that name (the text lists all), or it is `external`.
 pub fn policy(name: &str) -> Result<PolicyName, String> {
     if name == PolicyName::External.as_str() {
         return Err(format!(

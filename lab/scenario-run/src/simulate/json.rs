@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::beside::{Beside, beside};
 use super::paper::PaperFigure;
 
-/// Everything that was found.
+/// The whole result.
 #[derive(Clone, Debug, Serialize)]
 pub struct SimulationJson<'a> {
     scenario: &'a str,
@@ -73,7 +73,7 @@ struct PointJson {
 }
 
 impl<'a> SimulationJson<'a> {
-    /// Of a report; with the series over time if `series`.
+    /// The JSON of a report; with the series over time if `series`.
     pub fn new(report: &'a ComparisonReport, papers: &'a [PaperFigure], series: bool) -> Self {
         SimulationJson {
             scenario: &report.scenario,

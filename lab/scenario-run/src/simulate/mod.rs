@@ -1,4 +1,5 @@
-//! What `ballast simulate` reads and shows; deciding and simulating are the pure crates'.
+//! What `ballast simulate` reads and shows; the decisions and the simulation are in the pure
+//! crates.
 
 pub mod beside;
 pub mod capacity;

@@ -77,7 +77,7 @@ fn comparison(report: &ComparisonReport) -> Markup {
 
 fn allocations(policy: &PolicyReport, report: &ComparisonReport) -> anyhow::Result<Markup> {
     let drawn = plot::drawn(policy);
-    // One scale for all policies, so that they can be compared.
+    // One scale for the plots of all policies, so that they can be compared.
     let highest =
         report.policies.iter().flat_map(|it| &it.guests).map(|it| it.allocation_max).max();
     let svg = plot::chart(&drawn, highest.unwrap_or_default()).svg()?;

@@ -1,8 +1,8 @@
-//! What a paper measured in a situation, to be shown beside what is simulated.
+//! What a paper measured in a situation, shown beside the simulated figures.
 //!
-//! Idea: a figure of a paper is data of the scenario file, in the terms of a simulation's report:
-//! for which policy and guest, which metric, and where it stands.
-//! Limits: a paper's machine is not the simulated one; times become ratios of work.
+//! Idea: a paper's figure is part of the scenario file, in the terms of a simulation's report: the
+//! policy and guest it is for, the metric, and its place in the paper.
+//! Limits: a paper's machine is not the simulated one; the papers' times become ratios of work.
 
 use ballast_model::GuestId;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Longest text of a figure, in bytes: a line of a table.
 const TEXT_BYTES_MAX: usize = 120;
 
-/// Most figures of papers in one file.
+/// The greatest number of papers' figures in one file.
 pub const PAPER_MAX: usize = 256;
 
 /// A figure of a paper, in the terms of a simulation's report.
@@ -19,12 +19,13 @@ pub const PAPER_MAX: usize = 256;
 pub struct PaperFigure {
     /// What was measured, in words.
     pub what: String,
-    /// The policy it was measured under, as we call it; it need not be one this version can run.
+    /// The policy under which it was measured, by our name; this version need not be able to run
+    /// it.
     pub policy: String,
-    /// The guest it is about; all of them without it.
+    /// The guest; without it the figure is for all guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest: Option<GuestId>,
-    /// Which figure of a report it compares with.
+    /// The figure of a report to compare it with.
     pub metric: Metric,
     /// Its value, in the metric's unit.
     pub value: f64,
@@ -32,7 +33,7 @@ pub struct PaperFigure {
     pub source: String,
 }
 
-/// A figure that papers and reports have in common.
+/// A figure that both papers and reports have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -44,8 +45,7 @@ pub enum Metric {
     MajorFaults,
     /// Faults that waited for a disk, against those under `static`.
     MajorFaultsVsStatic,
-    /// Allocation of a guest, in bytes: of a simulation the mean, of a run in the lab that in the
-    /// end.
+    /// Allocation of a guest, in bytes: in a simulation the mean, in a run of the lab the last.
     AllocationBytes,
     /// Mean allocation of a guest, in bytes.
     AllocationMeanBytes,
@@ -61,8 +61,10 @@ impl PaperFigure {
         self.guest.as_ref().map_or("", GuestId::as_str)
     }
 
-    /// Whether texts are single lines and the value is a size of something; else the key that is
-    /// wrong, and how.
+    /// Checks that the texts are single lines and the value is possible.
+    ///
+    /// # Errors
+    /// The key that is wrong, and why.
     pub fn validate(&self) -> Result<(), (&'static str, String)> {
         let texts = [("what", &self.what), ("policy", &self.policy), ("source", &self.source)];
         for (key, text) in texts {

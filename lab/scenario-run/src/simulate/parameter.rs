@@ -1,9 +1,9 @@
-//! Where a figure of a simulated machine comes from.
+//! Where the figures of a simulated machine come from.
 //!
-//! Idea: a scenario file says of each figure of its machine, by its key, whether it was measured,
-//! is a paper's, was fitted to a paper's result, or is assumed. What was fitted names the places
-//! that it was fitted to: agreement with those is no evidence for the model. The values stay where
-//! they are; [`Parameter::values`] looks them up.
+//! Idea: for each figure of its machine, by key, a scenario file says whether it was measured, is a
+//! paper's, was fitted to a paper's result, or is assumed. A fitted figure names the results that
+//! it was fitted to: agreement with those is no evidence for the model. The values stay where they
+//! are in the file; [`Parameter::values`] looks them up.
 
 use ballast_sim::{Balloon, Disk, GuestSpec, HostSpec, Kernel, Sources, Swap, TrackerSpec};
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use toml::{Table, Value};
 
 /// Longest text, in bytes.
 const TEXT_BYTES_MAX: usize = 240;
-/// Most parameters of one file.
+/// The greatest number of parameters in one file.
 pub const PARAMETERS_MAX: usize = 32;
-/// Most places that one is fitted to.
+/// The greatest number of places to which one is fitted.
 const PLACES_MAX: usize = 8;
-/// What a host needs to clear a MiB that it hands on.
+/// Key of the time that a host takes to clear a MiB before it hands it on.
 const SCRUB: &str = "host.scrub_per_mib";
-/// Stands in a key for every element of a list.
+/// In a key, stands for every element of a list.
 const EVERY: &str = "*";
 
 /// Where figures come from.
@@ -26,11 +26,11 @@ const EVERY: &str = "*";
 pub enum Origin {
     /// Measured in the lab.
     Measured,
-    /// As the paper has it.
+    /// Taken from a paper.
     Paper,
-    /// Chosen so that a result of the model is a result of a paper.
+    /// Chosen so that the model reproduces a result of a paper.
     Fitted,
-    /// Chosen because something has to be there; nobody measured it.
+    /// Chosen because the model needs a value; nobody measured it.
     Assumed,
 }
 
@@ -38,20 +38,23 @@ pub enum Origin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// Its key, with dots between and `*` for every element of a list.
+    /// Its key: parts separated by dots, with `*` for every element of a list.
     pub key: String,
     /// Where it comes from.
     pub origin: Origin,
-    /// The same in words.
+    /// The reason for its value, in words.
     pub because: String,
-    /// The places in papers that it was fitted to, as `[[paper]]` tables name them.
+    /// The places in papers that it was fitted to, as the `[[paper]]` tables name them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fitted_to: Vec<String>,
 }
 
 impl Parameter {
-    /// Whether texts are single lines and places are there where it is fitted and nowhere else;
-    /// else the key that is wrong, and how.
+    /// Checks that texts are single lines, and that there are places if, and only if, the figure is
+    /// fitted.
+    ///
+    /// # Errors
+    /// The key that is wrong, and why.
     pub fn validate(&self) -> Result<(), (&'static str, String)> {
         for (key, text) in [("key", &self.key), ("because", &self.because)] {
             if text.is_empty() || text.len() > TEXT_BYTES_MAX || text.contains(char::is_control) {
@@ -67,7 +70,7 @@ impl Parameter {
         Ok(())
     }
 
-    /// What `file` has under its key, each value once, in the order of the file; empty: nothing.
+    /// The values of the key in `file`, each once, in the order of the file; empty: there are none.
     pub fn values(&self, file: &Table) -> Vec<String> {
         let path: Vec<&str> = self.key.split('.').collect();
         let mut found = Vec::new();
@@ -80,7 +83,7 @@ impl Parameter {
     }
 }
 
-/// The figures of a machine where a scenario gives none, with their values.
+/// The simulator's defaults for the figures that a scenario does not give, with their values.
 pub fn defaults() -> Vec<(Parameter, String)> {
     let (kernel, balloon, sources) = (Kernel::default(), Balloon::default(), Sources::default());
     let tracker = TrackerSpec::default();
@@ -161,7 +164,7 @@ fn parameter(key: &str, origin: Origin, because: &str, fitted_to: &[&str]) -> Pa
     }
 }
 
-/// Every value below `value` along `path`.
+/// Adds every value below `value` at `path` to `found`.
 fn collect(value: &Value, path: &[&str], found: &mut Vec<String>) {
     let Some((first, rest)) = path.split_first() else {
         let text = match value {

@@ -1,13 +1,14 @@
 //! Allocations over time under one policy.
 //!
-//! Idea: a line per guest, in colours that the page's style sheet lightens for dark pages.
-//! Limits: only the guests that moved most, so that the lines can be distinguished.
+//! Idea: one line per guest, in colours that the page's style sheet lightens for dark pages.
+//! Limits: only the guests whose allocations changed most are drawn, so that the lines can be told
+//! apart.
 
 use ballast_chart::{Axis, Chart, Frame, PALETTE, colour_name};
 use ballast_model::Bytes;
 use ballast_sim::{GuestReport, PolicyReport};
 
-/// Guests drawn.
+/// The greatest number of guests drawn.
 pub(super) const GUESTS_MAX: usize = PALETTE.len();
 const FRAME: Frame = Frame { size: (640, 220), left: 62, right: 14, top: 8, letters: 12 };
 
@@ -17,7 +18,7 @@ pub(super) struct Drawn<'a> {
     pub(super) colour: String,
 }
 
-/// The guests that moved most, by name.
+/// The guests whose allocations changed most, in the order of their names.
 pub(super) fn drawn(report: &PolicyReport) -> Vec<Drawn<'_>> {
     let mut guests: Vec<&GuestReport> = report.guests.iter().collect();
     guests.sort_by_key(|guest| std::cmp::Reverse(guest.moved));
@@ -30,7 +31,7 @@ pub(super) fn drawn(report: &PolicyReport) -> Vec<Drawn<'_>> {
         .collect()
 }
 
-/// The plot of their allocations, up to `highest`.
+/// The plot of the guests' allocations; the axis ends at `highest`.
 pub(super) fn chart(drawn: &[Drawn<'_>], highest: Bytes) -> Chart {
     let at = |point: &ballast_sim::Point| point.at.as_secs_f64();
     let ends = drawn.iter().filter_map(|it| it.guest.series.last()).map(at);

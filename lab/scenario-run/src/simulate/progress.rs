@@ -1,16 +1,16 @@
-//! How far a comparison is, on standard error while it is a terminal.
+//! The progress of a comparison, on standard error if that is a terminal.
 
 use ballast_sim::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The resolution of progress: parts of a run.
+/// The resolution of the bar: parts of a run.
 const PARTS: u64 = 1000;
 
-/// The bar; it draws nothing where there is no terminal.
+/// The progress bar; it draws nothing if standard error is no terminal.
 pub struct Bar(ProgressBar);
 
 impl Default for Bar {
-    /// At its beginning.
+    /// An empty bar.
     fn default() -> Bar {
         let bar = ProgressBar::new(PARTS);
         let style = ProgressStyle::with_template("{wide_bar} {percent:>3} %  {msg}  {eta} left");
@@ -20,7 +20,7 @@ impl Default for Bar {
 }
 
 impl Bar {
-    /// Shows how far it is.
+    /// Shows `progress`.
     pub fn show(&self, progress: Progress) {
         let whole = progress.duration.as_secs_f64().max(1e-9) * progress.runs as f64;
         let done = progress.duration.as_secs_f64() * progress.runs_done as f64
@@ -32,7 +32,7 @@ impl Bar {
 
 impl Drop for Bar {
     fn drop(&mut self) {
-        // Before anything else is printed.
+        // The bar must be gone before anything else is printed.
         self.0.finish_and_clear();
     }
 }

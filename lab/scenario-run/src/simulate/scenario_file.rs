@@ -1,13 +1,13 @@
 //! Scenario files of the simulator.
 //!
-//! Idea: the form is the lab's, so that a situation runs on real guests and here; a lab scenario
-//! reads here as it is, and what only real guests have (`repetitions`, `accel`, `settle`, …) is
-//! read and not used. What only the simulator has comes on top: the machine (`host.memory`,
-//! `block`, `[defaults]`, disks' times), workloads that no real guest can run, `count` guests of
-//! one table, what a paper measured in this situation (`[[paper]]`), to be shown beside what is
-//! simulated, and where the figures of the machine come from (`[[parameters]]`). Reading is a pure
-//! function of the text; every error names file, line, column and key.
-//! Limits: unknown keys are refused; bounds are the constants below and the simulator's own.
+//! Idea: the form is the lab's, so that the same situation runs on real guests and in the
+//! simulator. A lab scenario can be read here unchanged; keys that matter only to real guests
+//! (`repetitions`, `accel`, `settle`, …) are read and ignored. The simulator adds: the machine
+//! (`host.memory`, `block`, `[defaults]`, disks' times), workloads that no real guest can run,
+//! `count` guests from one table, a paper's figures for this situation to be shown beside the
+//! simulated ones (`[[paper]]`), and where the figures of the machine come from (`[[parameters]]`).
+//! Reading is a pure function of the text; every error names file, line, column and key.
+//! Limits: unknown keys are refused; the bounds are the constants below and the simulator's own.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -35,16 +35,16 @@ use super::scenario_machine::{
 use super::scenario_policy::PolicyTable;
 use super::scenario_workload::WorkloadTable;
 
-/// The most memory of a host: what divisions tell apart. More is surely a slip.
+/// The most memory of a host that divisions can handle; a larger value is surely a mistake.
 const HOST_MAX: Bytes = Bytes::gib(4 << 20);
 /// A scenario file: what to simulate, under which policies, and what was measured elsewhere.
 #[derive(Clone, Debug)]
 pub struct ScenarioFile {
-    /// The situation; its policy is not chosen yet.
+    /// The situation, without its policy.
     pub scenario: Scenario,
-    /// The policies, in the order in which they run; rivals among them.
+    /// The policies, including rivals, in the order in which they run.
     pub policies: Vec<PolicyName>,
-    /// What a paper found in this situation.
+    /// A paper's figures for this situation.
     pub paper: Vec<PaperFigure>,
     /// Where the figures of its machine come from.
     pub parameters: Vec<Parameter>,
@@ -96,7 +96,7 @@ struct HostTable {
     budget: Bytes,
     #[serde(default)]
     reserve: Option<Bytes>,
-    /// Without it just what budget and reserves come to.
+    /// The default is the sum of the budget and the reserves.
     #[serde(default)]
     memory: Option<Bytes>,
     #[serde(default)]
@@ -134,7 +134,8 @@ struct SettingsTable {
 #[serde(deny_unknown_fields)]
 struct GuestTable {
     name: GuestId,
-    /// So many alike, called `name-1`, `name-2`, …; one without it, called `name`.
+    /// Makes this number of identical guests, called `name-1`, `name-2`, …; without it there is one
+    /// guest, called `name`.
     #[serde(default)]
     count: Option<usize>,
     memory: Bytes,
@@ -192,7 +193,7 @@ fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName
     names.iter().map(policy).collect()
 }
 
-/// A mistake that only shows when values are compared.
+/// A mistake that shows only when values are compared.
 struct Mistake {
     key: Vec<String>,
     message: String,
@@ -212,7 +213,7 @@ impl ScenarioFile {
     /// Reads a scenario from `text`, the contents of `file`.
     ///
     /// # Errors
-    /// The first mistake, with its place.
+    /// The first mistake, with its place in the file.
     pub fn parse(text: &str, file: &Path) -> Result<ScenarioFile, Error> {
         let table: FileTable = ballast_toml_strict::parse(text, file)?;
         table.convert().map_err(|Mistake { key, message }| {
@@ -251,7 +252,7 @@ impl FileTable {
             return Err(mistake(&["guests"], format!("{total}: expected 1 to {GUESTS_MAX}")));
         }
         let mut guests = Vec::with_capacity(total);
-        // Where each guest stands in the file.
+        // For each guest, the index of its table in the file.
         let mut places = Vec::with_capacity(total);
         for (place, table) in self.guests.into_iter().enumerate() {
             let count = table.count;
@@ -323,7 +324,7 @@ fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
     Ok(())
 }
 
-/// The key that the simulator's complaint is about.
+/// The key that the simulator's error is about.
 fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mistake {
     let place_of_guest = |id: &GuestId| {
         let at = scenario.guests.iter().position(|guest| guest.id == *id);
@@ -339,7 +340,7 @@ fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mis
         ScenarioError::Guests(_) => mistake(&["guests"], message),
         ScenarioError::Overcommitted { .. } => mistake(&["host", "budget"], message),
         ScenarioError::Twice(id) => {
-            // The later of the two is the one to be changed.
+            // The later of two guests with the same name is reported.
             let last = scenario.guests.iter().rposition(|guest| guest.id == *id);
             let place = last.and_then(|at| places.get(at)).copied().unwrap_or(0);
             in_guest(place, &["name"], message)

@@ -1,4 +1,5 @@
-//! Scenario files: what is read, what is refused and where, and that every one in the tree runs.
+//! Tests of scenario files: what is read, what is refused and at which place, and that every file
+//! in the tree runs.
 
 use std::path::PathBuf;
 
@@ -66,7 +67,7 @@ fn read(path: &Path) -> ScenarioFile {
     ScenarioFile::parse(&text, path).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The lab's key: what is plugged in is what the guest can grow by.
+/// The lab's key `hotplug` becomes the memory by which the guest can grow.
 #[test]
 fn a_guest_with_pluggable_memory_can_grow_by_it() {
     let hotplug =

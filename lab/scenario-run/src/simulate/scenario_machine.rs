@@ -1,8 +1,9 @@
-//! What a guest is made of, in a scenario file: disks, kernel, balloon, and who reports on it.
+//! The parts of a guest in a scenario file: disks, kernel, balloon, and the sources of its
+//! statistics.
 //!
-//! Idea: every figure has the simulator's default, which says where it comes from; a table names
-//! those that differ, for one guest or, under `[defaults]`, for all.
-//! Limits: ranges are judged by the simulator.
+//! Idea: every figure has a default in the simulator, which says where it comes from. A table gives
+//! the figures that differ, for one guest or, under `[defaults]`, for all.
+//! Limits: the simulator checks the ranges.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use ballast_sim::{Balloon, Disk, Kernel, Sources, TrackerSpec};
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
-/// What guests are made of; `[defaults]` has it for all that do not say otherwise.
+/// The machine of guests; `[defaults]` applies to every guest that does not say otherwise.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Machine {
@@ -39,7 +40,7 @@ pub(super) struct KernelTable {
     swappiness: Option<u8>,
 }
 
-/// Bytes a second.
+/// Rates in bytes a second.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct BalloonTable {
@@ -53,7 +54,7 @@ pub(super) struct BalloonTable {
 pub(super) struct SourcesTable {
     statistics: Option<bool>,
     agent: Option<bool>,
-    /// Without it, as the simulator's default has one; `false`: none.
+    /// Default: the simulator's; `false`: no tracker.
     tracker: Option<bool>,
     #[serde(default, with = "duration::option")]
     tracker_interval: Option<Duration>,
@@ -61,7 +62,7 @@ pub(super) struct SourcesTable {
     tracker_blind_beyond_allocation: Option<bool>,
 }
 
-/// How the host pages out guests that do not give.
+/// How the host pages out guests that do not give memory.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReclaimTable {
@@ -70,7 +71,7 @@ pub(super) struct ReclaimTable {
     pub(super) speed: Speed,
 }
 
-/// A guest's data disk: the lab's has a size, which the simulator does not need.
+/// A guest's data disk. The lab's disk has a size, which the simulator does not need.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct DataTable {
@@ -80,7 +81,7 @@ pub(super) struct DataTable {
     pub(super) speed: Speed,
 }
 
-/// A disk of that speed; the host's own counts as a fast one.
+/// A disk of this speed; the host's own disk counts as a fast one.
 pub(super) fn disk(speed: Speed) -> Result<Disk, String> {
     match speed {
         Speed::Host | Speed::Nvme => Ok(Disk::NVME),

@@ -1,4 +1,5 @@
-//! The table `[policy]` of scenario files: how policies are set, as in the daemon's configuration.
+//! The table `[policy]` of scenario files: the policies' settings, as in the daemon's
+//! configuration.
 
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use serde::Deserialize;
 
 use ballast_config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
 
-/// What is wrong: keys below the table, and words.
+/// A mistake: the keys below the table, and the text.
 type Mistake = (Vec<&'static str>, String);
 
-/// As in the daemon's configuration.
+/// The policies' settings, as in the daemon's configuration.
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct PolicyTable {
@@ -27,7 +28,7 @@ pub(super) struct PolicyTable {
 }
 
 impl PolicyTable {
-    /// The settings they mean, under each of `policies`.
+    /// Converts the table to the settings of the simulator, checked for each of `policies`.
     pub(super) fn settings(
         &self,
         policies: &[PolicyName],

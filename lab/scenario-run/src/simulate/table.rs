@@ -8,7 +8,7 @@ use ballast_report::Report as Columns;
 use ballast_report::figures::{self, or_none};
 use ballast_sim::{ComparisonReport, PolicyReport};
 
-/// What each column but the first means, by its name.
+/// The meaning of each column but the first, by its name.
 pub const MEANINGS: [(&str, &str); 8] = [
     ("work", "page touches done against those with unlimited memory, mean over guests"),
     ("to static", "work against that under static, geometric mean over guests"),
@@ -20,7 +20,7 @@ pub const MEANINGS: [(&str, &str); 8] = [
     ("turns/h", "times a guest's target turned in an hour after that, mean over guests"),
 ];
 
-/// The columns of the comparison, in step with [`MEANINGS`].
+/// The columns of the comparison, in the order of [`MEANINGS`].
 pub fn columns() -> Columns<'static, PolicyReport> {
     Columns::<PolicyReport>::new()
         .text("policy", |it| it.policy.to_string())
@@ -47,7 +47,7 @@ pub fn paper_columns<'a>() -> Columns<'a, Beside<'a>> {
         .figure("source", |it| it.paper.source.clone())
 }
 
-/// The report, with the meaning of its columns and a paper's figures beside ours.
+/// The report, with the meaning of its columns, and a paper's figures beside ours.
 pub fn render(report: &ComparisonReport, papers: &[PaperFigure]) -> String {
     let guests = report.policies.first().map_or(0, |policy| policy.guests.len());
     let mut out = format!(

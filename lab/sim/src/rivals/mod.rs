@@ -1,9 +1,9 @@
 //! Memory balancers of other systems, as policies of the simulator and of the lab's daemons.
 //!
 //! Idea: their decision rules run under the same guard, estimators and tick as our own policies, so
-//! that a comparison is about rules and not about mechanisms. Each has a file, whose header says
-//! what is not reproduced. Their own mechanisms (waiting for a balloon, excluding a guest that does
-//! not respond, releasing before granting) are replaced by the guard's for all of them.
+//! that a comparison is about rules and not about mechanisms. Each rival has a file; its header
+//! says what is not reproduced. Rivals' own mechanisms (waiting for a balloon, excluding a guest
+//! that does not respond, releasing before granting) are all replaced by the guard's.
 //!
 //! Properties: every target is whole pages within floor and ceiling; their minimum is our floor,
 //! their maximum our ceiling. Decisions do not depend on the order of guests except by name. *Not*

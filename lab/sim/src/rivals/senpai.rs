@@ -1,8 +1,8 @@
-//! `senpai`: Facebook's probing of `memory.high` by pressure, for guests instead of cgroups.
+//! `senpai`: Facebook's probing of `memory.high` by pressure, applied to guests instead of cgroups.
 //!
-//! Properties: takes at most 1 % of a guest every six seconds while it waits for no memory, and
-//! gives back up to as much as it has once it does. Knows no budget and no other guest: what one
-//! gives goes to another only as the guard finds it free.
+//! Properties: takes at most 1 % of a guest every six seconds while the guest does not wait for
+//! memory; once it waits, the guest can grow by up to 100 % at a time. Has no budget and regards
+//! each guest alone: memory that one guest gives reaches another only when the guard finds it free.
 //!
 //! Algorithm, every second, with `p` the time that the guest waited for memory since the last
 //! change, in µs:
@@ -16,8 +16,8 @@
 //! `coeff_backoff`, `max_probe`, `max_backoff`).
 //!
 //! Not reproduced: oomd's later modes; the limits on disk writes. Forced deviations: a guest's
-//! pressure is not known, so it waits 100 µs for each page that it swaps in or out, as from an SSD;
-//! where that is not reported, it never waits.
+//! pressure is not known, so each page that it swaps in or out counts as a wait of 100 µs, as with
+//! an SSD. If swapping is not reported, the guest never waits.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -29,20 +29,20 @@ use super::rule::{division, wanted};
 
 pub(super) const NAME: PolicyName = PolicyName::Custom("senpai");
 
-/// Time between two looks.
+/// Time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
-/// Quiet looks before it takes (`interval`).
+/// Quiet samples before memory is taken (`interval`).
 const QUIET_LOOKS: u64 = 6;
-/// Wait that is aimed at, in µs (`pressure`).
+/// The wait that the rule aims at, in µs (`pressure`).
 const PRESSURE_US: u64 = 10_000;
-/// How much less than in proportion it takes and gives (`coeff_probe`, `coeff_backoff`).
+/// Divisors that make steps smaller than proportional (`coeff_probe`, `coeff_backoff`).
 const PROBE_COEFFICIENT: u64 = 10;
 const BACKOFF_COEFFICIENT: u64 = 20;
-/// Most that is taken at once, as a divisor (`max_probe`, 1 %).
+/// Least divisor of a step down, so at most 1 % is taken at once (`max_probe`).
 const PROBE_DIVISOR_MIN: u64 = 100;
-/// Wait for each page swapped; see the header.
+/// Assumed wait for each swapped page, in µs; see the header.
 const PAGE_WAIT_US: u64 = 100;
-/// Most looks counted at once: what is older says nothing.
+/// Most samples that count at once after a gap; older ones say nothing.
 const LOOKS_MAX: u64 = 60;
 
 /// The policy; see the file's header.
@@ -52,12 +52,12 @@ pub struct Senpai {
     guests: BTreeMap<GuestId, Guest>,
 }
 
-/// What was seen of a guest since its last change.
+/// What a guest waited since its last change.
 #[derive(Clone, Copy, Debug, Default)]
 struct Guest {
     waited_us: u64,
     looks: u64,
-    /// What it was last given; `None`: nothing was decided yet.
+    /// The last decision; `None`: nothing was decided yet.
     target: Option<Bytes>,
 }
 
@@ -90,7 +90,8 @@ impl Policy for Senpai {
 }
 
 impl Guest {
-    /// Adds `looks` looks at what `contender` is now; its target and the rule.
+    /// Counts `looks` samples with the state of `contender`; returns its target and the rule that
+    /// applied.
     fn look(&mut self, contender: &Contender, looks: u64) -> (Bytes, &'static str) {
         let now = self.target.unwrap_or(contender.allocation);
         let swapped = contender.signals.swapped_pages_per_s.unwrap_or(0);
@@ -102,7 +103,7 @@ impl Guest {
             let part = self.waited_us.min(whole);
             (now.saturating_add(now.fraction(part, whole)), "waits for memory: grow")
         } else if self.looks >= QUIET_LOOKS {
-            // Of less than 1 % the divisor is larger.
+            // A step of less than 1 % has a larger divisor.
             let divisor =
                 (self.waited_us.max(1) * PROBE_COEFFICIENT / PRESSURE_US).max(PROBE_DIVISOR_MIN);
             (now.saturating_sub(now.fraction(1, divisor)), "quiet for six seconds: shrink by 1%")
@@ -147,10 +148,10 @@ mod tests {
 
     #[test]
     fn a_guest_that_waits_grows_with_its_wait() {
-        // 1,000 pages are 100 ms, ten times what is aimed at: by a half.
+        // 1,000 pages count as 100 ms, ten times the aim: grow by a half.
         assert_eq!(target(&mut Senpai::default(), 0, 1000), mib(1500));
         assert_eq!(target(&mut Senpai::default(), 0, 1_000_000), mib(2000));
-        // 10 ms are what is aimed at.
+        // 10 ms is exactly the aim.
         assert_eq!(target(&mut Senpai::default(), 0, 100), mib(1000));
     }
 

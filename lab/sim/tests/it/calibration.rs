@@ -143,7 +143,7 @@ fn blocks_behave_like_pages() {
     }
 }
 
-/// Ten seconds' work on 100 MiB, then ten on 800, with so many MiB of memory.
+/// Ten seconds of work on 100 MiB, then ten on 800 MiB, with `memory` MiB of memory.
 fn two_phases(pace: Pace, memory: u64) -> GuestReport {
     let phase = |size| {
         let pattern = Pattern::Constant { size: Bytes::mib(size) };
@@ -159,7 +159,7 @@ fn two_phases(pace: Pace, memory: u64) -> GuestReport {
 #[test]
 fn a_program_paced_by_work_ends_once_it_is_done() {
     let (ample, starved) = (two_phases(Pace::Work, 2048), two_phases(Pace::Work, 512));
-    // First touches take longer: the last of the work is done in another tick, a twentieth more.
+    // First touches take longer, so the work ends a tick later: a twentieth more time.
     assert_eq!((ample.working, ample.work / 1_000_000), (s(21), 20));
     let done = starved.work as f64 / ample.work as f64;
     assert!((0.95..1.05).contains(&done), "{done} of the work");

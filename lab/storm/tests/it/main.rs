@@ -1,15 +1,16 @@
-//! A small storm without a violation, and that every sabotage is found.
+//! A small storm without a violation, and a check that every sabotage is found.
 
 use ballast_storm::{Fault, Injected, Sabotage, Violation, run_seed, story_of};
 
-/// Seeds of the storm in every `make test`.
+/// The number of seeds in every `make test`.
 const SEEDS: u64 = 250;
-/// Within so many seeds a sabotage has to be found.
+/// The number of seeds within which a sabotage has to be found.
 const SABOTAGE_SEEDS: u64 = 500;
-/// Seeds that found the sabotages that few seeds find: tried before others, for they save minutes.
+/// Seeds that find those sabotages that few seeds find. They are tried before others, which saves
+/// minutes.
 const TRIED_FIRST: [u64; 5] = [21, 26, 82, 96, 107];
 
-/// The seeds that may find a sabotage, the likeliest first.
+/// The seeds in which to look for a sabotage, the likeliest first.
 fn sabotage_seeds() -> impl Iterator<Item = u64> {
     (0..7).chain(TRIED_FIRST).chain(7..SABOTAGE_SEEDS)
 }
@@ -30,7 +31,7 @@ fn no_seed_breaks_a_promise() {
     assert!(injected.total() > 10_000, "{} faults", injected.total());
 }
 
-/// Seeds that broke a promise once, beyond those of the small storm.
+/// Checks seeds that once broke a promise, in addition to those of the small storm.
 fn holds(seeds: &[u64]) {
     for &seed in seeds {
         if let Some((tick, violation)) = run_seed(seed, None).violation {
@@ -39,13 +40,13 @@ fn holds(seeds: &[u64]) {
     }
 }
 
-/// A guest took its memory back, filled it, and was granted what it could not have asked for.
+/// A guest took its memory back and filled it, and was granted what it could not have asked for.
 #[test]
 fn what_is_taken_without_a_grant_earns_none() {
     holds(&[393, 483, 652, 705, 967, 1074, 1095, 1133, 1566, 1581, 1643, 1708, 1849, 1864]);
 }
 
-/// A guest says that it uses what it was granted and has no swap.
+/// A guest claims to use its whole grant and to have no swap.
 #[test]
 fn a_guest_without_swap_keeps_no_more_than_its_grant() {
     holds(&[1691]);
@@ -63,43 +64,45 @@ fn what_is_taken_after_a_first_decision_earns_nothing() {
     holds(&[5258, 11250, 11334, 13563]);
 }
 
-/// An order was lost, or not sent as the daemon was killed, and its guest stayed stuck under it.
+/// An order was lost, or was not sent because the daemon was killed, and its guest stayed stuck
+/// under it.
 #[test]
 fn a_stuck_guest_is_asked_again_whatever_is_in_force() {
     holds(&[12571, 15370]);
 }
 
-/// A stuck guest was let keep some, gave all it was asked for, and that counted for nobody.
+/// A stuck guest was left some memory, then gave all it was asked for, but that memory counted for
+/// no other guest.
 #[test]
 fn what_a_stuck_guest_keeps_ends_as_it_gives() {
     holds(&[2805, 14812]);
 }
 
-/// The host did not see for a while what a guest occupies that claims to need more.
+/// For a while the host did not see how much a guest occupies that claims to need more.
 #[test]
 fn a_claim_does_not_grow_while_nobody_sees() {
     holds(&[729, 5866, 6104, 18508]);
 }
 
-/// A guest that was paged out read back what it had been granted long ago.
+/// A guest that was paged out read back what it had been granted long before.
 #[test]
 fn what_the_host_takes_is_not_in_use() {
     holds(&[8148]);
 }
 
-/// A guest that is held to a cap was granted more, up to all that there was.
+/// A guest with a cap was granted more, up to all that there was.
 #[test]
 fn a_cap_is_raised_without_counting_anything_twice() {
     holds(&[14349]);
 }
 
-/// Faults that last some seconds ended some ticks earlier where nobody lied.
+/// Faults of some seconds ended some ticks earlier in the run without lies.
 #[test]
 fn a_run_without_lies_ticks_at_the_same_moments() {
     holds(&[11320]);
 }
 
-/// A guest that claims all was given as much beside its needs as an honest one.
+/// A guest that claims everything got as much in addition to its needs as an honest one.
 #[test]
 fn what_is_given_beside_needs_is_no_gain() {
     holds(&[15827]);
@@ -111,58 +114,57 @@ fn a_guest_without_swap_keeps_what_it_was_granted_since() {
     holds(&[2153]);
 }
 
-/// A guest released memory for seconds, and seemed to use a step more all the while.
+/// A guest released memory for seconds, and seemed all the while to use a step more.
 #[test]
 fn a_slow_release_settles() {
     holds(&[10569]);
 }
 
-/// A guest claimed to swap, and what idle guests have as their floors was given to it over and
-/// over.
+/// A guest claimed to swap, and was given the floors of idle guests over and over.
 #[test]
 fn swap_traffic_takes_nothing_of_what_others_use() {
     holds(&[372, 3594, 5437, 9782, 10962]);
 }
 
-/// Three guests held a little more than was divided to them, and a fourth one lacked that.
+/// Three guests held a little more than their parts, and a fourth one lacked that.
 #[test]
 fn what_is_not_worth_an_order_adds_up() {
     holds(&[7754]);
 }
 
-/// Guests began anew together, and one that claimed more filled first what it really uses.
+/// Guests began anew together, and one that claimed more was the first to fill what it really uses.
 #[test]
 fn what_is_filled_by_new_processes_is_no_gain() {
     holds(&[10604, 11618, 18555]);
 }
 
-/// A guest that was let keep more than its grant gave that, and others were granted what its cap
-/// took in the decision in which the cap ended.
+/// A guest that was left more than its grant gave that memory, and in the decision in which its cap
+/// ended others were granted what the cap had taken.
 #[test]
 fn a_cap_that_may_end_frees_nothing() {
     holds(&[939]);
 }
 
-/// A guest read back what it had been paged out for, in the decision after which its cap ended, and
+/// In the decision after which its cap ended, a guest read back what it had been paged out for, and
 /// its cap was not kept.
 #[test]
 fn a_cap_that_ends_is_kept_for_its_last_decision() {
     holds(&[517, 949]);
 }
 
-/// The power was lost, and nobody could say yet what of the journal was left.
+/// The power was lost, and it was not known yet what was left of the journal.
 #[test]
 fn a_journal_is_judged_by_what_a_power_loss_left() {
     holds(&[3227, 7533, 7553, 7727, 15444]);
 }
 
-/// What a guest was only let keep was sent to it again, as if it had been granted.
+/// What a guest was only left was sent to it again, as if it had been granted.
 #[test]
 fn what_a_guest_is_let_keep_is_no_grant() {
     holds(&[3557]);
 }
 
-/// A guest that had complied was ordered a part of what it had been let keep, beyond its grant.
+/// A guest that had complied was ordered a part of what it had been left beyond its grant.
 #[test]
 fn what_a_guest_kept_is_granted_before_it_is_ordered() {
     holds(&[5297]);
@@ -174,13 +176,13 @@ fn a_pause_before_any_tick_outlives_the_daemon() {
     holds(&[2617, 2629]);
 }
 
-/// What a stuck guest was asked for was less than its floor by then.
+/// The order to a stuck guest was meanwhile below its floor.
 #[test]
 fn a_stuck_guest_is_asked_anew_when_its_floor_rises() {
     holds(&[4561]);
 }
 
-/// A driver said that its guest held less than its floor, before it was ordered anything.
+/// Before its first order, a driver claimed that its guest held less than its floor.
 #[test]
 fn a_claim_below_the_floor_orders_nothing_below_it() {
     holds(&[4707]);
@@ -192,19 +194,20 @@ fn what_a_debtor_has_not_filled_squeezes_nobody() {
     holds(&[2937, 3237, 3265, 5777]);
 }
 
-/// False sizes of a driver looked like another owner's orders, until an operator said otherwise.
+/// False sizes from a driver looked like another owner's orders, until an operator said otherwise.
 #[test]
 fn a_guest_taken_over_settles() {
     holds(&[3564, 5553]);
 }
 
-/// What a guest could not spare, by its own word, weighed as if an operator guaranteed it.
+/// What a guest claimed it could not spare had the weight of an operator's guarantee.
 #[test]
 fn a_claim_to_have_no_swap_weighs_nothing() {
     holds(&[1477]);
 }
 
-/// A capped guest held what its cap leaves it, and one that was paged out without a cap all of it.
+/// A guest with a cap held what the cap leaves it, and a guest paged out without a cap held all of
+/// that.
 #[test]
 fn what_a_guest_still_holds_counts_before_and_after() {
     holds(&[8561, 8612]);
@@ -213,7 +216,7 @@ fn what_a_guest_still_holds_counts_before_and_after() {
 #[test]
 fn every_sabotage_is_found() {
     for sabotage in Sabotage::ALL {
-        // What a seed finds without it as well is no proof.
+        // A violation that the seed has without the sabotage, too, proves nothing.
         let is_found = |seed| {
             run_seed(seed, Some(sabotage)).violation.is_some()
                 && run_seed(seed, None).violation.is_none()

@@ -1,24 +1,27 @@
 //! The fast exact stack.
 //!
-//! Idea: time is cut into slots ([`window`]); a tag's distance is the number of tags whose latest
-//! slot is not before its own. A tag costs one entry of `last` (its latest slot) and a slot some
-//! bits, so that a million tags fit where a tree of them would not. When the slots are used up they
-//! are renumbered by rank, and their number doubles while more than a quarter is live.
+//! Idea: time is divided into slots ([`window`]); a tag's distance is the number of tags whose
+//! latest slot is its own or a later one. A tag needs one entry of `last` (its latest slot) and a
+//! slot a few bits, so a million tags fit into a cache in which a tree of them would not. When the
+//! slots are used up they are renumbered by rank, and their number doubles while more than a
+//! quarter is live.
 //!
-//! Tags that are page numbers index `last` directly. Once they are too far apart for that they are
-//! numbered in order of their first reference ([`TagIndex`]). So are tags below [`DIRECT_MIN`] that
-//! are far apart, until there were enough references to make up for an array as long as the
-//! greatest: a short trace would spend more time on its pages than on its references.
+//! Tags that are page numbers index `last` directly. If they are too far apart for that, they are
+//! numbered in the order of their first reference ([`TagIndex`]). The same is done with tags below
+//! [`DIRECT_MIN`] that are far apart, until there were enough references to pay for an array as
+//! long as the greatest tag: a short trace would spend more time on the array's pages than on its
+//! references.
 //!
-//! Cost: 20 to 160 million references a second where an AVL tree does 1 to 20 (`ballast bench mrc`;
-//! `docs/benchmarks/`). Memory: 4 bytes for each page number up to the greatest, and an eighth of
-//! that to grow; 4 to 8 slots a tag, of 0.16 bytes each: less than 6 bytes a tag where all page
-//! numbers are used. While page numbers are below [`DIRECT_MIN`] the array is as long as the
-//! greatest, up to 64 MiB, once there were references enough. A tag that is numbered costs up to 70
-//! bytes: 8 in `last`, 16 and 40 in the index. While `last` grows, the old one and the new one are
-//! there.
+//! Cost: 20 to 160 million references a second, where an AVL tree does 1 to 20 (`ballast bench
+//! mrc`; `docs/benchmarks/`). Memory: 4 bytes for each page number up to the greatest, and an
+//! eighth of that to grow; 4 to 8 slots for each tag, of 0.16 bytes each. That is less than 6 bytes
+//! for each tag if all page numbers are used. While page numbers are below [`DIRECT_MIN`] the array
+//! is as long as the greatest, up to 64 MiB, once there were enough references. A numbered tag
+//! costs up to 70 bytes: 8 in `last`, 16 and 40 in the index. While `last` grows, the old and the
+//! new array exist together.
 //!
-//! Source: Bennett and Kruskal 1975 for the bit a reference; the counts are ours.
+//! Source: Bennett and Kruskal 1975 for the bit of each reference; the hierarchical counts are
+//! ours.
 //! Limits: [`TAGS_MAX`] tags.
 
 mod run;
@@ -33,25 +36,25 @@ use crate::index::TagIndex;
 use crate::stack::count_blocks;
 use crate::{Full, Stack, TAGS_MAX};
 
-/// Entries `last` may have however few the tags, once there were references enough: page numbers of
-/// 64 GiB, in 64 MiB.
+/// Entries that `last` may have with any number of tags, once there were enough references: page
+/// numbers of 64 GiB, in 64 MiB.
 const DIRECT_MIN: u64 = 1 << 24;
-/// Entries `last` may have from the first reference on: page numbers of 4 GiB, in 4 MiB, which the
-/// system makes in about a millisecond.
+/// Entries that `last` may have from the first reference on: page numbers of 4 GiB, in 4 MiB, which
+/// the system provides in about a millisecond.
 const DIRECT_AT_ONCE: u64 = 1 << 20;
-/// Entries `last` may have for each reference so far, up to [`DIRECT_MIN`]: the system's work for
-/// so many takes as long as finding the number of a tag instead of going without
+/// Entries that `last` may have for each reference so far, up to [`DIRECT_MIN`]: the system takes
+/// as long to provide this many as it takes to find the number of a tag
 /// (`docs/benchmarks/2026-11-27-short-traces.md`).
 const DIRECT_PER_REFERENCE: u64 = 8;
-/// Entries `last` may have for each tag.
+/// Entries that `last` may have for each tag.
 const DIRECT_SPREAD: u64 = 8;
-/// Slots for each live tag after renumbering, at least.
+/// The least number of slots for each live tag after renumbering.
 const SLOTS_PER_TAG: usize = 4;
-/// Tags from which on fetching ahead pays: their entries of `last` fill 1 MiB, the second cache of
-/// many processors.
+/// The number of tags from which on prefetching pays: their entries of `last` fill 1 MiB, the
+/// second-level cache of many processors.
 const FETCH_MIN: u32 = 1 << 18;
 
-/// Tags in LRU order, as bits in time.
+/// Tags in LRU order, as bits over time.
 ///
 /// ```
 /// use ballast_mrc::{COLD, Exact, Stack};
@@ -71,28 +74,28 @@ pub struct Exact {
     position: Position,
     path: Path,
     tags_max: u64,
-    /// References so far, without repetitions that were squeezed out.
+    /// The number of references so far, without repetitions that were squeezed out.
     references: u64,
-    /// The numbers of a block.
+    /// The indices of a block's tags.
     ids: Vec<u32>,
-    /// Made when a block is squeezed.
+    /// Created when a block is squeezed for the first time.
     scratch: Option<Box<Scratch>>,
 }
 
-/// How tags become indices.
+/// How tags become indices of `last`.
 #[derive(Clone, Debug)]
 enum Names {
-    /// They are.
+    /// Tags are the indices.
     Direct,
-    /// By number, as they are too far apart.
+    /// By number, because the tags are too far apart.
     Numbered(TagIndex),
 }
 
-/// What squeezing a block needs.
+/// Buffers for squeezing a block.
 #[derive(Clone, Debug)]
 struct Scratch {
     squeezer: Squeezer,
-    /// The distances of what is left of the block.
+    /// The distances of the rest of the block.
     distances: Vec<u32>,
 }
 
@@ -109,13 +112,13 @@ impl Default for Exact {
 }
 
 impl Exact {
-    /// An empty stack that uses the vectors this processor has.
+    /// An empty stack that uses the vector instructions of this processor.
     #[must_use]
     pub fn new() -> Self {
         Self::on(Path::detected())
     }
 
-    /// An empty stack that uses nothing but what every processor has; for comparison.
+    /// An empty stack that uses only baseline instructions; for comparison.
     #[must_use]
     pub fn portable() -> Self {
         Self::on(Path::Portable)
@@ -135,7 +138,7 @@ impl Exact {
         }
     }
 
-    /// What it runs on: `avx2` or `portable`.
+    /// The instructions that it uses: `avx2` or `portable`.
     #[must_use]
     pub fn path(&self) -> &'static str {
         self.path.name()
@@ -152,7 +155,7 @@ impl Exact {
         Ok(())
     }
 
-    /// References the last tags before the limit, one by one.
+    /// References the last tags before the limit one by one.
     #[cold]
     fn reference_last(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
         for (&tag, distance) in tags.iter().zip(distances) {
@@ -165,8 +168,8 @@ impl Exact {
         Ok(())
     }
 
-    /// Counts the distances of a block there is room for; the stack does not see the repetitions in
-    /// it.
+    /// Counts the distances of a block for which there is room; the stack does not see repetitions
+    /// within the block.
     fn count_squeezed(&mut self, tags: &[u64], counts: &mut Vec<u64>) {
         let mut scratch = self.scratch.take().unwrap_or_else(Scratch::new);
         let squeezed = scratch.squeezer.squeeze(self.path, tags);
@@ -181,11 +184,11 @@ impl Exact {
         self.scratch = Some(scratch);
     }
 
-    /// Writes the numbers of `tags` to `ids`, all of them below `last.len()`.
+    /// Writes the indices of `tags` to `ids`, all of them below `last.len()`.
     fn identify(&mut self, tags: &[u64]) -> Result<(), Full> {
         self.references += tags.len() as u64;
         if let Names::Direct = self.names {
-            // Nothing but shifts, so that the compiler uses vectors.
+            // A plain conversion, so that the compiler can use vectors.
             self.ids.clear();
             self.ids.extend(tags.iter().map(|&tag| tag as u32));
             let high = tags.iter().fold(0, |high, tag| high | (tag >> 32));
@@ -200,7 +203,7 @@ impl Exact {
         self.number(tags)
     }
 
-    /// Makes `last` long enough for `greatest` if it may be, when `more` tags may be new.
+    /// Makes `last` long enough for `greatest` if that is allowed when `more` tags may be new.
     fn reach(&mut self, greatest: u64, more: usize) -> bool {
         let live = u64::from(self.position.live) + more as u64;
         let paid = (self.references * DIRECT_PER_REFERENCE).clamp(DIRECT_AT_ONCE, DIRECT_MIN);
@@ -209,14 +212,14 @@ impl Exact {
         }
         let grown = self.last.len() + self.last.len() / 8;
         let len = grown.min(u32::MAX as usize).max(greatest as usize + 1);
-        // Zeroed memory of the system is not touched before it is used.
+        // Zeroed memory from the system is not touched before it is used.
         let mut last = vec![NO_SLOT; len];
         last[..self.last.len()].copy_from_slice(&self.last);
         self.last = last;
         true
     }
 
-    /// Writes the numbers of tags that are too far apart to be their own.
+    /// Writes the numbers of tags that are too far apart to be indices themselves.
     fn number(&mut self, tags: &[u64]) -> Result<(), Full> {
         if let Names::Direct = self.names {
             self.leave_direct()?;
@@ -225,7 +228,8 @@ impl Exact {
         self.ids.resize(tags.len(), 0);
         let result = index.number_all(tags, &mut self.ids);
         self.last.resize(index.len() as usize, NO_SLOT);
-        // Half of what would do, so that the greatest doubles before they are numbered again.
+        // Half of what would be allowed, so that the greatest tag must double before tags are
+        // numbered again.
         let paid = self.references * DIRECT_PER_REFERENCE / 2;
         if result.is_ok() && index.greatest() < paid.min(DIRECT_MIN) {
             self.return_to_direct();
@@ -235,7 +239,7 @@ impl Exact {
         result
     }
 
-    /// Takes tags for their own numbers again: all are below [`DIRECT_MIN`].
+    /// Uses tags as indices again: all are below [`DIRECT_MIN`].
     #[cold]
     fn return_to_direct(&mut self) {
         let Names::Numbered(index) = &self.names else { return };
@@ -247,7 +251,7 @@ impl Exact {
         self.names = Names::Direct;
     }
 
-    /// Numbers the tags there are.
+    /// Numbers all present tags.
     #[cold]
     fn leave_direct(&mut self) -> Result<(), Full> {
         let mut index = TagIndex::default();
@@ -276,7 +280,7 @@ impl Exact {
         }
     }
 
-    /// Gives live tags the first slots, in the same order, and the window room again.
+    /// Gives live tags the first slots, in the same order, and makes room in the window again.
     #[cold]
     fn renumber(&mut self) {
         self.path.renumber(&mut self.last, &mut self.window, &self.position);
@@ -286,7 +290,7 @@ impl Exact {
         while next * SLOTS_PER_TAG > capacity && capacity < CAPACITY_MAX {
             capacity = (capacity * 2).min(CAPACITY_MAX);
         }
-        // The latest are not in the window.
+        // The latest tags are not in the window.
         let taken = FIRST..(next - RECENT).max(FIRST);
         if capacity == self.window.capacity() {
             self.window.restart(taken);
@@ -351,7 +355,7 @@ impl Stack for Exact {
         *self = Self { tags_max, ..Self::on(self.path) };
         let mut tags = [0; BLOCK];
         let mut distances = [0; BLOCK];
-        // The oldest first; the place nearest to the front is the last one referenced.
+        // The oldest first; the tag nearest to the front is referenced last.
         for block in order.rchunks(BLOCK) {
             let tags = &mut tags[..block.len()];
             tags.copy_from_slice(block);
@@ -409,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_loop_has_its_length_as_distance_in_any_window() {
-        // Each is past another number of levels, or a word's, line's or window's edge.
+        // Each length is beyond another number of levels, or the edge of a word, line or window.
         for len in [1, 2, 63, 64, 65, 1000, 1024, 2047, 2048, 2049, 16_385, 70_000, 300_000] {
             for mut stack in both() {
                 let first: Vec<u64> = (0..len).collect();
@@ -450,7 +454,8 @@ mod tests {
             assert!(matches!(stack.names, Names::Direct), "{references}");
             assert!(distances(&mut stack, &tags).iter().all(|&distance| distance == 400));
             assert_eq!(stack.len(), 400);
-            // A greater one does not change that, one beyond `DIRECT_MIN` does, for good.
+            // A somewhat greater tag does not change that; one beyond `DIRECT_MIN` does,
+            // permanently.
             distances(&mut stack, &[greatest + 1]);
             assert!(matches!(stack.names, Names::Direct));
             distances(&mut stack, &[DIRECT_MIN]);
@@ -479,7 +484,7 @@ mod tests {
             let mut counts = Vec::new();
             let tags: Vec<u64> = (0..600).map(|at| [1, 2, 1, at / 4][at as usize % 4]).collect();
             let (taken, result) = stack.count(&tags, &mut counts);
-            // Tags 1 and 2, and 0 and 3 to 99: the next one is not taken.
+            // Tags 1 and 2, and 0 and 3 to 99: the next reference is not counted.
             assert_eq!((taken, result), (403, Err(Full)));
             assert_eq!((counts[0], counts.iter().sum::<u64>()), (100, 403));
             assert_eq!(stack.order()[..4], [1, 2, 99, 98]);

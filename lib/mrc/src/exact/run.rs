@@ -1,27 +1,29 @@
 //! The loop that every reference goes through.
 //!
-//! Idea: the tag's latest slot gives its rank and with it the distance; its bit is cleared, the
+//! Idea: the tag's latest slot gives its rank and with it the distance; its bit is cleared, and the
 //! next slot becomes its latest. The latest 64 slots are bits of a register, not of the window:
 //! most references of most programs find their tag there, and cost a shift, a count and a store,
-//! without a branch that could be mispredicted. The slot that leaves the register goes to the word
-//! of the window that is being filled, a register too. Of the references to tags of older slots two
-//! kinds need less:
+//! without a branch that could be mispredicted. A slot that leaves the register goes to the word of
+//! the window that is being filled, which is also in a register. Of references to tags with older
+//! slots, two kinds need less work:
 //!
-//! - a tag whose slot is in the word being filled: only that word is looked at;
-//! - a tag whose slot follows the slot just found (scans and loops meet tags in the order of the
-//!   round before): the same number of tags is below it, so its distance is the last one's, and
-//!   clearing its bit is put off until the run ends, up to 64 together.
+//! - a tag whose slot is in the word being filled: only that word is examined;
+//! - a tag whose slot follows the slot that was just found (scans and loops meet tags in the order
+//!   of the previous round): the same number of tags is below it, so its distance is the previous
+//!   one's, and clearing its bit is delayed until the run ends, for up to 64 bits together.
 //!
-//! Clearing is put off by one reference always, as a run of one: what it costs overlaps with
-//! finding the next slot. With many tags a reference waits for memory above all, so the tag's slot
-//! is fetched 64 references ahead and the slot's word and line of counts 24 ahead; where tags fit
-//! the nearer caches, or come in order, that only costs.
+//! Clearing is always delayed by one reference, as a run of one, so that its cost overlaps with
+//! finding the next slot. With many tags a reference mostly waits for memory, so the tag's slot is
+//! prefetched 64 references ahead, and the slot's word and line of counts 24 ahead; if tags fit
+//! into the nearer caches, or come in order, prefetching would only cost.
 //!
 //! Cost: see `docs/benchmarks/`. The same loop is compiled for the baseline processor and for AVX2
-//! with bit manipulation; the processor is asked once. How many levels of counts there are is a
+//! with bit manipulation; the processor is detected once. The number of levels of counts is a
 //! constant of the loop: small windows have fewer.
 //!
 //! Unsafe: bounds checks cost 24 to 33 % here (measured 2026-11-22, before the latest slots were in
+//! a register: Zipf 28.1 against 36.3 ns, a loop 4.9 against 6.1, 5,000 random tags 10.0 against
+//! 13.3). The argument for omitting them is at [`Loop`].
 //! a register: Zipf 28.1 against 36.3 ns, a loop 4.9 against 6.1, 5,000 random tags 10.0 against
 //! 13.3). The argument for doing without is [`Loop`]'s.
 #![allow(unsafe_code)]
@@ -31,22 +33,22 @@ use super::window::{
 };
 use crate::COLD;
 
-/// A tag that has no slot yet: slot 0 is never taken.
+/// The entry of a tag without a slot: slot 0 is never used.
 pub(super) const NO_SLOT: u32 = 0;
-/// Slots that are kept in a register: the latest ones.
+/// The number of latest slots that are kept in a register.
 pub(super) const RECENT: usize = 64;
-/// The first slot that is ever taken, so that there are always [`RECENT`] before the next one.
+/// The first slot that is ever used, so that there are always [`RECENT`] slots before the next one.
 pub(super) const FIRST: usize = RECENT + 1;
 
-/// How far ahead a tag's slot is fetched, in references.
+/// How far ahead a tag's slot is prefetched, in references.
 const FETCH_SLOT_AHEAD: usize = 64;
-/// How far ahead what the slot leads to is fetched.
+/// How far ahead the memory that the slot leads to is prefetched, in references.
 const FETCH_WORD_AHEAD: usize = 24;
 
-/// Of a block this many references tell whether they come in order.
+/// This many references of a block decide whether they come in order.
 const SURVEY: usize = 256;
 
-/// Which code runs.
+/// The version of the code that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Path {
     /// For every processor.
@@ -57,7 +59,7 @@ pub(super) enum Path {
 }
 
 impl Path {
-    /// The best that this processor can do.
+    /// The best version for this processor.
     pub(super) fn detected() -> Self {
         #[cfg(target_arch = "x86_64")]
         {
@@ -91,7 +93,8 @@ impl Path {
         }
     }
 
-    /// Replaces each slot in `last` by its rank and [`FIRST`]; the window is of no use afterwards.
+    /// Replaces each slot in `last` by its rank plus [`FIRST`]; the window's contents are undefined
+    /// afterwards.
     pub(super) fn renumber(self, last: &mut [u32], window: &mut Window, position: &Position) {
         retire(&mut window.slots(), position);
         match self {
@@ -141,26 +144,26 @@ fn renumber_avx2(last: &mut [u32], window: &Window) {
     renumber(last, window);
 }
 
-/// Where the loop stands between two calls.
+/// The state of the loop between two calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Position {
-    /// The slot to be taken next, at least [`FIRST`]; the window's capacity when there is none.
+    /// The next slot, at least [`FIRST`]; the window's capacity if there is none.
     pub(super) next: usize,
-    /// The bits of the [`RECENT`] slots before it: bit 0 is slot `next - 1`. Slots below are in the
-    /// window.
+    /// The bits of the [`RECENT`] slots before it: bit 0 is slot `next - 1`. Earlier slots are in
+    /// the window.
     pub(super) recent: u64,
-    /// Tags that have a slot: bits that are set.
+    /// The number of tags that have a slot, which is the number of set bits.
     pub(super) live: u32,
 }
 
 impl Position {
-    /// The slots from [`FIRST`] on are taken by `live` tags.
+    /// The state when `live` tags have the slots from [`FIRST`] on.
     pub(super) fn after(live: u32) -> Self {
         let recent = if live >= RECENT as u32 { u64::MAX } else { (1 << live) - 1 };
         Self { next: FIRST + live as usize, recent, live }
     }
 
-    /// Bits that are set in the window.
+    /// The number of bits that are set in the window.
     fn retired(&self) -> u32 {
         self.live - self.recent.count_ones()
     }
@@ -188,7 +191,7 @@ impl<'a> Loop<'a> {
     /// References `ids` one after the other and writes their distances.
     ///
     /// # Panics
-    /// When `distances` is not as long as `ids`.
+    /// If `distances` is not as long as `ids`.
     pub(super) fn new(
         last: &'a mut [u32],
         window: &'a mut Window,
@@ -201,11 +204,11 @@ impl<'a> Loop<'a> {
         Self { last, window, position, ids, distances }
     }
 
-    /// Goes on until the references or the slots are used up; says how many references were taken
-    /// in. With `may_fetch` it fetches ahead unless the references come in order.
+    /// Continues until the references or the slots are used up; returns how many references were
+    /// counted. With `may_fetch` it prefetches, unless the references come in order.
     ///
     /// # Panics
-    /// When a number is not below `last.len()`.
+    /// If a number is not below `last.len()`.
     pub(super) fn run(self, path: Path, may_fetch: bool) -> usize {
         if may_fetch && !is_in_order(self.ids) {
             self.run_with::<true>(path)
@@ -247,10 +250,10 @@ impl<'a> Loop<'a> {
         let mut run = Run::NONE;
         let mut at = 0;
         while at < ids.len() && next < capacity {
-            // The slot that leaves `recent` when the next one is taken.
+            // The slot that leaves `recent` when the next slot is used.
             let leaving = next - RECENT;
             if leaving & 63 == 0 {
-                // Entries of the new word count bits that the run has not cleared yet.
+                // Entries of the new word would count bits that the run has not cleared yet.
                 run.end::<LEVELS>(&mut slots, leaving);
                 slots.enter(leaving, live - recent.count_ones());
             }
@@ -272,7 +275,7 @@ impl<'a> Loop<'a> {
                 let age = (next as u32).wrapping_sub(1).wrapping_sub(slot);
                 if age < RECENT as u32 {
                     *distance = (recent << (63 - age)).count_ones();
-                    // The newest stays where it is.
+                    // The newest tag stays where it is.
                     let step = u64::from(age != 0);
                     let others = recent & !(1 << age);
                     word |= ((others >> 63) & step) << (next & 63);
@@ -293,7 +296,7 @@ impl<'a> Loop<'a> {
                 }
                 if slot >= word_start {
                     let from = slot & 63;
-                    // All of `recent` but the tag itself, which is among them already.
+                    // All tags in `recent`, minus one for the tag itself, which is already counted.
                     *distance = (word >> from).count_ones() + recent.count_ones() - 1;
                     word &= !(1 << from);
                     continue;
@@ -317,8 +320,8 @@ impl<'a> Loop<'a> {
     }
 }
 
-/// Whether most references, of the first [`SURVEY`], are near the one before: the processor
-/// prefetches what comes next.
+/// Whether most of the first [`SURVEY`] references are near the previous one: then the processor
+/// prefetches by itself.
 fn is_in_order(ids: &[u32]) -> bool {
     let ids = &ids[..ids.len().min(SURVEY)];
     let steps = ids.iter().zip(ids.iter().skip(1));
@@ -326,7 +329,7 @@ fn is_in_order(ids: &[u32]) -> bool {
     near.count() * 2 > ids.len()
 }
 
-/// Asks for what references further on will need.
+/// Prefetches what later references will need.
 #[inline(always)]
 fn fetch(last: &[u32], slots: &Slots<'_>, ids: &[u32], at: usize) {
     if at + FETCH_SLOT_AHEAD < ids.len() {
@@ -353,23 +356,24 @@ fn prefetch<T>(address: *const T) {
     let _ = address;
 }
 
-/// Slots one after the other in one word, each found by the reference after the last: cleared
-/// together.
+/// Consecutive slots in one word, each found by the reference after the previous one; their bits
+/// are cleared together.
 #[derive(Clone, Copy)]
 struct Run {
-    /// A slot that has been taken, if there is a run.
+    /// A used slot, if there is a run.
     first: u32,
-    /// The slot after the run, at most 64 after the first: a run does not leave its word. 0, which
-    /// goes on with nothing, if there is no run.
+    /// The slot after the run, at most 64 after the first, because a run does not leave its word.
+    /// If there is no run: 0, which no slot continues.
     next: u32,
-    /// Bits below the first slot, and so below each of them once those before it are cleared.
+    /// The number of bits below the first slot; also below each later slot of the run, once those
+    /// before it are cleared.
     rank: u32,
 }
 
 impl Run {
     const NONE: Self = Self { first: 0, next: 0, rank: 0 };
 
-    /// A run of `slot`, with its rank.
+    /// A run that begins with `slot`, and its rank.
     ///
     /// # Safety
     /// `slot` has been taken: it is below the window's capacity.
@@ -396,7 +400,7 @@ impl Run {
         Self { first: slot, next: slot + 1, rank }
     }
 
-    /// Clears the run's bits; slots of the window are in use up to the word of `newest`.
+    /// Clears the run's bits. Slots of the window are in use up to the word of `newest`.
     #[inline(always)]
     fn end<const LEVELS: u32>(&mut self, slots: &mut Slots<'_>, newest: usize) {
         let at = self.first as usize;

@@ -1,13 +1,13 @@
-//! References to the two latest tags, taken out of a block before the stack sees it.
+//! Removes references to the two latest tags from a block before the stack sees it.
 //!
-//! Idea: most references of most programs are to the tag of the reference before (distance 1) or to
-//! the one before that (distance 2). Two registers know both. The first kind moves nothing in the
-//! stack and is left out. The second exchanges the two; the next exchange undoes it, so that pairs
-//! of them are left out, and one without a partner stays. With vectors the same is computed for 64
-//! references together ([`wide`]).
+//! Idea: most references of most programs are to the tag of the previous reference (distance 1) or
+//! to the one before that (distance 2). Two registers hold both tags. The first kind moves nothing
+//! in the stack and is removed. The second kind exchanges the two tags; the next exchange undoes
+//! that, so pairs of exchanges are removed, and one without a partner stays. With vectors the same
+//! is computed for 64 references together ([`wide`]).
 //!
-//! Cost: 1 to 2 ns a reference, a quarter of that with AVX2, without a branch; it pays where a
-//! quarter is left out.
+//! Cost: 1 to 2 ns for each reference, a quarter of that with AVX2, without a branch; it pays if a
+//! quarter of the references is removed.
 
 mod squeezed;
 #[cfg(target_arch = "x86_64")]
@@ -16,14 +16,14 @@ mod wide;
 use self::squeezed::{Squeezed, WORD};
 use super::run::Path;
 
-/// References that are squeezed at once, at most; a power of two, so that an index modulo it needs
-/// no check.
+/// The greatest number of references that are squeezed together; a power of two, so that an index
+/// modulo it needs no bounds check.
 pub(super) const BLOCK: usize = 4096;
 
-/// References looked at before a block is squeezed.
+/// The number of references that are examined to decide whether to squeeze a block.
 const SAMPLE: usize = 256;
 
-/// Whether it pays to squeeze `tags`: of the first ones more than a quarter repeat one of the two
+/// Whether squeezing `tags` pays: more than a quarter of the first ones repeat one of the two tags
 /// before.
 pub(super) fn pays(tags: &[u64]) -> bool {
     let tags = &tags[..tags.len().min(SAMPLE)];
@@ -31,17 +31,17 @@ pub(super) fn pays(tags: &[u64]) -> bool {
     (again(1).count() + again(2).count()) * 4 > tags.len()
 }
 
-/// Squeezes blocks, in room it keeps.
+/// Squeezes blocks into buffers that it keeps.
 #[derive(Clone, Debug)]
 pub(super) struct Squeezer {
     kept: Vec<u64>,
-    /// What is left after the first of two steps.
+    /// The references that remain after the first of two steps.
     moves: Vec<u64>,
 }
 
 impl Squeezer {
     pub(super) fn new() -> Self {
-        // A word of references more, as they are packed by the word.
+        // One word of references more, because they are packed by words.
         Self { kept: vec![0; BLOCK + WORD], moves: vec![0; BLOCK + WORD] }
     }
 
@@ -59,12 +59,12 @@ impl Squeezer {
         }
     }
 
-    /// What the last block was squeezed to.
+    /// The rest of the last block.
     pub(super) fn kept(&self, squeezed: Squeezed) -> &[u64] {
         &self.kept[..squeezed.kept]
     }
 
-    /// What it occupies on the heap, in bytes.
+    /// The memory that it occupies on the heap, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         (self.kept.capacity() + self.moves.capacity()) * size_of::<u64>()
     }
@@ -75,12 +75,12 @@ fn squeeze(tags: &[u64], kept: &mut [u64; BLOCK]) -> Squeezed {
     let (mut first, mut second) = (tags[0], tags[0]);
     kept[0] = first;
     let (mut len, mut pairs) = (1, 0);
-    // 1 if the last reference kept is an exchange.
+    // 1 if the last reference that was kept is an exchange.
     let mut exchanged = 0;
     for &tag in &tags[1..] {
         let moves = usize::from(tag != first);
         let exchanges = usize::from(tag == second) & moves;
-        // The exchange before goes, and this one does not come.
+        // The previous exchange is removed, and this one is not added.
         let undone = exchanges & exchanged;
         kept[len % BLOCK] = tag;
         len = len + moves - 2 * undone;
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::{List, Stack};
 
-    /// What is left, on every path.
+    /// The rest of a block, which must be the same on every path.
     fn kept(tags: &[u64]) -> (Vec<u64>, Squeezed) {
         let on = |path| {
             let mut squeezer = Squeezer::new();
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn rows_of_any_length_at_any_place_are_squeezed() {
-        // Exchanges over the edges of words that vectors look at, within a block and at its end.
+        // Exchanges across the edges of words, within a block and at its end.
         for before in [0, 1, 2, 59, 60, 61, 62, 63, 64, 65, 124, 125, 126, 127, 128] {
             for row in [0, 1, 2, 3, 61, 62, 63, 64, 65, 66, 126, 127, 128, 129, 130, 200] {
                 for after in [0, 1, 70] {

@@ -1,9 +1,9 @@
-//! Slots in time, and how many of them below any one are taken.
+//! Slots over time, and how many of those below a given one are in use.
 //!
 //! Idea: every reference takes the next slot, and a bit says whether a slot is still the latest one
-//! of its tag. The rank of a slot, the number of such bits below it, is a sum of five: the bits of
-//! its own word, and for each of four levels the count that its unit has before it within the unit
-//! above.
+//! of its tag. The rank of a slot, which is the number of such bits below it, is a sum of five
+//! numbers: the bits below it in its own word, and for each of four levels the count of bits before
+//! its unit within the unit above.
 //!
 //! | level | entry | counts the bits | entries a line | a line covers |
 //! |---|---|---|---|---|
@@ -13,31 +13,32 @@
 //! | 3 | `u32` a line of level 2 | before it in the line | 16 | 2^20 |
 //! | 4 | `u32` a line of level 3 | before it, in all | 16 | 2^24, then on to the next |
 //!
-//! A line is one cache line, so that clearing a bit is, for each level, one addition of a constant
-//! line (0 up to the entry, −1 after it), which vectors do at once. Taking a slot only sets its
-//! bit: entries to the right of the newest slot hold anything, and are set when the newest slot
-//! comes to them ([`Slots::enter`]).
+//! A line is one cache line, so clearing a bit means, for each level, adding one constant line (0
+//! up to the entry, −1 after it), which vectors do at once. Taking a slot only sets its bit:
+//! entries to the right of the newest slot are undefined until the newest slot reaches them
+//! ([`Slots::enter`]).
 //!
-//! Cost: 1/8 + 1/32 + 1/1024 + … bytes a slot. Limits: 2^32 − 64 slots. Beyond 2^24 slots a
+//! Cost: 1/8 + 1/32 + 1/1024 + … bytes for each slot. Limits: 2^32 − 64 slots. Beyond 2^24 slots a
 //! cleared bit touches one line of level 4 for every 2^24 slots after it.
 
 use std::ops::Range;
 
-/// Slots that share a 64-bit word: 2^6.
+/// Log2 of the number of slots in a 64-bit word.
 pub(super) const WORD_SHIFT: u32 = 6;
-/// Slots that share a line of level 1: 2^11.
+/// Log2 of the number of slots in a line of level 1.
 pub(super) const LINE1_SHIFT: u32 = 11;
-/// Slots that share a line of level 2: 2^16.
+/// Log2 of the number of slots in a line of level 2.
 pub(super) const LINE2_SHIFT: u32 = 16;
-/// Slots that share a line of level 3: 2^20.
+/// Log2 of the number of slots in a line of level 3.
 pub(super) const LINE3_SHIFT: u32 = 20;
-/// Slots that share a line of level 4: 2^24.
+/// Log2 of the number of slots in a line of level 4.
 pub(super) const LINE4_SHIFT: u32 = 24;
 
-/// Fewest slots of a window, in 3 KiB: 3,840 live tags make it grow. With fewer tags than that the
-/// slots are renumbered once in 12,000, which costs next to nothing.
+/// The least number of slots, in 3 KiB: 3,840 live tags make the window grow. With fewer tags than
+/// that the slots are renumbered once in 12,000 references, which costs very little.
 pub(super) const CAPACITY_MIN: usize = 1 << 14;
-/// Most slots: the last word of 32 bit numbers is left out, so that `capacity` is one.
+/// The greatest number of slots: the last word of the 32-bit range is left out, so that `capacity`
+/// fits into 32 bits.
 pub(super) const CAPACITY_MAX: usize = (1 << 32) - 64;
 
 /// A cache line of 32 small counts.
@@ -50,8 +51,9 @@ pub(super) struct Line16(pub(super) [u16; 32]);
 #[repr(C, align(64))]
 pub(super) struct Line32(pub(super) [u32; 16]);
 
-/// Row `n` is 0 before entry `n` and −1 from there. It begins with a row of −1 that is never used,
-/// lest the compiler learn that entry 0 is always 0 and shift its vectors off the line by one.
+/// Row `n` is 0 before entry `n` and −1 from there on. The table begins with an unused row of −1;
+/// otherwise the compiler would know that entry 0 is always 0, and shift its vectors off the line
+/// by one.
 static AFTER16: [Line16; 33] = {
     let mut rows = [Line16([0; 32]); 33];
     let mut n = 0;
@@ -81,10 +83,10 @@ static AFTER32: [Line32; 17] = {
     rows
 };
 
-// Counts are changed in a copy: lest the compiler, not knowing that the rows are elsewhere, go one
-// by one.
+// Counts are changed in a copy; otherwise the compiler, which does not know that the rows are
+// elsewhere in memory, would not use vectors.
 impl Line16 {
-    /// Takes 1 off every entry after `entry` (modulo 32).
+    /// Subtracts 1 from every entry after `entry` (modulo 32).
     #[inline(always)]
     pub(super) fn take_one_after(&mut self, entry: usize) {
         let after = &AFTER16[(entry & 31) + 1];
@@ -95,7 +97,7 @@ impl Line16 {
         self.0 = counts;
     }
 
-    /// Takes `many` off every entry after `entry` (modulo 32).
+    /// Subtracts `many` from every entry after `entry` (modulo 32).
     #[inline(always)]
     pub(super) fn take_after(&mut self, entry: usize, many: u32) {
         let after = &AFTER16[(entry & 31) + 1];
@@ -108,7 +110,7 @@ impl Line16 {
 }
 
 impl Line32 {
-    /// Takes 1 off every entry after `entry` (modulo 16).
+    /// Subtracts 1 from every entry after `entry` (modulo 16).
     #[inline(always)]
     pub(super) fn take_one_after(&mut self, entry: usize) {
         let after = &AFTER32[(entry & 15) + 1];
@@ -119,7 +121,7 @@ impl Line32 {
         self.0 = counts;
     }
 
-    /// Takes `many` off every entry after `entry` (modulo 16).
+    /// Subtracts `many` from every entry after `entry` (modulo 16).
     #[inline(always)]
     pub(super) fn take_after(&mut self, entry: usize, many: u32) {
         let after = &AFTER32[(entry & 15) + 1];
@@ -130,14 +132,14 @@ impl Line32 {
         self.0 = counts;
     }
 
-    /// Takes `many` off every entry.
+    /// Subtracts `many` from every entry.
     #[inline(always)]
     pub(super) fn take_all(&mut self, many: u32) {
         self.0 = self.0.map(|count| count.wrapping_sub(many));
     }
 }
 
-/// The slots and their counts. Every array is as long as `capacity` asks for.
+/// The slots and their counts. Every array has the length that `capacity` needs.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     capacity: usize,
@@ -149,7 +151,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Of `capacity` slots (a multiple of 64) those in `taken` are.
+    /// A window of `capacity` slots (a multiple of 64), with the slots in `taken` in use.
     pub(super) fn new(capacity: usize, taken: Range<usize>) -> Self {
         assert!(capacity.is_multiple_of(64) && capacity <= CAPACITY_MAX);
         let lines = |shift: u32| capacity.div_ceil(1 << shift);
@@ -165,12 +167,12 @@ impl Window {
         window
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub(super) fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Starts again with the slots in `taken`.
+    /// Starts again with the slots in `taken` in use.
     pub(super) fn restart(&mut self, taken: Range<usize>) {
         self.words.fill(0);
         self.fill(taken);
@@ -182,7 +184,7 @@ impl Window {
         for start in (0..taken.end).step_by(1 << WORD_SHIFT) {
             let below = start.saturating_sub(taken.start);
             slots.enter(start, below as u32);
-            // Bits of the word from where on, and up to where, slots are taken.
+            // The bits of the word from `from` up to `rest` are in use.
             let from = taken.start.saturating_sub(start);
             let rest = taken.end - start;
             let after = if rest < 64 { u64::MAX << rest } else { 0 };
@@ -191,7 +193,7 @@ impl Window {
         }
     }
 
-    /// How many bits are set below `slot`, one that has been taken.
+    /// The number of bits that are set below `slot`, which must be in use.
     #[inline(always)]
     pub(super) fn rank(&self, slot: usize) -> u32 {
         let own = self.words[slot >> WORD_SHIFT] & ((1 << (slot & 63)) - 1);
@@ -213,7 +215,7 @@ impl Window {
         }
     }
 
-    /// What the arrays occupy, in bytes.
+    /// The memory of the arrays, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         let lines = [&self.level1, &self.level2].map(Vec::capacity).iter().sum::<usize>()
             + [&self.level3, &self.level4].map(Vec::capacity).iter().sum::<usize>();
@@ -221,8 +223,8 @@ impl Window {
     }
 }
 
-/// The arrays of a [`Window`], each as long as its capacity asks for; borrowed one by one, so that
-/// a loop keeps their addresses in registers.
+/// The arrays of a [`Window`], each with the length that its capacity needs. They are borrowed
+/// separately, so that a loop keeps their addresses in registers.
 pub(super) struct Slots<'a> {
     pub(super) words: &'a mut [u64],
     pub(super) level1: &'a mut [Line16],
@@ -232,8 +234,8 @@ pub(super) struct Slots<'a> {
 }
 
 impl Slots<'_> {
-    /// Sets the entries of the word that begins with `slot`, as the newest slot comes to it;
-    /// `below` bits are set below.
+    /// Sets the entries of the word that begins with `slot` when the newest slot reaches it;
+    /// `below` bits are set below it.
     #[inline(always)]
     pub(super) fn enter(&mut self, slot: usize, below: u32) {
         let begins = |shift: u32| slot.trailing_zeros() >= shift || slot == 0;

@@ -1,16 +1,16 @@
-//! Which tags of a block are sampled, and which were never seen: the part of sampling that every
-//! reference goes through.
+//! Decides which tags of a block are sampled, and which were never seen: the part of sampling that
+//! every reference passes through.
 //!
-//! Idea: plain loops over 64 tags without a branch, that the compiler turns into vector code,
-//! compiled once for the baseline and once for each wider set of instructions; the processor is
+//! Idea: simple loops over 64 tags without a branch, which the compiler turns into vector code.
+//! They are compiled for the baseline and for each wider instruction set, and the processor is
 //! asked which one it has. Bits of tags seen before are only read: storing each again would wait
-//! for the store before to the same word, and on a scan 64 neighbours share one. Where neighbours
-//! follow each other in order, 64 of them are looked up at once. Gathering words with vector
+//! for the previous store to the same word, and on a scan 64 neighbours share one. If neighbours
+//! follow each other in order, 64 of them are looked up together. Gathering words with vector
 //! instructions was twice as slow.
 //!
-//! Cost: with AVX-512 0.6 ns a tag on a scan and 1.4 to 2.6 ns on random tags, 0.3 of that for
-//! reading them (measured 2026-11-22 on a machine shared with others). Limits: the wide versions
-//! are for x86-64 alone.
+//! Cost: with AVX-512 0.6 ns for each tag on a scan and 1.4 to 2.6 ns on random tags, 0.3 ns of
+//! that for reading them (measured 2026-11-22 on a machine shared with others). Limits: the wide
+//! versions are only for x86-64.
 
 #![allow(unsafe_code)]
 
@@ -27,10 +27,10 @@ pub(crate) fn sift(tags: &[u64], hash: TagHash, limit: u64, sampled: &mut Vec<u6
 }
 
 /// Sets the bits of `tags` in `words` and returns how many were not set before; `None`, with
-/// nothing done, when a tag lies beyond.
+/// nothing done, if a tag is beyond the last bit.
 ///
 /// # Panics
-/// When there are words, but not a power of two of them.
+/// If there are words, but their number is not a power of two.
 pub(crate) fn note(words: &mut [u64], tags: &[u64]) -> Option<u64> {
     if words.is_empty() {
         return tags.is_empty().then_some(0);
@@ -39,9 +39,9 @@ pub(crate) fn note(words: &mut [u64], tags: &[u64]) -> Option<u64> {
     wide::note(words, tags)
 }
 
-/// Whether `tags` are neighbours in order, at least one word of them.
+/// Whether `tags` are consecutive numbers in rising order, at least one word of them.
 pub(crate) fn is_scan(tags: &[u64]) -> bool {
-    // Few others come this far.
+    // Few blocks that are no scan get beyond this check.
     let (Some(first), Some(last)) = (tags.first(), tags.last()) else { return false };
     let len = tags.len();
     len >= WORD && last.wrapping_sub(*first) == len as u64 - 1 && wide::is_scan(tags)
@@ -99,15 +99,15 @@ fn sift_with(tags: &[u64], hash: TagHash, limit: u64, sampled: &mut Vec<u64>) {
 
 #[inline(always)]
 fn note_with(words: &mut [u64], tags: &[u64]) -> Option<u64> {
-    // As the number of words is a power of two, the bits of all tags together tell whether all
-    // are within.
+    // The number of words is a power of two, so the OR of all tags shows whether all are within
+    // range.
     let all = tags.iter().fold(0, |all, tag| all | tag);
     if all / 64 >= words.len() as u64 {
         return None;
     }
     let mut new = 0;
     let (scans, mut rest) = tags.as_chunks::<WORD>();
-    // Scans are long, so two places tell of the block.
+    // Scans are long, so two places are enough to detect them.
     let mut middle = scans.iter().skip(scans.len() / 2).take(2);
     if middle.any(|scan| scan[WORD - 1].wrapping_sub(scan[0]) == WORD as u64 - 1) {
         for scan in scans {
@@ -123,7 +123,7 @@ fn note_with(words: &mut [u64], tags: &[u64]) -> Option<u64> {
     Some(new + unsafe { note_runs(words, rest) })
 }
 
-/// Whether these are neighbours in order that have all been seen.
+/// Whether these are consecutive tags in rising order that have all been seen.
 #[inline(always)]
 fn is_seen_scan(words: &[u64], tags: &[u64; WORD]) -> bool {
     let first = tags[0];

@@ -1,13 +1,12 @@
-//! SHARDS with a fixed rate: each tag is sampled with the same chance.
+//! SHARDS with a fixed rate: each tag is sampled with the same probability.
 //!
-//! Idea: sampled references go through an exact stack; their distances are counted as they are and
-//! scaled only when asked for, as the factor is known best at the end.
+//! Idea: sampled references go through an exact stack. Their distances are counted unscaled and are
+//! scaled only when the histogram is requested, because the factor is known best at the end.
 //!
-//! [`Scaling`] has three ways. The plain one divides by the rate. SHARDS-adj adds the references
-//! that are missing to the first bucket (or takes them away when there are too many), since what is
-//! missing are hot tags. But the number of sampled tags varies too: if 1.05 R of a scan's tags are
-//! sampled, its distances are 5 % too long, and no reference is missing. So ours, the default,
-//! measures:
+//! There are three ways of [`Scaling`]. The plain one divides by the rate. SHARDS-adj adds the
+//! missing references to the first bucket (or removes the excess), because what is missing are hot
+//! tags. But the number of sampled tags varies, too: if 1.05 R of a scan's tags are sampled, its
+//! distances are 5 % too long, and no reference is missing. So our default measures the ratio:
 //!
 //! ```text
 //! ratio    = sampled distinct / distinct              counted: see below
@@ -15,8 +14,8 @@
 //! weight   = 1 / ratio, cold references as counted, the difference to all at the shortest distances
 //! ```
 //!
-//! The nearest distance stays 1 and the farthest is all tags, so a scan is exact. Mean absolute
-//! errors over all sizes, R = 0.01, seeds 1–3 (`examples/sampling_error.rs`):
+//! The nearest distance stays 1 and the farthest is the number of all tags, so a scan is exact.
+//! Mean absolute errors over all sizes, R = 0.01, seeds 1–3 (`examples/sampling_error.rs`):
 //!
 //! | stream                     | plain               | adjusted            | measured            |
 //! |----------------------------|---------------------|---------------------|---------------------|
@@ -26,21 +25,21 @@
 //!
 //! Over twelve seeds adjusted and measured were about the same on Zipf, .0019 and .0020 (at most
 //! .0045 and .0040), and on phases, .0008 and .0009 (at most .0017 and .0021); plain had .062 and
-//! .017. On a run of tags all are good because their hash spreads it evenly; for tags in random
-//! places that are scanned the measured one is better by far (`tests/it/sampling.rs`).
+//! .017. On a run of tags all three are good because the hash spreads the run evenly. For tags in
+//! random places that are scanned, the measured ratio is far better (`tests/it/sampling.rs`).
 //!
-//! A program of few tags has few samples, and chance decides its curve. So an engine made
+//! A program with few tags has few samples, and chance decides its curve. So an engine made
 //! [`with_samples_min`](Shards::with_samples_min) begins with every tag sampled, and halves its
-//! rate only when that leaves enough samples, until it is the rate asked for. What was counted
-//! before stands for all with the ratio of its time.
+//! rate only if that leaves enough samples, until it reaches the wanted rate. What was counted
+//! before is scaled with the ratio of its time.
 //!
-//! Cost: 0.6 to 2.6 ns a reference for the filter (`src/shards/filter.rs`), 0.2 on a scan, where
-//! blocks of neighbours in order are not hashed (`src/shards/scan.rs`), and `R` times the stack's
-//! cost. Memory: up to 80 bytes for each sampled tag, in the stack, its counts and the table of
-//! their numbers; and a bit for each tag while tags are dense, no more than 16 MiB or, if that is
-//! more, 16 bits for each tag there was, 64 KiB when they are not (`src/distinct.rs`). Source:
-//! Waldspurger 2015 §3; measuring the ratio is ours. Limits: below some hundreds of sampled tags
-//! chance decides; see [`Aet`](crate::Aet) then.
+//! Cost: 0.6 to 2.6 ns for each reference in the filter (`src/shards/filter.rs`), 0.2 ns on a scan,
+//! where blocks of consecutive tags are not hashed (`src/shards/scan.rs`), and `R` times the
+//! stack's cost. Memory: up to 80 bytes for each sampled tag, in the stack, its counts and the
+//! table of tags' numbers; and while tags are dense a bit for each tag, at most 16 MiB or, if that
+//! is more, 16 bits for each different tag; 64 KiB when they are not dense (`src/distinct.rs`).
+//! Source: Waldspurger 2015 §3; measuring the ratio is ours. Limits: below some hundreds of sampled
+//! tags chance decides; see [`Aet`](crate::Aet) for that case.
 
 use crate::distinct::Distinct;
 use crate::hash::TagHash;
@@ -50,7 +49,7 @@ use crate::shards::scan::Walk;
 use crate::shards::{Estimates, filter};
 use crate::{COLD, Engine, EngineName, Exact, Full, Granularity, Histogram, Stack};
 
-/// Tags that are filtered at once: 8 KiB, which stay in the nearest cache.
+/// Tags that are filtered together: 8 KiB, which stay in the nearest cache.
 const BLOCK: usize = 1024;
 /// Sampled references that are collected before they go through the stack.
 const SAMPLED_MAX: usize = 1024;
@@ -62,11 +61,11 @@ pub struct SampleRate(f64);
 impl SampleRate {
     /// Every tag.
     pub const ALL: Self = Self(1.0);
-    /// One tag in a hundred, when nothing else is asked for: ten times the speed of `exact` and
-    /// errors of about 0.002 with a million tags.
+    /// One tag in a hundred, the default: ten times the speed of `exact`, and errors of about 0.002
+    /// with a million tags.
     pub const DEFAULT: Self = Self(0.01);
 
-    /// `rate` of all tags; `None` unless it is at least 2^-32 and at most 1.
+    /// The rate `rate`; `None` unless it is at least 2^-32 and at most 1.
     #[must_use]
     pub fn new(rate: f64) -> Option<Self> {
         (2_f64.powi(-32)..=1.0).contains(&rate).then_some(Self(rate))
@@ -80,7 +79,7 @@ impl SampleRate {
 
     /// The greatest hash that is sampled.
     fn limit(self) -> u64 {
-        // As 2^64 is beyond u64, the conversion saturates at 1.
+        // If the product is 2^64, which is beyond u64, the conversion saturates.
         (self.0 * 2_f64.powi(64)) as u64
     }
 }
@@ -91,12 +90,12 @@ impl std::fmt::Display for SampleRate {
     }
 }
 
-/// How sampled references are made to stand for all.
+/// How sampled references are scaled to all references.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scaling {
-    /// Divided by the rate.
+    /// Counts are divided by the rate.
     Plain,
-    /// And the references missing in number added to the first bucket: SHARDS-adj.
+    /// In addition, missing references are added to the first bucket: SHARDS-adj.
     Adjusted,
     /// By the measured ratio of sampled to all different tags: the default.
     Measured,
@@ -110,30 +109,30 @@ pub struct Shards<S = Exact> {
     rate_min: SampleRate,
     samples_min: u64,
     hash: TagHash,
-    /// Along the samples of scans.
+    /// Walks along the samples of scans.
     walk: Option<Walk>,
-    /// Sampled tags are numbered, so that the stack's are dense.
+    /// The numbers of sampled tags, so that the stack's tags are dense.
     index: TagIndex,
     stack: S,
-    /// By distance among sampled tags; `counts[0]` are the cold references.
+    /// By distance among sampled tags; `counts[0]` is the number of cold references.
     counts: Vec<u64>,
-    /// What was counted in this interval at higher rates, by estimated distance; and the cold
-    /// references.
+    /// What was counted in this interval at higher rates, by estimated distance; and the weight of
+    /// cold references.
     earlier: LogLinear<10>,
     earlier_cold: f64,
     references: u64,
     distinct: Distinct,
     distinct_at_start: f64,
-    /// Whether the different tags of before a regrouping are unknown.
+    /// Whether the number of different tags before a regrouping is unknown.
     is_distinct_partial: bool,
     sampled: Vec<u64>,
 }
 
 impl Shards<Exact> {
-    /// So many samples keep the mean error of a curve within 0.005 (`tests/it/sampling.rs`).
+    /// With this many samples the mean error of a curve is within 0.005 (`tests/it/sampling.rs`).
     pub const SAMPLES_MIN_DEFAULT: u64 = 2048;
 
-    /// Samples at `rate` the tags that `seed` picks.
+    /// Samples tags at `rate`; `seed` selects them.
     #[must_use]
     pub fn new(rate: SampleRate, seed: u64) -> Self {
         Self::with_stack(Exact::new(), rate, seed)
@@ -141,9 +140,10 @@ impl Shards<Exact> {
 }
 
 impl<S: Stack> Shards<S> {
-    /// Samples at `rate` the tags that `seed` picks.
+    /// Samples tags at `rate`; `seed` selects them.
     ///
     /// # Panics
+    /// If `stack` is not empty: its tags would be taken for numbers of sampled tags.
     /// When `stack` is not empty: its tags would be taken for numbers of sampled ones.
     #[must_use]
     pub fn with_stack(stack: S, rate: SampleRate, seed: u64) -> Self {
@@ -168,7 +168,8 @@ impl<S: Stack> Shards<S> {
         }
     }
 
-    /// Samples every tag at first, and fewer only while at least `samples_min` of them are left.
+    /// Samples every tag at first, and lowers the rate only while at least `samples_min` samples
+    /// are left.
     #[must_use]
     pub fn with_samples_min(mut self, samples_min: u64) -> Self {
         self.samples_min = samples_min;
@@ -179,13 +180,13 @@ impl<S: Stack> Shards<S> {
         self
     }
 
-    /// The rate now.
+    /// The current rate.
     #[must_use]
     pub fn rate(&self) -> SampleRate {
         self.rate
     }
 
-    /// The histogram as [`Engine::histogram`] gives it, scaled in one of three ways.
+    /// The histogram as in [`Engine::histogram`], with a given way of scaling.
     #[must_use]
     pub fn histogram_by(&self, scaling: Scaling) -> Histogram {
         let by_rate = 1.0 / self.rate.get();
@@ -218,7 +219,7 @@ impl<S: Stack> Shards<S> {
         }
         let cold = cold.clamp(0.0, references);
         if self.stack.is_empty() {
-            // Nothing is known of them but that they need no more than all tags.
+            // It is only known that they need no more than all tags.
             estimates.push(self.distinct_all(), references - cold);
         } else {
             estimates.correct(references - cold);
@@ -226,7 +227,7 @@ impl<S: Stack> Shards<S> {
         estimates.into_histogram(cold)
     }
 
-    /// How many different tags there are.
+    /// The number of different tags.
     fn distinct_all(&self) -> f64 {
         let counted = self.distinct.count();
         match self.is_distinct_partial {
@@ -235,7 +236,7 @@ impl<S: Stack> Shards<S> {
         }
     }
 
-    /// By what to multiply distances, and counts.
+    /// The factors for distances, and for counts.
     fn measured(&self) -> (f64, f64) {
         let by_rate = 1.0 / self.rate.get();
         let (distinct, sampled) = (self.distinct_all(), self.stack.len() as f64);
@@ -243,7 +244,7 @@ impl<S: Stack> Shards<S> {
         (ratio(distinct - 1.0, sampled - 1.0), ratio(distinct, sampled))
     }
 
-    /// Takes the collected references through the stack, up to the first for which it has no room.
+    /// Passes the collected references through the stack, up to the first one without room.
     fn flush(&mut self) -> Result<(), Full> {
         let (mut numbered, mut result) = (0, Ok(()));
         for tag in &mut self.sampled {
@@ -261,7 +262,7 @@ impl<S: Stack> Shards<S> {
         counted.and(result)
     }
 
-    /// Halves the rate while there are samples enough.
+    /// Halves the rate while there are enough samples.
     fn lower_rate(&mut self) -> Result<(), Full> {
         while self.rate > self.rate_min && self.stack.len() / 2 >= self.samples_min {
             self.keep_counts();
@@ -273,7 +274,7 @@ impl<S: Stack> Shards<S> {
         Ok(())
     }
 
-    /// Scales what was counted by the ratio of now, as another is coming.
+    /// Scales what was counted with the present ratio, before the ratio changes.
     fn keep_counts(&mut self) {
         let (stretch, weight) = self.measured();
         for (distance, &count) in self.counts.iter().enumerate().skip(1) {
@@ -283,8 +284,8 @@ impl<S: Stack> Shards<S> {
         self.earlier_cold += self.counts[COLD as usize] as f64 * weight;
     }
 
-    /// Goes on with those of `order`, the latest first, that are sampled at the rate of now, and
-    /// nothing counted.
+    /// Continues with those of `order` (the latest first) that are sampled at the present rate, and
+    /// with empty counts.
     fn sample_from(&mut self, mut order: Vec<u64>) -> Result<(), Full> {
         let limit = self.rate.limit();
         self.walk = Walk::new(self.hash, limit);
@@ -305,9 +306,10 @@ impl<S: Stack> Engine for Shards<S> {
         EngineName::Shards
     }
 
-    /// When it is full, distances are counted up to the sampled reference without room. All
-    /// references and different tags are counted to the end of the block in which it is known,
-    /// about `2,048 / R` later at most, and the histogram lets the samples stand for them too.
+    /// When the stack is full, distances are counted up to the sampled reference without room.
+    /// References and different tags are counted to the end of the block in which that becomes
+    /// known, at most about `2,048 / R` references later, and the histogram scales the samples to
+    /// them, too.
     fn record(&mut self, tags: &[u64]) -> Result<(), Full> {
         for block in tags.chunks(BLOCK) {
             let limit = self.rate.limit();
@@ -351,9 +353,9 @@ impl<S: Stack> Engine for Shards<S> {
         self.distinct_at_start = self.distinct.count();
     }
 
-    /// Coarser tags are sampled when their first member was, so that the sampled order goes on;
-    /// those whose first member was never referenced come in as new. With finer tags everything
-    /// starts over: the order of few coarse ones says too little about them.
+    /// Coarser tags are sampled if their first member was, so the sampled order continues; coarse
+    /// tags whose first member was never referenced come in as new. With finer tags everything
+    /// starts over: the order of few coarse tags says too little about them.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();
         if to < from {
@@ -396,11 +398,11 @@ mod tests {
         let mut shards = Shards::with_stack(Small(List::new(), 1500), SampleRate::ALL, 1);
         let tags: Vec<u64> = [7, 7].into_iter().chain(0..5000).collect();
         assert_eq!(shards.record(&tags), Err(Full));
-        // The second 7, and the one in its place: by then 0 to 6 are nearer.
+        // The second 7, and the tag in its place: by then 0 to 6 are nearer.
         let histogram = shards.histogram_by(Scaling::Plain);
         assert_eq!((histogram.cold(), histogram.warm()), (1500.0, 2.0));
         assert_eq!((histogram.weight_at(1), histogram.weight_at(8)), (1.0, 1.0));
-        // The second block made it known.
+        // That became known only after the second block.
         assert_eq!((shards.references(), shards.stack.len()), (2048, 1500));
         assert_eq!(shards.histogram().map(|histogram| histogram.references()), Some(2048.0));
     }

@@ -1,17 +1,17 @@
 //! SHARDS with a fixed number of samples: constant memory for any footprint.
 //!
-//! Idea: begins with every tag sampled. When there are more than allowed, those with the greatest
-//! hash are taken out, and the threshold falls to below it: the rate follows the footprint. A
-//! reference counts with the rate of its moment, at a distance scaled by the rate of its moment, so
-//! nothing counted before is touched when the threshold falls. As in [`Shards`](super::Shards)
+//! Idea: begins with every tag sampled. When there are more samples than allowed, those with the
+//! greatest hashes are removed, and the threshold falls below their hashes: the rate follows the
+//! footprint. A reference counts with the rate of its time, at a distance scaled by the rate of its
+//! time, so earlier counts do not change when the threshold falls. As in [`Shards`](super::Shards)
 //! the rate is the measured ratio of sampled to all different tags; these are counted in constant
-//! memory, to 0.33 %.
+//! memory, with an error of 0.33 %.
 //!
-//! Cost: 5–10 cycles a reference for filter and counting, O(log n) for those sampled. Memory: about
-//! 150 bytes a sample, 64 KiB to count different tags, 8 KiB for each octave of distances. Source:
-//! Waldspurger 2015 §3.2, where the histogram is rescaled whenever the threshold falls; adding the
-//! weight of the moment instead is ours. Limits: as long as all tags are sampled it is exact, but
-//! distances above 2,047 are rounded by less than 1/2,048 of themselves.
+//! Cost: 5–10 cycles for each reference for filter and counting, O(log n) for sampled ones. Memory:
+//! about 150 bytes for each sample, 64 KiB to count different tags, 8 KiB for each octave of
+//! distances. Source: Waldspurger 2015 §3.2, where the histogram is rescaled whenever the threshold
+//! falls; adding the weight of the time instead is ours. Limits: as long as all tags are sampled it
+//! is exact, except that distances above 2,047 are rounded by less than 1/2,048 of themselves.
 
 use crate::distinct::Distinct;
 use crate::log_linear::LogLinear;
@@ -20,7 +20,8 @@ use crate::shards::rank_window::RankWindow;
 use crate::shards::threshold::Threshold;
 use crate::{Engine, EngineName, Full, Granularity, Histogram};
 
-/// Tags that are filtered at once; few, as all have the number of different tags at their end.
+/// Tags that are filtered together; few, because all of them use the number of different tags at
+/// their end.
 const BLOCK: usize = 256;
 
 /// SHARDS with a fixed number of samples.
@@ -34,19 +35,19 @@ pub struct ShardsFixedSize {
     references: u64,
     distinct: Distinct,
     distinct_at_start: f64,
-    /// Whether the different tags of before a regrouping are unknown.
+    /// Whether the number of different tags before a regrouping is unknown.
     is_distinct_partial: bool,
     sampled: Vec<u64>,
 }
 
 impl ShardsFixedSize {
-    /// Samples that the paper finds enough: a mean error of about 0.01.
+    /// The number of samples that the paper finds enough: a mean error of about 0.01.
     pub const SAMPLES_DEFAULT: usize = 8192;
-    /// Most samples: what they are for beyond that, a fixed rate does better.
+    /// The greatest number of samples; where more would be needed, a fixed rate is better.
     pub const SAMPLES_MAX: usize = 1 << 24;
 
-    /// At most `samples_max` samples (from 1 to [`Self::SAMPLES_MAX`], else the nearest), picked by
-    /// `seed`.
+    /// At most `samples_max` samples, selected by `seed`. `samples_max` is from 1 to
+    /// [`Self::SAMPLES_MAX`]; other values become the nearest of these.
     #[must_use]
     pub fn new(samples_max: usize, seed: u64) -> Self {
         let samples_max = samples_max.clamp(1, Self::SAMPLES_MAX);
@@ -69,7 +70,7 @@ impl ShardsFixedSize {
         self.threshold.rate()
     }
 
-    /// How many tags are sampled now.
+    /// The number of tags that are sampled now.
     #[must_use]
     pub fn sampled_distinct(&self) -> u64 {
         self.window.len() as u64
@@ -148,7 +149,7 @@ impl Engine for ShardsFixedSize {
         self.distinct_at_start = self.distinct_all();
     }
 
-    /// As [`Shards`](super::Shards) does: the sampled order of coarser tags goes on, with finer
+    /// As in [`Shards`](super::Shards): the sampled order continues with coarser tags; with finer
     /// ones everything starts over.
     fn regroup(&mut self, from: Granularity, to: Granularity) -> Result<(), Full> {
         let mut order = Vec::new();

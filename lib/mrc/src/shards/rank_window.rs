@@ -1,26 +1,26 @@
-//! Tags in LRU order, few enough to be sampled: positions, and taking tags out.
+//! Sampled tags in LRU order, with their positions; tags can be removed.
 //!
-//! Idea: each tag's latest reference has a slot; slots are given out in order, and a bit says which
-//! are in use. A tag's position is the number of bits at and after its slot, counted by words of 64
-//! with a Fenwick tree over their counts. When the slots run out, tags move up in order to the
-//! first ones, of twice as many if more than half are in use.
+//! Idea: each tag's latest reference has a slot; slots are used in order, and a bit says which are
+//! in use. A tag's position is the number of bits at and after its slot, counted by words of 64
+//! bits with a Fenwick tree over their counts. When the slots run out, tags move in order to the
+//! first ones; if more than half of the slots are in use, their number doubles.
 //!
-//! Cost: O(log n) a reference. Memory: 30 to 70 bytes a tag.
+//! Cost: O(log n) for each reference. Memory: 30 to 70 bytes for each tag.
 //! Source: Bennett and Kruskal 1975 (bits over time), Olken 1981 (counts over them); Fenwick 1994.
 
 use hashbrown::HashMap;
 
-/// Slots at the beginning; twice as many whenever more than half of them are in use.
+/// The first number of slots; it doubles whenever more than half of them are in use.
 const SLOTS_MIN: usize = 1024;
 
 /// Tags in order of their latest reference.
 #[derive(Clone, Debug)]
 pub(crate) struct RankWindow {
     slots: HashMap<u64, u32>,
-    /// By slot, the tag that was referenced then.
+    /// By slot: its tag.
     tags: Vec<u64>,
     in_use: Vec<u64>,
-    /// Fenwick tree over how many bits each word of `in_use` has.
+    /// A Fenwick tree over the number of bits in each word of `in_use`.
     sums: Vec<u32>,
     next: usize,
 }
@@ -40,7 +40,7 @@ impl RankWindow {
         self.slots.len()
     }
 
-    /// References `tag`: its position before, from 1, or `None` when it is new.
+    /// References `tag`; returns its previous position, from 1, or `None` if it is new.
     pub(crate) fn reference(&mut self, tag: u64) -> Option<u32> {
         if self.next == self.tags.len() {
             self.move_up();
@@ -60,7 +60,7 @@ impl RankWindow {
         position
     }
 
-    /// Takes out `tag`.
+    /// Removes `tag`.
     pub(crate) fn remove(&mut self, tag: u64) {
         if let Some(slot) = self.slots.remove(&tag) {
             self.clear(slot as usize);
@@ -74,7 +74,7 @@ impl RankWindow {
         order
     }
 
-    /// What it occupies on the heap, in bytes.
+    /// The memory that it occupies on the heap, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let words = (self.tags.capacity() + self.in_use.capacity()) * size_of::<u64>();
         (words + self.sums.capacity() * size_of::<u32>() + self.slots.allocation_size()) as u64

@@ -1,10 +1,10 @@
-//! The samples of a scan, one after the other, without hashing the tags between them.
+//! Finds the samples of a scan one after the other, without hashing the tags between them.
 //!
-//! Idea: the hashes of neighbours in order are a rotation: each is the one before plus `a`, modulo
-//! 2^64. So is the step from one sampled tag to the next, and it has three lengths alone. Let `up`
-//! be the least number of tags that moves a hash up by at most `limit`, by `α`, and `down` the
-//! least that moves it down by at most `limit`, by `β`. From the hash `x` of a sampled tag the next
-//! one is
+//! Idea: the hashes of consecutive tags are a rotation: each is the previous one plus `a`, modulo
+//! 2^64. The step from one sampled tag to the next is a rotation, too, and it has only three
+//! lengths. Let `up` be the least number of tags that increases a hash by at most `limit`, namely
+//! by `α`, and `down` the least that decreases it by at most `limit`, namely by `β`. From the hash
+//! `x` of a sampled tag the next sampled tag is
 //!
 //! ```text
 //! up tags on         when x + α is at most limit
@@ -12,17 +12,19 @@
 //! up + down tags on  otherwise
 //! ```
 //!
-//! `up` and `down` come from Euclid's algorithm on `a` and `2^64 − a`: the lesser is taken from the
-//! greater until both are at most `limit`.
+//! `up` and `down` come from Euclid's algorithm on `a` and `2^64 − a`: the smaller is subtracted
+//! from the greater until both are at most `limit`.
 //!
-//! Cost: O(1) a sample, whatever lies between; at most `2 · GAP_MAX` subtractions to begin with.
+//! Cost: O(1) for each sample, whatever lies between; at most `2 · GAP_MAX` subtractions at the
+//! start.
 //! Source: the three-gap theorem (Sós 1958; Slater 1967).
-//! Limits: where a step were longer than [`GAP_MAX`] there is no walk, and tags are hashed.
+//! Limits: if a step would be longer than [`GAP_MAX`] there is no walk, and tags are hashed.
 
 use crate::hash::TagHash;
 use crate::shards::filter;
 
-/// Longest `up` and `down` of a walk: at rates of 0.01 and more every seed tried has shorter ones.
+/// The greatest `up` and `down` of a walk: at rates of 0.01 and more every seed that was tried has
+/// smaller ones.
 const GAP_MAX: u64 = 1 << 16;
 /// Tags that are hashed together to find the first sample of a scan.
 const SEARCH: usize = 64;
@@ -32,19 +34,19 @@ const SEARCH: usize = 64;
 pub(crate) struct Walk {
     hash: TagHash,
     limit: u64,
-    /// Tags, and how far they move a hash up.
+    /// A number of tags, and by how much they increase a hash.
     up: (u64, u64),
-    /// Tags, and how far they move a hash down.
+    /// A number of tags, and by how much they decrease a hash.
     down: (u64, u64),
-    /// Where the latest scan ended, and the first sampled tag from there on.
+    /// The end of the latest scan, and the first sampled tag from there on.
     left: Option<(u64, u64)>,
 }
 
 impl Walk {
-    /// Along the tags whose hash is at most `limit`; `None` where steps are too long.
+    /// A walk along the tags whose hash is at most `limit`; `None` if steps are too long.
     pub(crate) fn new(hash: TagHash, limit: u64) -> Option<Self> {
         let (mut up, mut down) = ((1, hash.factor), (1, hash.factor.wrapping_neg()));
-        // One of the lengths grows by at least 1 each time.
+        // One of the lengths grows by at least 1 in each round.
         while up.1.max(down.1) > limit {
             if up.1 > down.1 {
                 up = (up.0 + down.0, up.1 - down.1);
@@ -58,7 +60,7 @@ impl Walk {
         Some(Self { hash, limit, up, down, left: None })
     }
 
-    /// Appends those of `tags`, which are neighbours in order, that are sampled.
+    /// Appends those of `tags` that are sampled; `tags` are consecutive numbers in rising order.
     pub(crate) fn sift(&mut self, tags: &[u64], sampled: &mut Vec<u64>) {
         let Some(&first) = tags.first() else { return };
         let len = tags.len() as u64;
@@ -77,7 +79,7 @@ impl Walk {
         self.left = Some((first.wrapping_add(len), first.wrapping_add(at)));
     }
 
-    /// The place of the first sampled tag.
+    /// The index of the first sampled tag.
     fn search(&self, tags: &[u64], sampled: &mut Vec<u64>) -> Option<u64> {
         let before = sampled.len();
         for part in tags.chunks(SEARCH) {
@@ -90,7 +92,7 @@ impl Walk {
         None
     }
 
-    /// The sampled tag after the one at `at`. The step cannot be predicted, so there is no branch.
+    /// The sampled tag after the one at `at`. The step is unpredictable, so there is no branch.
     #[inline(always)]
     fn next(&self, at: u64, hash: u64) -> (u64, u64) {
         let keeps_up = hash < self.down.1;

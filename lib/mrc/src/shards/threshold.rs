@@ -1,9 +1,10 @@
-//! Which tags are sampled where their number is fixed: those with the smallest hashes.
+//! Selects a fixed number of samples: the tags with the smallest hashes.
 //!
-//! Idea: at first every tag is. When there are more than allowed those with the greatest hash are
-//! taken out, and from then on only smaller ones get in.
+//! Idea: at first every tag is sampled. When there are more than allowed, those with the greatest
+//! hashes are removed, and from then on only smaller hashes are sampled.
 //!
-//! Cost: O(log n) for a new sample. Memory: 16 bytes a sample, up to as much again to grow.
+//! Cost: O(log n) for a new sample. Memory: 16 bytes for each sample, up to twice that while it
+//! grows.
 //! Source: Waldspurger 2015 §3.2.
 
 use std::collections::BinaryHeap;
@@ -18,17 +19,17 @@ pub(crate) struct Threshold {
     hash: TagHash,
     /// The greatest hash that is sampled.
     limit: u64,
-    /// Hash and tag of every sample, the greatest on top.
+    /// Hash and tag of every sample, the greatest hash on top.
     greatest: BinaryHeap<(u64, u64)>,
 }
 
 impl Threshold {
-    /// For at most `samples_max`, which is not 0, picked by `seed`.
+    /// At most `samples_max` samples, which is not 0; `seed` selects them.
     pub(crate) fn new(samples_max: usize, seed: u64) -> Self {
         Self { samples_max, hash: TagHash::new(seed), limit: u64::MAX, greatest: BinaryHeap::new() }
     }
 
-    /// Whether every tag is sampled so far.
+    /// Whether every tag has been sampled so far.
     pub(crate) fn is_all(&self) -> bool {
         self.limit == u64::MAX
     }
@@ -48,8 +49,8 @@ impl Threshold {
         filter::sift(tags, self.hash, self.limit, sampled);
     }
 
-    /// Takes in `tag`, which is sampled and new. When that is one too many the threshold falls, and
-    /// `remove` is called for each tag that is above it: it may be `tag` itself.
+    /// Adds `tag`, which is sampled and new. If that is one too many the threshold falls, and
+    /// `remove` is called for each tag above it, possibly for `tag` itself.
     pub(crate) fn admit(&mut self, tag: u64, mut remove: impl FnMut(u64)) {
         self.greatest.push((self.hash.of(tag), tag));
         if self.greatest.len() <= self.samples_max {
@@ -71,21 +72,21 @@ impl Threshold {
         self.greatest.clear();
     }
 
-    /// Begins with tags that are finer by `bits`.
+    /// Starts over with tags that are finer by `bits`.
     pub(crate) fn finer(&mut self, bits: u32) {
         self.hash.finer(bits);
         self.begin();
     }
 
-    /// Goes on with tags that are coarser by `bits`: the samples are those of `tags`, which are all
-    /// different, whose first member was sampled. No others stay in `tags`.
+    /// Continues with tags that are coarser by `bits`. Of `tags`, which are all different, those
+    /// become samples whose first member was sampled; the others are removed from `tags`.
     pub(crate) fn coarser(&mut self, bits: u32, tags: &mut Vec<u64>) {
         self.hash.coarser(bits);
         tags.retain(|&tag| self.has(tag));
         self.greatest = tags.iter().map(|&tag| (self.hash.of(tag), tag)).collect();
     }
 
-    /// What it occupies on the heap, in bytes.
+    /// The memory that it occupies on the heap, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
         (self.greatest.capacity() * size_of::<(u64, u64)>()) as u64
     }
@@ -117,7 +118,7 @@ mod tests {
             expected.truncate(samples_max);
             samples.sort_unstable_by_key(|&tag| threshold.hash.of(tag));
             prop_assert_eq!(&samples, &expected);
-            // A coarser tag is sampled when its first member was.
+            // A coarser tag is sampled if its first member was.
             let (fine, limit) = (TagHash::new(seed), threshold.limit);
             let mut coarser: Vec<u64> = (0..150).collect();
             threshold.coarser(1, &mut coarser);

@@ -1,5 +1,5 @@
-//! Sampling engines against the exact one: the same where nothing is left out, and within error
-//! bounds over seeds where something is.
+//! Tests of sampling engines against the exact one: equal where nothing is left out, and within
+//! error bounds over several seeds where something is.
 
 use ballast_mrc::*;
 use proptest::prelude::*;
@@ -77,7 +77,7 @@ fn scan(references: usize, pages: u64) -> Vec<u64> {
     (0..pages).cycle().take(references).collect()
 }
 
-/// Loops, Zipf and random references, each in another part of all pages.
+/// Loops, Zipf and random references, each in a different part of all pages.
 fn mix(references: usize, pages: u64) -> Vec<u64> {
     let (mut random, part) = (Random(2), references / 6);
     let mut tags = Vec::new();
@@ -93,7 +93,7 @@ fn mix(references: usize, pages: u64) -> Vec<u64> {
     tags
 }
 
-/// Errors over seeds: their mean and the greatest.
+/// Errors over several seeds: their mean and the greatest.
 fn errors(tags: &[u64], pages: u64, engine: impl Fn(u64) -> Histogram) -> (f64, f64) {
     let (exact, sizes) = (exact(tags), all_sizes(pages));
     let errors: Vec<f64> = SEEDS.map(|seed| error(&exact, &engine(seed), &sizes)).collect();
@@ -202,7 +202,7 @@ fn aet_keeps_its_error_bounds() {
 
 #[test]
 fn aet_beats_shards_at_few_samples() {
-    // 200 samples of 20,000 pages: in sizes below some hundred pages there are none or few of them.
+    // 200 samples of 20,000 pages: sizes below some hundred pages have none or few of them.
     let (pages, samples) = (20_000, 200);
     let tags = zipf(300_000, pages);
     let exact = exact(&tags);
@@ -226,7 +226,7 @@ fn aet_beats_shards_at_few_samples() {
 
 #[test]
 fn measuring_the_ratio_is_better_than_not() {
-    // Pages far apart, so that how many are sampled is left to chance.
+    // Pages far apart, so that the number of samples is left to chance.
     let mut random = Random(3);
     let places: Vec<u64> = (0..5000).map(|_| random.below(1 << 25)).collect();
     let tags: Vec<u64> = places.iter().copied().cycle().take(60_000).collect();
@@ -400,7 +400,7 @@ proptest! {
         fixed_size.record(&tags).unwrap();
         prop_assert_eq!(fixed_size.rate(), 1.0);
         prop_assert_eq!(fixed_size.histogram().unwrap(), expected.clone());
-        // Tags within reach of bits are counted exactly, others to 0.33 %.
+        // Tags within the range of bits are counted exactly, others with an error of 0.33 %.
         let dense: Vec<u64> = tags.iter().map(|tag| tag.min(&5000)).copied().collect();
         let mut shards = Shards::new(SampleRate::ALL, seed);
         shards.record(&dense).unwrap();

@@ -1,9 +1,9 @@
 //! Records of a fixed size with a little-endian u64 in each: plain numbers, and libCacheSim's.
 //!
-//! Cost: whole records are taken where they lie; only one that was cut is put together in a buffer.
+//! Cost: whole records are read where they are; only a divided one is copied together in a buffer.
 //! Source: libCacheSim, `oracleGeneral`: `struct { uint32_t clock_time; uint64_t obj_id; uint32_t
 //! obj_size; int64_t next_access_vtime; }`, packed.
-//! Limits: every 8 or 24 bytes are a valid record, so only a last one cut short can be bad.
+//! Limits: any 8 or 24 bytes are a valid record, so only a last record cut short can be bad.
 
 use super::{BLOCK_REFERENCES, Tolerance};
 use crate::{Fault, Place};
@@ -11,10 +11,10 @@ use crate::{Fault, Place};
 const RECORD_BYTES_MAX: usize = 24;
 
 pub(super) struct Records {
-    /// Bytes of a record, and where in it the reference begins.
+    /// Bytes of a record, and the offset of the reference in it.
     size: usize,
     at: usize,
-    /// The bytes that have come of an incomplete record.
+    /// The bytes received so far of an incomplete record.
     part: [u8; RECORD_BYTES_MAX],
     part_len: usize,
     whole: u64,
@@ -47,7 +47,8 @@ impl Records {
         let room = BLOCK_REFERENCES.saturating_sub(out.len());
         let rest = &bytes[taken..];
         let whole = &rest[..rest.len().min(room.saturating_mul(self.size)) / self.size * self.size];
-        // The sizes are constants in each arm, which is what makes this a copy rather than a loop.
+        // The sizes are constants in each arm, so that the compiler makes this a copy instead of a
+        // loop.
         match self.size {
             8 => out.extend(whole.as_chunks::<8>().0.iter().map(|it| u64::from_le_bytes(*it))),
             _ => out.extend(whole.as_chunks::<24>().0.iter().map(|it| value(&it[4..]))),

@@ -1,10 +1,10 @@
 //! One column of comma-separated values, chosen by the header.
 //!
-//! Idea: `csv-core` takes rows apart from pieces, into a row's buffer of fixed size; a quoted field
-//! may hold commas and line ends. Rows without a quote go past it ([`Rows::usual`]). A byte order
-//! mark at the beginning is left out here, for `csv-core` sees one only in a first piece that has
-//! it whole. Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`] columns is
-//! bad; a quote that is never closed makes the rest of the file such a row.
+//! Idea: `csv-core` parses rows from pieces into a buffer of fixed size for one row; a quoted field
+//! may contain commas and line ends. Rows without quotes bypass it ([`Rows::usual`]). A byte order
+//! mark at the beginning is removed here, since `csv-core` recognizes one only if it is whole in
+//! the first piece. Limits: a row of more than [`LINE_BYTES_MAX`] bytes or [`CSV_COLUMNS_MAX`]
+//! columns is bad; a quote that is never closed makes the rest of the file one such row.
 
 use csv_core::ReadRecordResult;
 
@@ -23,17 +23,18 @@ pub(super) struct Rows {
     wanted: Option<Column>,
     /// Index of the column; `None` before the header.
     column: Option<usize>,
-    /// The row so far: its fields one behind the other, and where each ends.
+    /// The row so far: its fields one behind the other, and the end of each.
     row: Vec<u8>,
     row_len: usize,
     ends: Vec<usize>,
     ends_len: usize,
-    /// The row was found too long, and its end has not come.
+    /// The row is already too long, and its end is not reached yet.
     too_long: bool,
-    /// Bytes of a byte order mark that have come; `None` behind it.
+    /// Number of bytes of a byte order mark matched so far; `None` after the beginning of the
+    /// trace.
     mark: Option<usize>,
     last: u8,
-    /// Line ends that `csv-core` did not see.
+    /// Number of line ends that `csv-core` did not see.
     lines_aside: u64,
 }
 
@@ -76,7 +77,8 @@ impl Rows {
                 taken += row;
                 continue;
             }
-            // The very first byte goes alone: it cannot be taken for a byte order mark then.
+            // The very first byte goes to `csv-core` alone, so that it does not see a byte order
+            // mark.
             let end = if self.last == 0 { taken + 1 } else { bytes.len() };
             taken += self.step(&bytes[taken..end], out, tolerance)?;
         }
@@ -89,13 +91,13 @@ impl Rows {
         tolerance: &mut Tolerance,
     ) -> Result<(), Fault> {
         self.no_mark(out, tolerance)?;
-        // The last row was ended by no line end, or it would have been taken before.
+        // The last row has no line end, or it would have been taken before.
         self.last = 0;
         self.step(&[], out, tolerance)?;
         Ok(())
     }
 
-    /// What looked like the beginning of a byte order mark was none.
+    /// The bytes matched so far were no byte order mark: hands them to `csv-core`.
     fn no_mark(&mut self, out: &mut Vec<u64>, tolerance: &mut Tolerance) -> Result<(), Fault> {
         for at in 0..self.mark.take().unwrap_or(0) {
             self.step(&MARK[at..=at], out, tolerance)?;
@@ -103,18 +105,17 @@ impl Rows {
         Ok(())
     }
 
-    /// If the bytes begin with a whole row without quotes: appends its reference, and returns its
-    /// bytes, the end included. `csv-core` would say the same at a quarter of the speed.
+    /// If the bytes begin with a whole row without quotes: appends its reference and returns its
+    /// length, with the line end. `csv-core` would give the same at a quarter of the speed.
     fn usual(&mut self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
         let column = self.column.filter(|_| self.row_len + self.ends_len == 0 && !self.too_long)?;
-        // In a row that `csv-core` has begun without a field to show for it, only it knows where it
-        // is.
+        // If `csv-core` has begun a row that has no field yet, only `csv-core` knows its state.
         if !matches!(self.last, b'\n' | b'\r') {
             return None;
         }
         let end = memchr::memchr3(b'\n', b'"', b'\r', bytes)?;
         let end_bytes = if bytes[end..].starts_with(b"\r\n") { 2 } else { 1 };
-        // A row of fewer bytes than a row may have columns exceeds no bound.
+        // A row with fewer bytes than the most columns exceeds no limit.
         if bytes[end + end_bytes - 1] != b'\n' || end >= CSV_COLUMNS_MAX {
             return None;
         }
@@ -132,7 +133,7 @@ impl Rows {
         Some(end + end_bytes)
     }
 
-    /// Hands bytes to `csv-core` up to the end of a row; none mean the end of the file.
+    /// Hands bytes to `csv-core`, up to the end of a row; no bytes mean the end of the file.
     fn step(
         &mut self,
         bytes: &[u8],
@@ -203,7 +204,7 @@ impl Rows {
         })
     }
 
-    /// The row exceeds a bound: what there is of it is dropped, and the rest will be.
+    /// The row exceeds a limit: drops the fields read so far; the rest will be dropped too.
     fn overflow(&mut self, tolerance: &mut Tolerance) -> Result<(), Fault> {
         let first_time = !std::mem::replace(&mut self.too_long, true);
         let done = if self.column.is_none() {
@@ -224,8 +225,9 @@ impl Rows {
         done
     }
 
-    /// The line the row in the buffer begins at. `csv-core` counts line ends it has passed; the
-    /// row's own is one of them unless it is a lone carriage return or the end of the file.
+    /// The line at which the row in the buffer begins. `csv-core` counts the line ends it has
+    /// passed, and counts the row's own too, unless that is a lone carriage return or the end of
+    /// the file.
     fn place(&self) -> Place {
         let inside = memchr::memchr_iter(b'\n', &self.row[..self.row_len]).count() as u64;
         let passed = self.core.line() + self.lines_aside;

@@ -1,20 +1,20 @@
-//! What valgrind's lackey writes with `--trace-mem=yes`.
+//! The output of valgrind's lackey with `--trace-mem=yes`.
 //!
 //! Source: valgrind, `lackey/lk_main.c`: `I  %08lx,%lu` for instructions, ` L `, ` S ` and ` M `
 //! for loads, stores and both at once. Messages of valgrind begin with `==`, `--` or `**`. Limits:
-//! what a traced program itself wrote among the lines is bad; `--log-file` keeps it apart.
+//! output of the traced program between these lines is bad; `--log-file` keeps it apart.
 
 use super::lines::{Dialect, Wrong};
 use super::number::{self, Division};
 
-/// Most bytes one access has. Lackey itself stops at 512; what is larger is no access, and would
-/// make one line into any number of references.
+/// Most bytes of one access. Lackey itself stops at 512. A larger number is no access, and would
+/// turn one line into any number of references.
 pub const ACCESS_BYTES_MAX: u64 = 4096;
 
 const EXPECTED: &str = "an access like `I  04001000,3` or ` L 1ffe,8` (I, L, S or M, hexadecimal address, 1 to 4096 bytes)";
 
 pub(super) struct Lackey {
-    /// With none a reference is the address of an access; otherwise each page it touches.
+    /// Without a division a reference is the address of an access; with one, each page it touches.
     pages: Division,
 }
 
@@ -44,7 +44,7 @@ fn parse(line: &[u8]) -> Option<(u64, u64)> {
     access(number::hexadecimal(address)?, number::decimal(&size[1..])?)
 }
 
-/// First and last byte of an access, if there can be such a one.
+/// First and last byte of an access, if its address and size are possible.
 fn access(address: u64, size: u64) -> Option<(u64, u64)> {
     if !(1..=ACCESS_BYTES_MAX).contains(&size) {
         return None;
@@ -65,7 +65,7 @@ impl Dialect for Lackey {
         Ok(())
     }
 
-    /// A line as lackey itself writes it.
+    /// A line exactly as lackey writes it.
     #[inline]
     fn usual(&self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
         let ([b'I', b' ', b' '] | [b' ', b'L' | b'S' | b'M', b' ']) = bytes.first_chunk()? else {

@@ -1,32 +1,32 @@
-//! Lines out of pieces.
+//! Lines from pieces.
 //!
-//! Idea: a [`Dialect`] sees whole lines, mostly where they lie in the piece; only one that was cut
-//! is put together. Lines of the most usual kind are not even looked for: [`Dialect::usual`] parses
-//! on until their end, which is what makes text fast. Limits: a line longer than [`LINE_BYTES_MAX`]
-//! is bad; it is let pass without being kept.
+//! Idea: a [`Dialect`] sees whole lines, mostly where they are in the piece; only a divided line is
+//! copied together. For lines of the most usual kind the end is not even searched first:
+//! [`Dialect::usual`] parses up to it, which makes text fast. Limits: a line longer than
+//! [`LINE_BYTES_MAX`] is bad; it is skipped without being held.
 
 use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance};
 use crate::error::shown;
 use crate::{Fault, Place};
 
-/// What lines say.
+/// The meaning of lines in one format.
 pub(super) trait Dialect {
-    /// Appends the references of one line, its end excluded.
+    /// Appends the references of one line without its end.
     fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>>;
 
-    /// If the bytes begin with a whole line of the most usual kind: appends its references, and
-    /// returns its bytes, the end included. It must mean the same as in [`Dialect::line`].
+    /// If the bytes begin with a whole line of the most usual kind: appends its references and
+    /// returns its length, with the line end. The result must be that of [`Dialect::line`].
     fn usual(&self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize>;
 }
 
 /// Why a line is bad.
 #[derive(Debug)]
 pub(super) enum Wrong<'a> {
-    /// These bytes, where something else was expected.
+    /// These bytes, and what was expected instead.
     Bytes(&'a [u8], &'static str),
-    /// So many columns, where there should be the other number at least.
+    /// The number of columns, and the number there should be at least.
     Columns(u32, u32),
-    /// Several columns, and none chosen.
+    /// The line has several columns, and the options choose none.
     ColumnNotSaid(&'a [u8]),
 }
 
@@ -48,11 +48,11 @@ impl Wrong<'_> {
 
 pub(super) struct Lines<D> {
     dialect: D,
-    /// The beginning of a line whose end has not come.
+    /// The beginning of a line whose end is not reached yet.
     part: Vec<u8>,
-    /// The line was found too long, and its end has not come.
+    /// The line is already too long, and its end is not reached yet.
     too_long: bool,
-    /// Lines ended so far.
+    /// Number of lines ended so far.
     ended: u64,
 }
 
@@ -124,7 +124,7 @@ impl<D: Dialect> Lines<D> {
         done
     }
 
-    /// Keeps bytes of a line whose end has not come.
+    /// Keeps bytes of a line whose end is not reached yet.
     fn keep(&mut self, bytes: &[u8], tolerance: &mut Tolerance) -> Result<(), Fault> {
         if self.too_long {
             return Ok(());

@@ -1,8 +1,9 @@
-//! Bytes to references, without I/O.
+//! Parses bytes into references, without I/O.
 //!
-//! Idea: a [`Parser`] is pushed bytes in any pieces and appends references; how the bytes were cut
-//! never shows in the result. Output has a bound too: a full block stops a push, and the caller
-//! pushes the rest again. Cost: a fixed buffer, [`LINE_BYTES_MAX`] for what one piece left
+//! Idea: a [`Parser`] accepts bytes in any pieces and appends references; the result never depends
+//! on the pieces. The output is limited too: a full block stops a push, and the caller pushes the
+//! rest again. Cost: a fixed buffer, [`LINE_BYTES_MAX`] for what one piece left unfinished, and no
+//! allocation per reference.
 //! unfinished, and no allocation per reference.
 
 mod binary;
@@ -22,10 +23,10 @@ pub use bounds::{BLOCK_REFERENCES, LINE_BYTES_MAX};
 pub use csv::CSV_COLUMNS_MAX;
 pub use lackey::ACCESS_BYTES_MAX;
 
-/// A trace being parsed.
+/// The state of parsing one trace.
 pub struct Parser {
     kind: Kind,
-    /// Where a record is one value; lackey's parser divides on its own.
+    /// Divides values in formats with one value per record; lackey's parser divides on its own.
     division: Division,
     tolerance: Tolerance,
 }
@@ -38,7 +39,7 @@ enum Kind {
 }
 
 impl Parser {
-    /// A parser at the beginning of a trace; of `options` it takes all but the format.
+    /// A parser at the beginning of a trace; it uses all of `options` except the format.
     ///
     /// # Errors
     /// If the options do not fit the format.
@@ -63,12 +64,13 @@ impl Parser {
         Ok(Parser { kind, division, tolerance })
     }
 
-    /// Takes bytes and appends what they say to `out`. Returns how many it took: all, unless `out`
-    /// has [`BLOCK_REFERENCES`] or more; then the caller empties it and pushes the rest.
+    /// Parses bytes and appends their references to `out`. Returns how many bytes it took: all,
+    /// unless `out` has [`BLOCK_REFERENCES`] or more; then the caller empties `out` and pushes the
+    /// rest.
     ///
     /// # Errors
-    /// At the first fault, or with `skip_bad` at the first that cannot be skipped. `out` has what
-    /// was before it. An error is the end: what more is pushed means nothing.
+    /// At the first fault, or with `skip_bad` at the first that cannot be skipped. `out` then has
+    /// the references before it. After an error the parser must not be used again.
     pub fn push(&mut self, bytes: &[u8], out: &mut Vec<u64>) -> Result<usize, Fault> {
         let start = out.len();
         let tolerance = &mut self.tolerance;
@@ -82,7 +84,7 @@ impl Parser {
         taken
     }
 
-    /// Says that there are no more bytes; appends what the last ones meant.
+    /// Ends the trace: appends the references of the last bytes.
     ///
     /// # Errors
     /// As [`Parser::push`].
@@ -99,7 +101,7 @@ impl Parser {
         done
     }
 
-    /// Bad records left out so far.
+    /// Number of bad records skipped so far.
     pub fn skipped(&self) -> u64 {
         self.tolerance.skipped
     }

@@ -1,11 +1,11 @@
-//! Numbers as text traces have them, and the division of addresses.
+//! Numbers of text traces, and the division of addresses.
 
 use std::num::NonZeroU64;
 
-/// What [`parse`] takes, for messages.
+/// What [`parse`] accepts, for messages.
 pub(super) const EXPECTED: &str = "a decimal number, or 0x and hexadecimal digits, below 2^64";
 
-/// A decimal number, or one of hexadecimal digits behind `0x`.
+/// A decimal number, or hexadecimal digits after `0x`.
 pub(super) fn parse(text: &[u8]) -> Option<u64> {
     match text {
         [b'0', b'x' | b'X', digits @ ..] => hexadecimal(digits),
@@ -13,12 +13,12 @@ pub(super) fn parse(text: &[u8]) -> Option<u64> {
     }
 }
 
-/// Most decimal digits that always fit 64 bits.
+/// Number of decimal digits that always fit 64 bits.
 const DIGITS_SURE: usize = 19;
 
-/// The decimal number the bytes begin with, and how many digits it has: 1 to [`DIGITS_SURE`]. Eight
-/// digits at a time, in one word, for a branch per digit is predicted badly where numbers differ in
-/// length.
+/// The decimal number at the beginning of the bytes, and its number of digits: 1 to
+/// [`DIGITS_SURE`]. It reads eight digits at a time, in one word: a branch per digit is predicted
+/// badly where numbers differ in length.
 #[inline]
 pub(super) fn leading_decimal(bytes: &[u8]) -> Option<(u64, usize)> {
     let (mut value, mut digits) = (0_u64, 0);
@@ -47,27 +47,27 @@ pub(super) fn leading_decimal(bytes: &[u8]) -> Option<(u64, usize)> {
 const POWERS_OF_TEN: [u64; 9] =
     [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000];
 
-/// The number of the leading decimal digits among eight characters, the first in the lowest byte,
-/// and how many these are.
+/// The number made of the leading decimal digits among eight characters, the first in the lowest
+/// byte, and how many digits there are.
 #[inline]
 fn eight_decimals(characters: u64) -> (u64, usize) {
-    // Digits become 0 to 9, all else more; adding 0x76 then sets the top bit of what is more than
-    // 9, and a carry spoils only bytes behind the first of those.
+    // Digits become 0 to 9, everything else more. Adding 0x76 then sets the top bit of all bytes
+    // above 9; a carry spoils only bytes behind the first of them.
     let values = characters ^ 0x3030_3030_3030_3030;
     let others = (values.wrapping_add(0x7676_7676_7676_7676) | values) & 0x8080_8080_8080_8080;
     let count = others.trailing_zeros() as usize / 8;
     if count == 0 {
         return (0, 0);
     }
-    // The digits move to the top, zeros before them; then neighbours are joined: pairs, fours,
-    // eight.
+    // The digits move to the top, with zeros before them; then neighbours are joined into pairs,
+    // fours and eight.
     let ones = values << (64 - 8 * count);
     let pairs = (ones.wrapping_mul(10 << 8 | 1) >> 8) & 0x00ff_00ff_00ff_00ff;
     let fours = (pairs.wrapping_mul(100 << 16 | 1) >> 16) & 0x0000_ffff_0000_ffff;
     (fours.wrapping_mul(10_000 << 32 | 1) >> 32, count)
 }
 
-/// The hexadecimal number the bytes begin with, and how many digits it has: 1 to 16.
+/// The hexadecimal number at the beginning of the bytes, and its number of digits: 1 to 16.
 #[inline]
 pub(super) fn leading_hexadecimal(bytes: &[u8]) -> Option<(u64, usize)> {
     let (mut value, mut digits) = (0_u64, 0);
@@ -108,8 +108,8 @@ pub(super) fn hexadecimal(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The value of each byte as a hexadecimal digit; 255 for what is none. A table, because digits and
-/// letters follow each other without a pattern a branch could be predicted by.
+/// The value of each byte as a hexadecimal digit; 255 if it is none. A table, because digits and
+/// letters alternate without a pattern, so that a branch would be predicted badly.
 static HEXADECIMAL: [u8; 256] = {
     let mut values = [u8::MAX; 256];
     let mut digit = 0;
@@ -121,16 +121,16 @@ static HEXADECIMAL: [u8; 256] = {
     values
 };
 
-/// Addresses to pages. Page sizes are powers of two nearly always, and a shift is many times as
-/// fast.
+/// Division of addresses into pages. Page sizes are almost always powers of two, and a shift is
+/// many times as fast.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Division {
-    /// Values stand as they are.
+    /// Values are the references themselves.
     #[default]
     None,
-    /// By this power of two.
+    /// Division by this power of two.
     Shift(u32),
-    /// By anything else.
+    /// Division by any other number.
     Divide(NonZeroU64),
 }
 

@@ -1,14 +1,14 @@
 //! Numbers in lines, or in one column of them.
 //!
-//! Limits: white space separates columns and means nothing else. Without a column chosen a line has
-//! one number: of several any could be meant.
+//! Limits: white space separates columns and means nothing else. Without a chosen column a line
+//! must have one number: of several, any could be meant.
 
 use super::lines::{Dialect, Wrong};
 use super::{LINE_BYTES_MAX, number};
 use crate::{Column, Fault};
 
 pub(super) struct Text {
-    /// From 1.
+    /// The chosen column, from 1.
     column: Option<u32>,
 }
 
@@ -51,7 +51,7 @@ impl Dialect for Text {
         Ok(())
     }
 
-    /// A line without comment, or with a column chosen any line that has it.
+    /// A line without a comment or, with a chosen column, any line that has this column.
     #[inline]
     fn usual(&self, bytes: &[u8], out: &mut Vec<u64>) -> Option<usize> {
         let mut at = 0;
@@ -80,7 +80,7 @@ impl Dialect for Text {
     }
 }
 
-/// Where the field behind the one at `at` begins, if the line has it and neither is a comment.
+/// The beginning of the field behind the one at `at`, if the line has it and neither is a comment.
 #[inline]
 fn skip_field(bytes: &[u8], mut at: usize) -> Option<usize> {
     let first = bytes.get(at)?;

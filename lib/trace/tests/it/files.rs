@@ -1,4 +1,4 @@
-//! Each format out of real files, plain and compressed, and what is said of those that cannot be
+//! Every format from real files, plain and compressed, and the messages for files that cannot be
 //! read.
 
 use std::fs;
@@ -57,8 +57,8 @@ fn oracle_general(ids: &[u64]) -> Vec<u8> {
     bytes
 }
 
-/// One trace in every format: 7, 2^40, 7, 2^64 - 1 (lackey has addresses of accesses that end in 64
-/// bits).
+/// One trace in every format: 7, 2^40, 7, 2^64 - 1. (Lackey's addresses are of accesses that end
+/// within 64 bits.)
 fn everywhere() -> Vec<(&'static str, Vec<u8>)> {
     const REFERENCES: [u64; 4] = [7, 1 << 40, 7, u64::MAX];
     let numbers = REFERENCES.map(u64::to_le_bytes).concat();
@@ -270,7 +270,7 @@ fn damaged_compression_is_an_error_even_when_skipping_records() {
 #[test]
 fn a_window_larger_than_the_bound_is_refused() {
     let folder = tempfile::tempdir().unwrap();
-    // A frame's header that asks for a window of 2 GiB, and an empty last block.
+    // The header of a frame that needs a window of 2 GiB, and an empty last block.
     let path = write(&folder, "a.txt.zst", &[0x28, 0xb5, 0x2f, 0xfd, 0, 21 << 3, 1, 0, 0]);
     expect!["a.txt.zst: zstd data damaged or cut short, or its window is above 128 MiB, after 0 references: Frame requires too much memory for decoding"]
         .assert_eq(&message(&folder, read(&path, &Options::default())));

@@ -1,4 +1,4 @@
-//! Good and bad lines of the text formats, one table each, with what is said of the bad ones.
+//! Tables of good and bad lines in each text format, with the messages for bad ones.
 
 use std::fmt::Write;
 use std::num::NonZeroU64;
@@ -7,7 +7,7 @@ use ballast_trace::fuzz::parse;
 use ballast_trace::{Format, LINE_BYTES_MAX, Options, Parser};
 use expect_test::{Expect, expect};
 
-/// What each trace gives, a line each; pieces of different sizes must give the same.
+/// The result of each trace, one per line; pieces of different sizes must give the same.
 fn table(format: Format, options: &Options, traces: &[&str], expected: Expect) {
     let mut text = String::new();
     for trace in traces {

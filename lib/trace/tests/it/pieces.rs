@@ -1,4 +1,4 @@
-//! Rubbish, and what looks nearly right, in any pieces: the fuzz targets' promises.
+//! Random bytes, and nearly valid ones, in any pieces: the promises of the fuzz targets.
 
 use std::num::NonZeroU64;
 
@@ -21,7 +21,7 @@ fn options() -> impl Strategy<Value = Options> {
     })
 }
 
-/// Bytes made of what the formats are made of, with rubbish between.
+/// Bytes made of parts of the formats, with random bytes between.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let part = prop_oneof![
         "[0-9]{0,22}|0x[0-9a-fA-F]{0,18}".prop_map(String::into_bytes),

@@ -257,7 +257,8 @@ fn merging_to_be_tuned_must_be_there_and_free() {
         (finding.severity, finding.found.clone())
     };
     const TUNED: &str = "[mechanisms.ksm]\nenabled = true\n";
-    const OTHER: [(&str, &str); 1] = [("proc/7/comm", "ksmtuned\n")];
+    const OTHER: [(&str, &str); 2] =
+        [("proc/7/comm", "ksmtuned\n"), ("proc/7/status", "Uid:\t0\t0\t0\t0\n")];
     let told = "off; ksmtuned (process 7) tunes it";
     assert_eq!(found(&[], TUNED), (Severity::Ok, "off; tuned by [mechanisms.ksm]".into()));
     assert_eq!(found(&OTHER, ""), (Severity::Note, told.into()));

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::fd::AsRawFd;
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -82,6 +82,7 @@ pub struct HypervisorApi {
     pid: i32,
     monitor: Arc<Mutex<Monitor>>,
     vsock: PathBuf,
+    _device: UnixListener,
     boot: Bytes,
     _first: UnixStream,
     _server: RestServer,
@@ -99,6 +100,8 @@ impl HypervisorApi {
     ) -> HypervisorApi {
         let (api, vsock) =
             (folder.join(format!("{name}.sock")), folder.join(format!("{name}.vsock")));
+        // The program's own, by which the daemon knows that it may have one there.
+        let device = UnixListener::bind(&vsock).unwrap();
         let pid = guest.pid();
         let mut monitor = Monitor::connect(guest.qmp_socket());
         add_socket(&mut monitor, "api", &api, true);
@@ -112,7 +115,7 @@ impl HypervisorApi {
         let server = RestServer::serve(&api, listener, move |asked| {
             program.answer(asked, boot, &mut asking.lock().unwrap())
         });
-        HypervisorApi { pid, monitor, vsock, boot, _first: first, _server: server }
+        HypervisorApi { pid, monitor, vsock, _device: device, boot, _first: first, _server: server }
     }
 
     /// What the guest holds, by QEMU.

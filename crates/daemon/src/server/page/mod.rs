@@ -19,7 +19,7 @@ mod tests;
 mod token;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use axum::body::Body;
@@ -49,6 +49,7 @@ use super::access::Access;
 use super::connections::{Began, STREAM_TIME_MAX};
 use super::reply::Refusal;
 use super::routes::{known_guest, latest, read_json, tick};
+use crate::rate_limited::RateLimited;
 use crate::view::Handle;
 
 /// Delay of the answer to a wrong token, so that many cannot be tried.
@@ -70,6 +71,8 @@ pub(super) struct Site {
     pub(super) explain: Explain,
     pub(super) journal: Option<PathBuf>,
     pub(super) journal_reader: Arc<Semaphore>,
+    /// What the log says of wrong tokens, which anybody who reaches the port can give.
+    pub(super) wrong_tokens: Arc<Mutex<RateLimited>>,
 }
 
 /// The page's own routes.
@@ -162,7 +165,9 @@ async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
     let failed =
         |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
     let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
-        tracing::warn!("somebody gave the page a wrong token");
+        let text = "somebody gave the page a wrong token".to_owned();
+        let wrong_tokens = &site.wrong_tokens;
+        wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner).warn(text);
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
         let text = "this is not the token: it is in the file that `token_file` of [page] names in \
                     the daemon's configuration";

@@ -243,6 +243,43 @@ async fn a_wrong_token_opens_nothing() {
     assert_eq!(bench.on_port(&post("/page/login", "token=x", &[])).await.code().0, 400);
 }
 
+/// What is logged meanwhile.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn repeated_refusals_leave_one_line_of_each_kind() {
+    let log = Log::default();
+    let written = log.clone();
+    let lines = tracing_subscriber::fmt().with_writer(move || written.clone()).finish();
+    let _guard = tracing::subscriber::set_default(lines);
+    let bench = Bench::owned();
+    let log_in = post("/page/login", "{\"token\":\"wrong\"}", &[]);
+    let (first, second) = tokio::join!(bench.on_port(&log_in), bench.on_port(&log_in));
+    assert_eq!([first.status, second.status], [403; 2]);
+    let mut streams = Vec::new();
+    for _ in 0..VISITORS_MAX + 2 {
+        streams.push(TcpStream::connect(bench.port).await.unwrap());
+    }
+    for refused in &mut streams[VISITORS_MAX..] {
+        assert_eq!(refused.read(&mut [0]).await.unwrap_or(0), 0);
+    }
+    let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    let count = |line: &str| text.matches(line).count();
+    assert_eq!((count("a wrong token"), count("too many connections")), (1, 1), "{text}");
+}
+
 #[tokio::test]
 async fn a_token_in_the_address_is_taken_out_of_it() {
     let bench = Bench::owned();

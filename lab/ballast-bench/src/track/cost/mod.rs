@@ -1,23 +1,23 @@
-//! What tracking costs a program, in every way there is.
+//! What tracking costs a program, for every way to track.
 //!
-//! Idea: the tracker's library is loaded into a program that does nothing but touch memory at the
-//! machine's own speed. Windows without tracking and with it take turns, so that a disturbance hits
-//! both alike; the ways of the paper are measured beside ours in the same run. The form is that of
-//! MEB Table I.
+//! Idea: the tracker's library is loaded into a program that only touches memory, at the machine's
+//! own speed. Windows without tracking and with it alternate, so that a disturbance affects both
+//! alike; the ways of the paper are measured together with ours in the same run. The form is that
+//! of MEB Table I.
 //!
-//! Beside what it costs stands how right it was: the program's touches are known by their number,
-//! so the working set of each interval is exact.
+//! The accuracy is measured, too: the n-th touch of the program is known, so the working set of
+//! each interval is exact.
 //!
-//! Each interval of a window with tracking is held against the two windows without beside it, by
-//! the program's touches in the time that others on the machine left to it (see
-//! [`native::clock`](super::native::clock)); where these two differ by a tenth the program or the
-//! machine went over to something else, and the window is left out. What a sample costs is far
-//! below what a shared machine's speed differs by from second to second: it takes many windows, and
-//! the standard error is shown.
+//! Each interval of a window with tracking is compared with the windows without it before and
+//! after, by the program's touches in the time that other programs left to it (see
+//! [`native::clock`](super::native::clock)). If those two windows differ by a tenth, the program or
+//! the machine changed meanwhile, and the window is left out (unless all windows are like that).
+//! The cost of a sample is far below the variation of a shared machine's speed from second to
+//! second, so many windows are needed; the standard error is shown.
 //!
 //! Cost: half an hour; `--quick` takes three minutes.
-//! Limits: those of [`native`](super::native). Such a program has a trap for nearly each access to
-//! a page that is not hot, where others compute in between: what it loses is an upper bound.
+//! Limits: those of [`native`](super::native). Such a program traps at nearly each access to a page
+//! that is not hot, while other programs compute in between: its slowdown is an upper bound.
 
 pub(super) mod report;
 
@@ -39,7 +39,7 @@ use crate::scaffold::{Held, Say};
 
 /// What is measured, and how often.
 #[derive(Clone, Debug, clap::Args)]
-// Every table has one, and groups go by the type's name.
+// Each table has such a type, and clap names the group of arguments after the type.
 #[group(skip)]
 pub(super) struct Choice {
     /// For the table `cost`: a way to track; repeatable [default: all]
@@ -59,7 +59,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Whether less than everything is wanted.
+    /// Whether the user asked for less than everything.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.ways.is_empty() || !self.programs.is_empty() || self.place != Place::default()
     }
@@ -101,16 +101,16 @@ pub(super) fn measure(
     Ok(Held::new(CostFindings { machine, is_quick, rounds, handler, figures, means }))
 }
 
-/// Those of `every` that were chosen, in its order.
+/// The elements of `every` that were chosen, in its order.
 fn all_of<T: Copy + PartialEq>(chosen: &[T], every: &[T]) -> Vec<T> {
     every.iter().copied().filter(|it| chosen.contains(it)).collect()
 }
 
-/// What tracks a program in one way.
+/// The tracker of a program in one way.
 enum WayTracker {
-    /// The tables' own.
+    /// The tables' own code.
     Steer(Box<Steer>),
-    /// The daemon's.
+    /// The daemon's code.
     Followed(Box<Followed>),
 }
 
@@ -154,7 +154,7 @@ fn pairs(
     rounds: usize,
 ) -> anyhow::Result<Figures> {
     let mut tracker = WayTracker::of(way, running, place)?;
-    // What is seen for the first time costs more than the rest.
+    // The first touches of pages cost more than later ones.
     tracker.window(running, way.warm_up())?;
     let mut off = vec![tracker.rest(running, way.rest())?];
     let mut on = Vec::new();

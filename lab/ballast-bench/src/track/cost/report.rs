@@ -16,25 +16,25 @@ use crate::scaffold::{Findings, Text};
 use crate::shown::{micros, percent};
 use crate::timing::{mean, median};
 
-/// By how much two windows without tracking may differ, for the one between them to be held against
-/// them.
+/// By how much two windows without tracking may differ so that the one between them can be compared
+/// with them, as a ratio.
 const DRIFT_MAX: f64 = 0.1;
-/// Mean relative error of working sets: MEB's own.
+/// Goal for the mean relative error of working sets, in per cent: MEB's own.
 const ERROR_MAX: f64 = 4.8;
-/// Slowdown in percent: the mean of all programs, what it is meant to be, and of the program that
-/// loses most.
+/// Goals for the slowdown in per cent: for the mean of all programs, the aim for that mean, and for
+/// the program that loses most.
 const SLOWDOWN_MAX: f64 = 1.0;
 const SLOWDOWN_AIM: f64 = 0.3;
 const SLOWDOWN_MOST_MAX: f64 = 3.0;
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CostFindings {
     pub(super) machine: Machine,
     pub(super) is_quick: bool,
-    /// Pairs of windows; some times as many of ways that rest or sample.
+    /// Pairs of windows; ways that rest or sample have several times as many.
     pub(super) rounds: usize,
-    /// Where the tracker's thread ran that answers faults.
+    /// Where the tracker's thread that answers faults ran.
     pub(super) handler: Place,
     pub(super) figures: Vec<Figures>,
     /// The mean over all programs, for each way.
@@ -46,25 +46,24 @@ pub(crate) struct CostFindings {
 pub(super) struct Figures {
     pub(super) program: Subject,
     pub(super) way: Way,
-    /// What the program lost of its speed: 0 is nothing, 1 is that it takes twice as long. The
-    /// median of intervals; of a way that rests, of those of rest and of the others, by how many
-    /// there are.
+    /// The program's loss of speed: 0 is none, 1 means that it takes twice as long. The median over
+    /// intervals; for a way that rests, the medians of intervals at rest and of the others,
+    /// weighted by their numbers.
     pub(super) slowdown: f64,
-    /// The standard error of that.
+    /// Its standard error.
     pub(super) slowdown_error: f64,
-    /// Share of its time that the program was stopped for: exact, and without what it loses
-    /// besides.
+    /// Share of its time for which the program was stopped; exact, but only a part of the slowdown.
     pub(super) stopped: f64,
     /// The mean relative error of the working set against the memory really touched, over all
-    /// intervals, those of rest among them.
+    /// intervals including those at rest.
     pub(super) wss_error: f64,
     /// The greatest error of an interval.
     pub(super) wss_error_most: f64,
-    /// How long a trap stopped the program, and how long the tracker says it does, in nanoseconds.
+    /// How long a trap stopped the program, and what the tracker reports for that, in nanoseconds.
     pub(super) trap_ns: f64,
     pub(super) trap_said_ns: f64,
-    /// Processor time of the thread that answers faults, and of the one that revokes, as a share of
-    /// a core.
+    /// Processor time of the thread that answers faults, and of the thread that revokes, as a share
+    /// of a core.
     pub(super) handler_cores: f64,
     pub(super) control_cores: f64,
     /// Processor time of the daemon's side, as a share of a core.
@@ -72,18 +71,18 @@ pub(super) struct Figures {
     /// Touches a second without tracking.
     pub(super) touches_per_s: f64,
     pub(super) traps_per_s: f64,
-    /// Share of touches seen that found the ring full.
+    /// Share of seen touches for which there was no room in the ring.
     pub(super) dropped: f64,
     /// Share of intervals that were tracked.
     pub(super) up_ratio: f64,
     /// Share of pages watched.
     pub(super) share: f64,
-    /// The working set at the end, in bytes, and all of the program's memory.
+    /// The working set at the end, and all of the program's memory, in bytes.
     pub(super) wss_bytes: u64,
     pub(super) memory_bytes: u64,
 }
 
-/// A way over all programs.
+/// One way, averaged over all programs.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Mean {
     pub(super) way: Way,
@@ -97,8 +96,8 @@ pub(super) struct Mean {
     pub(super) daemon_cores: f64,
 }
 
-/// What each interval lost in which the program was watched, and each in which it was left in
-/// peace, held against the windows of `off` before and after.
+/// The slowdown in each interval in which the program was watched, and in each in which it was left
+/// alone, against the windows of `off` before and after.
 fn slowdowns(off: &[Window], on: &[Window]) -> [Vec<f64>; 2] {
     let beside: Vec<(f64, f64, &Interval)> = on
         .iter()
@@ -116,16 +115,16 @@ fn slowdowns(off: &[Window], on: &[Window]) -> [Vec<f64>; 2] {
     lost
 }
 
-/// The slowdown of all intervals together, and its standard error: the median of those of each
-/// kind, by how many there are, because a disturbance by others on the machine is not to count and
-/// the few watched intervals are.
+/// The slowdown over all intervals, and its standard error: the medians of both kinds of intervals,
+/// weighted by their numbers. Medians ignore disturbances by other programs; the weights keep the
+/// few watched intervals from being ignored.
 fn slowdown(lost: &[Vec<f64>; 2]) -> (f64, f64) {
     let count: f64 = lost.iter().map(|kind| kind.len() as f64).sum();
     let of = |kind: &Vec<f64>| {
         let share = kind.len() as f64 / count.max(1.0);
         let middle = median(kind.iter().copied());
         let deviation = median(kind.iter().map(|lost| (lost - middle).abs()));
-        // Of normally distributed values, from the median deviation.
+        // The standard error of a median of normally distributed values, from the median deviation.
         let error = 1.2533 * 1.4826 * deviation / (kind.len() as f64).sqrt();
         (share * middle, share * error)
     };
@@ -136,9 +135,9 @@ fn slowdown(lost: &[Vec<f64>; 2]) -> (f64, f64) {
 }
 
 impl Figures {
-    /// The figures of windows with tracking, each between two without; of the program's memory and
-    /// the share of it that was watched last. `truth` is the memory that the touches of these
-    /// numbers touch.
+    /// The figures of windows with tracking, each between two without; also the program's memory,
+    /// and the share of it that was watched last. `truth` returns the memory that a range of
+    /// touches covers.
     pub(super) fn new(
         program: Subject,
         way: Way,
@@ -264,7 +263,7 @@ impl Findings for CostFindings {
     }
 }
 
-/// The daemon's way is to cost next to nothing, and to be right.
+/// The goals for the daemon's way: it must cost next to nothing, and be right.
 fn goals(mean: &Mean) -> Vec<Goal> {
     if mean.way != Way::Daemon {
         return Vec::new();
@@ -288,10 +287,10 @@ mod tests {
     use super::super::super::native::clock::Spent;
     use super::*;
 
-    /// A second: a tenth of it went to other programs, and a tenth to traps.
+    /// A second: a tenth went to other programs, and a tenth to traps.
     const SPENT: Spent = Spent { wall: 1.0, ran: 0.8, waited: 0.1 };
 
-    /// An interval with this many touches; its working set is reported a tenth too small.
+    /// An interval with this many touches; the reported working set is a tenth too small.
     fn interval(touches: u64, is_on: bool) -> Interval {
         Interval {
             touches: 0..touches,
@@ -304,7 +303,7 @@ mod tests {
         }
     }
 
-    /// One of one interval.
+    /// A window of one interval.
     fn window(touches: u64, traps: u64) -> Window {
         let intervals = vec![interval(touches, true)];
         Window { touches, spent: SPENT, traps, intervals, ..Window::default() }
@@ -330,8 +329,8 @@ mod tests {
     #[test]
     fn resting_and_watched_intervals_count_by_their_number() {
         let off = [300; 3].map(|touches| window(touches, 0));
-        // At rest it loses nothing, but for once when others were at work; watched, a half and as
-        // much again.
+        // At rest it loses nothing, except once when other programs were running; watched, it takes
+        // one and a half times and twice as long.
         let on =
             [[(300, false), (300, false), (200, true)], [(30, false), (300, false), (150, true)]]
                 .map(|all| Window {
@@ -339,7 +338,7 @@ mod tests {
                     ..Window::default()
                 });
         let (found, error) = slowdown(&slowdowns(&off, &on));
-        // Of two the median is the larger.
+        // The median of two values is the larger one.
         assert!((found - 1.0 * 2.0 / 6.0).abs() < 1e-9, "{found}");
         let watched = 1.2533 * 1.4826 * 0.5 / 2f64.sqrt();
         assert!((error - watched * 2.0 / 6.0).abs() < 1e-9, "{error}");

@@ -1,14 +1,14 @@
-//! How right the miss curve of a sample is.
+//! The error of a sample's miss curve.
 //!
-//! Idea: a program's touches are known by their number. So the exact trace of each interval can be
-//! passed through the hot set and the revocations that the tracker had, and through the exact
-//! engine; what is left between that curve and the tracker's is the sample's own error. In the
-//! daemon's way, each page seen once an interval, and with the hot set of MEB.
+//! Idea: the n-th touch of a program is known. So the exact trace of each interval can be passed
+//! through the tracker's hot set and revocations, and through the exact engine. The remaining
+//! difference between that curve and the tracker's is the error of the sample. Two cases: the
+//! daemon's way, where each page is seen once in an interval, and with the hot set of MEB.
 //!
-//! Cost: some five minutes, most of it the exact curves; `--quick` takes one.
-//! Limits: those of [`native`](super::native). Curves are compared where neither has a hot set,
-//! each in units of its own misses there; how many there are at all the sample tells too, but not
-//! this table.
+//! Cost: some five minutes, most of it for the exact curves; `--quick` takes one.
+//! Limits: those of [`native`](super::native). Curves are compared beyond both hot sets, each
+//! relative to its own misses at that size. The sample also estimates the number of misses, but
+//! this table does not compare it.
 
 mod model;
 pub(super) mod report;
@@ -31,7 +31,7 @@ use crate::scaffold::{Held, Say};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Intervals until the sample has its size.
+/// Intervals until the sample has found its size.
 const WARM_UP: u32 = 10;
 /// Intervals that are compared.
 const COMPARED: u32 = 8;
@@ -67,7 +67,7 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<Curve
     Ok(Held::new(CurveFindings { machine, is_quick, intervals: compared, figures }))
 }
 
-/// Holds the last `compared` of the intervals against what is exact.
+/// Compares the last `compared` of the intervals with the exact result.
 fn compare(subject: Subject, truth: &Truth, intervals: &[Interval], compared: usize) -> Figures {
     let mut model = Model::new();
     let mut figures = Figures::new(subject);

@@ -1,12 +1,12 @@
 //! What a tracker of every page would have seen: the exact trace, passed through its hot set and
-//! its revocations.
+//! revocations.
 //!
-//! Idea: at an interval's start no page is accessible. A touch of one that is not is seen, and
-//! makes it so, until the interval ends, or until as many others were seen as the hot set has room
-//! for (MEB §3.4). What is seen goes through the same analysis, with the exact engine, and nothing
-//! is sampled.
+//! Idea: at the start of an interval no page is accessible. A touch of an inaccessible page is seen
+//! and makes the page accessible, until the interval ends or until the hot set has no room because
+//! enough other pages were seen (MEB §3.4). The seen touches go through the same analysis with the
+//! exact engine, without sampling.
 //!
-//! Cost: O(1) a touch, 100 to 200 ns one that is seen.
+//! Cost: O(1) for each touch, 100 to 200 ns for one that is seen.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub(super) struct Model {
     analysis: Analysis,
 }
 
-/// What it saw of an interval.
+/// The result of an interval.
 pub(super) struct Exact {
     pub(super) seen: u64,
     pub(super) curve: Option<Arc<MissCurve>>,
@@ -34,8 +34,8 @@ impl Model {
         Model { analysis: Analysis::new(AnalysisSettings::default()) }
     }
 
-    /// An interval of touches of these numbers, with so many pages in the hot set; `None`: all that
-    /// were touched, until it ends.
+    /// An interval with the `touches` and with `hot_pages` pages in the hot set; `None`: all
+    /// touched pages stay in it until the interval ends.
     pub(super) fn interval(
         &mut self,
         truth: &Truth,
@@ -57,13 +57,13 @@ impl Model {
     }
 }
 
-/// Those of the pages that `visits` hands over that are seen through a hot set of so many, first in
-/// first out.
+/// The pages from `visits` that are seen through a first-in, first-out hot set of `hot_pages`
+/// pages.
 fn through(hot_pages: u64, visits: impl FnOnce(&mut dyn FnMut(u64))) -> Vec<u64> {
     let hot_max = usize::try_from(hot_pages.max(1)).unwrap_or(usize::MAX);
     let (mut queue, mut is_hot, mut seen) = (VecDeque::new(), Vec::new(), Vec::new());
     visits(&mut |page| {
-        // Pages of a program's memory: few enough to be an index.
+        // A program has few enough pages that their numbers can be indices.
         let place = page as usize;
         if place >= is_hot.len() {
             is_hot.resize(place + 1, false);
@@ -82,8 +82,8 @@ fn through(hot_pages: u64, visits: impl FnOnce(&mut dyn FnMut(u64))) -> Vec<u64>
     seen
 }
 
-/// The mean over all sizes from `from` on of how far the curves are apart, each in units of its own
-/// misses at the least size; `None` where either has none.
+/// The mean distance of the curves over all sizes from `from` on, each curve relative to its own
+/// misses at that size; `None` if one of them has none.
 pub(super) fn distance(sampled: &MissCurve, exact: &MissCurve, from: Bytes) -> Option<f64> {
     let step = exact.step().get().max(1);
     let sizes = |curve: &MissCurve| curve.points().len() as u64;
@@ -120,7 +120,7 @@ mod tests {
             MissCurve::new(Bytes::mib(1), Duration::from_secs(1), points.to_vec()).unwrap()
         };
         let (a, b) = (curve(&[100, 50, 0]), curve(&[10, 10, 4, 0]));
-        // From 0: |1 - 1|, |0.5 - 1|, |0 - 0.4|, 0, of four sizes.
+        // From 0: |1 - 1|, |0.5 - 1|, |0 - 0.4|, 0, for four sizes.
         assert!((distance(&a, &b, Bytes::ZERO).unwrap() - 0.9 / 4.0).abs() < 1e-9);
         // From 1 MiB: 1 and 1, 0 and 0.4, 0.
         assert!((distance(&a, &b, Bytes::mib(1)).unwrap() - 0.4 / 3.0).abs() < 1e-9);

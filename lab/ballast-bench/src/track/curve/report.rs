@@ -10,10 +10,10 @@ use crate::machine::Machine;
 use crate::scaffold::{Findings, Text};
 use crate::timing::mean;
 
-/// Mean absolute error of normalised misses.
+/// Goal for the mean absolute error of normalised misses.
 const ERROR_MAX: f64 = 0.03;
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct CurveFindings {
     pub(super) machine: Machine,
@@ -23,23 +23,23 @@ pub(crate) struct CurveFindings {
     pub(super) figures: Vec<Figures>,
 }
 
-/// One program, in one way.
+/// One program tracked in one way.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) program: Subject,
-    /// Intervals that both had a curve of.
+    /// The number of intervals for which both had a curve.
     pub(super) intervals: u32,
-    /// The mean absolute error of normalised misses; `None` where nothing could be compared.
+    /// The mean absolute error of normalised misses; `None` if nothing could be compared.
     pub(super) error: Option<f64>,
-    /// That of the worst interval.
+    /// The error of the worst interval.
     pub(super) error_most: f64,
-    /// Touches of an interval: seen by the tracker, by one of every page, and all.
+    /// Touches in an interval: seen by the tracker, seen by a tracker of every page, and all.
     pub(super) seen: f64,
     pub(super) seen_of_all_pages: f64,
     pub(super) touches: f64,
     /// Share of pages watched at the end.
     pub(super) share: f64,
-    /// The hot set, in bytes, from which on curves are compared; 0 is none.
+    /// Size of the hot set in bytes, from which on curves are compared; 0: there is none.
     pub(super) hot_bytes: u64,
     #[serde(skip)]
     sum: f64,
@@ -64,8 +64,8 @@ impl Figures {
         }
     }
 
-    /// Takes in an interval: how far its curves are apart, its touches (seen, seen by a tracker of
-    /// every page, all), the share watched, and the size from which on it was compared.
+    /// Adds an interval: how far its curves are apart, its touches (seen, seen by a tracker of
+    /// every page, all), the share of pages watched, and the size from which on it was compared.
     pub(super) fn enter(
         &mut self,
         apart: Option<f64>,

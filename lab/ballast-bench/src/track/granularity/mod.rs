@@ -1,13 +1,12 @@
-//! Pages of a granule: what it costs to track in so many, and how right that is.
+//! Pages per granule: cost and accuracy of tracking in granules of different sizes.
 //!
-//! Idea: MEB Figs 2 and 3 redone: every granule is watched, once an interval, in granules of 1 to
-//! 1,024 pages, with 100 MiB of random pages, with 2.25 GiB of them, and with a recorded program
-//! whose pages are not all beside each other. Then the switch from 32 to 512 pages above 2 GiB, and
-//! back, as it happens.
+//! Idea: MEB Figs 2 and 3 repeated: every granule is watched, once in an interval, in granules of 1
+//! to 1,024 pages, with 100 MiB of random pages, with 2.25 GiB of them, and with a recorded program
+//! whose pages are not all adjacent. Then the switch from 32 to 512 pages above 2 GiB, and back.
 //!
 //! Cost: ten minutes and 3 GiB of memory; `--quick` takes two minutes.
 //! Limits: those of [`native`](super::native). MEB's cost is mostly that of its histogram, ours
-//! that of traps: the form of the curve can be held against the paper's, its height cannot.
+//! that of traps: the shape of the curve can be compared with the paper's, its height cannot.
 
 pub(super) mod report;
 
@@ -33,10 +32,11 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const ROUNDS: u32 = 3;
 /// Length of a window without tracking.
 const REST: Duration = Duration::from_millis(500);
-/// Working sets of the switch, in MiB, part after part, and touches of a part: some seconds each.
+/// Working sets of the switch in MiB, one part after the other, and touches in a part, which take
+/// some seconds.
 const SWITCH_MIB: [u32; 3] = [1024, 2304, 512];
 const SWITCH_TOUCHES: u64 = 150_000_000;
-/// Intervals of the switch, two rounds or so.
+/// Intervals of the switch, about two rounds.
 const SWITCH_INTERVALS: u32 = 60;
 
 /// Measures; progress goes to `say`. This thread stays on the last core afterwards.
@@ -81,7 +81,7 @@ fn point(
 ) -> anyhow::Result<Point> {
     let granule = Granularity::new(pages).context("no power of two")?;
     let mut steer = Steer::new(running, Brain::granules(granule), INTERVAL, Place::Beside)?;
-    // What is seen for the first time costs more than the rest.
+    // The first touches of pages cost more than later ones.
     steer.window(running, 2)?;
     let mut off = vec![steer.rest(running, REST)?];
     let mut on = Vec::new();
@@ -93,7 +93,7 @@ fn point(
     Ok(Point::new(footprint, pages, &off, &on, |touches| truth.touched(touches)))
 }
 
-/// The daemon's own pilot, without a sample.
+/// Runs the daemon's own planner without a sample.
 fn switch(cores: Cores, intervals: u32) -> anyhow::Result<Vec<Switch>> {
     let program = Program::random(2560, &SWITCH_MIB, SWITCH_TOUCHES);
     let truth = program.truth()?;

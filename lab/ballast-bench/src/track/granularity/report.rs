@@ -11,12 +11,12 @@ use crate::machine::Machine;
 use crate::scaffold::{Findings, Text};
 use crate::timing::{mean, median};
 
-/// Mean relative error of working sets: MEB's own.
+/// Goal for the mean relative error of working sets, in per cent: MEB's own.
 const ERROR_MAX: f64 = 4.8;
-/// Where granules become large (MEB §3.1.2).
+/// The working set in bytes above which granules become large (MEB §3.1.2).
 const LARGE_ABOVE: u64 = 2 << 30;
 
-/// What is touched.
+/// The memory that is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Footprint {
@@ -38,7 +38,7 @@ impl Footprint {
     }
 }
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GranularityFindings {
     pub(super) machine: Machine,
@@ -47,20 +47,20 @@ pub(crate) struct GranularityFindings {
     pub(super) switch: Vec<Switch>,
 }
 
-/// Granules of one size with one program.
+/// One size of granules with one program.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Point {
     pub(super) footprint: Footprint,
     pub(super) pages: u64,
-    /// What the program lost of its speed: 0 is nothing, 1 is that it takes twice as long; the
-    /// median.
+    /// The program's loss of speed: 0 is none, 1 means that it takes twice as long; the median.
     pub(super) slowdown: f64,
-    /// Share of its time that it was stopped for.
+    /// Share of its time for which it was stopped.
     pub(super) stopped: f64,
     pub(super) traps_per_s: f64,
     /// Processor time of the daemon's side, as a share of a core.
     pub(super) daemon_cores: f64,
-    /// Of the working set: the mean relative error, and the least and greatest, with their signs.
+    /// Of the working set: the mean relative error, and the least and greatest errors with their
+    /// signs.
     pub(super) error: f64,
     pub(super) error_least: f64,
     pub(super) error_greatest: f64,
@@ -95,7 +95,7 @@ impl Point {
     }
 }
 
-/// By how much `found` is more than `truth`, in parts of it.
+/// By how much `found` is above `truth`, as a part of `truth`.
 fn error(found: u64, truth: u64) -> f64 {
     (found as f64 - truth as f64) / truth.max(1) as f64
 }

@@ -1,14 +1,15 @@
-//! Estimates against the truth, interval by interval.
+//! Compares estimates with the truth, interval by interval.
 //!
 //! Idea: each interval of the truth is compared with the latest estimate at its end, however old.
 //! So a way with few estimates is judged by what a balancer would have had.
 //!
-//! - error: `|told − truth| / truth`, its mean (MEB, IMT: MRE) and greatest;
-//! - lag: a change is an interval whose truth is a quarter above the one before, or a fifth below;
-//!   it is followed when the estimate is within 10 % of it. Counted are the intervals that takes, 0
-//!   if the estimate follows in the same interval; all that are left if the record ends first. A
-//!   change that goes on in the next interval is another one: a guest that grows for five seconds,
-//!   each of them reported one interval late, is followed after one.
+//! - error: `|estimate − truth| / truth`, its mean (MEB, IMT: MRE) and greatest;
+//! - lag: a change is an interval whose truth is at least a quarter above the previous one, or at
+//!   least a fifth below. It is followed when the estimate is within 10 % of it. The lag is the
+//!   number of intervals that this takes: 0 if the estimate follows in the same interval, all
+//!   remaining ones if the record ends first. A change that continues in the next interval is
+//!   another change: a guest that grows for five seconds, each reported one interval late, is
+//!   followed after one.
 //!
 //! Cost: O(intervals). Limits: intervals in which nothing was touched have no relative error and
 //! are left out.
@@ -17,13 +18,13 @@ use std::time::Duration;
 
 use ballast_model::Bytes;
 
-/// A change: as large as this beside the interval before.
+/// A change: the least ratio to the previous interval for growth, and the greatest for a fall.
 const GROWTH: f64 = 1.25;
 const FALL: f64 = 1.0 / GROWTH;
-/// It is followed when the estimate is this near.
+/// A change is followed when the estimate is this close, as a ratio.
 const FOLLOWED: f64 = 0.1;
-/// The delay after an interval's end within which an estimate counts for it, as a part of the
-/// interval: it has seen less than a fifth of the next.
+/// The delay after an interval's end within which an estimate still counts for it, as a part of the
+/// interval: such an estimate has seen less than a fifth of the next interval.
 const LATE: f64 = 0.2;
 
 /// An estimate, and its time on the host's monotonic clock.
@@ -33,14 +34,14 @@ pub(crate) struct Estimate {
     pub(crate) bytes: Bytes,
 }
 
-/// The truth of the interval that ended then.
+/// The truth of the interval that ended at `end_ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Actual {
     pub(crate) end_ns: u64,
     pub(crate) bytes: Bytes,
 }
 
-/// An interval.
+/// The truth and the estimate of one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub(crate) truth: Bytes,
@@ -50,19 +51,19 @@ pub(crate) struct Point {
 /// The errors of estimates.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Errors {
-    /// Mean relative error, not in per cent.
+    /// Mean relative error, as a ratio.
     pub(crate) mean: f64,
     pub(crate) most: f64,
     /// The mean with its sign: above 0 the estimates are too high.
     pub(crate) bias: f64,
-    /// Intervals until growth was followed, of the slowest; `None`: there was none.
+    /// Intervals until growth was followed, the greatest lag; `None`: there was no growth.
     pub(crate) growth_lag: Option<usize>,
-    /// The same of falls.
+    /// The same for falls.
     pub(crate) fall_lag: Option<usize>,
 }
 
-/// Intervals of `truth`, each `interval` long, from the first with an estimate to the last; both in
-/// order of time.
+/// The intervals of `truth`, each `interval` long, from the first to the last that have an
+/// estimate; both inputs are in order of time.
 pub(crate) fn align(told: &[Estimate], truth: &[Actual], interval: Duration) -> Vec<Point> {
     let late_ns = (interval.as_nanos() as f64 * LATE) as u64;
     let last_ns = told.last().map_or(0, |told| told.at_ns);
@@ -81,7 +82,7 @@ impl Point {
     }
 }
 
-/// Compares; of no intervals there is no error.
+/// Compares; without intervals there is no error.
 pub(crate) fn compare(points: &[Point]) -> Errors {
     if points.is_empty() {
         return Errors::default();
@@ -98,8 +99,8 @@ pub(crate) fn compare(points: &[Point]) -> Errors {
     }
 }
 
-/// The longest lag of a change: the ratio of its truth to the previous one `is_change`; the ratio
-/// of the estimate that follows it to its truth `is_followed`.
+/// The longest lag of a change. `is_change` decides on the ratio of a truth to the previous one,
+/// `is_followed` on the ratio of a later estimate to the changed truth.
 fn lag(
     points: &[Point],
     is_change: impl Fn(f64) -> bool,
@@ -146,11 +147,11 @@ mod tests {
             // Followed at once, and one interval later.
             (&[(100, 100), (200, 195), (200, 200)], Some(0), None),
             (&[(100, 100), (200, 120), (200, 200), (400, 400)], Some(1), None),
-            // A fall in two steps: 150 is reported after two intervals, 100 after two more.
+            // A fall in two steps: 150 is followed after two intervals, 100 after two more.
             (&[(200, 200), (150, 200), (100, 170), (100, 140), (100, 105)], None, Some(2)),
-            // One that goes on, each of its steps reported one interval late.
+            // A change that continues; each of its steps is reported one interval late.
             (&[(60, 60), (90, 60), (140, 90), (240, 140), (240, 240)], Some(1), None),
-            // Never, as far as the record goes.
+            // Never followed before the record ends.
             (&[(200, 200), (100, 200), (100, 200)], None, Some(2)),
         ] {
             let errors = compare(&points(pairs));

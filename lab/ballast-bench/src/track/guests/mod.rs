@@ -1,13 +1,13 @@
-//! How right working sets are, against every page that real guests touch.
+//! The accuracy of working sets, against every page that real guests touch.
 //!
-//! Idea: emulated guests are booted one after another, with the emulator's record of their loads
-//! and stores and with the tracker. What the daemon does, and the ways it is compared with, watch
-//! the same guest in turns, and each is held against the record of its own time. Beside the error
-//! stands what it cost.
+//! Idea: emulated guests are booted one after the other, with the emulator's record of their loads
+//! and stores and with the tracker. The daemon's way and the ways that it is compared with watch
+//! the same guest in turns, and each is compared with the record of its own time. The cost is shown
+//! beside the error.
 //!
 //! Cost: a quarter of an hour; `--quick` takes three minutes. Source: MEB §5.2.1.
-//! Limits: what is recorded is loads and stores; the tracker sees instruction fetches and devices
-//! too, some MiB. A trap costs what it does under emulation on this machine.
+//! Limits: the record has loads and stores; the tracker also sees instruction fetches and devices,
+//! some MiB. The cost of a trap is that under emulation on this machine.
 
 pub(super) mod compare;
 pub(super) mod report;
@@ -30,14 +30,14 @@ use crate::scaffold::{Held, Say};
 use crate::timing::mean;
 use ballast_daemon::track::FollowSettings;
 
-/// Memory of each guest: the largest workload, the kernel, and some room.
+/// Memory of each guest: the largest workload, the kernel, and some spare room.
 const MEMORY: Bytes = Bytes::mib(512);
 /// Intervals of each way in a short run.
 const QUICK: u32 = 10;
 
 /// What is measured.
 #[derive(Clone, Debug, clap::Args)]
-// Every table has one, and groups go by the type's name.
+// Each table has such a type, and clap names the group of arguments after the type.
 #[group(skip)]
 pub(super) struct Choice {
     /// For the table `guests`: a guest to track; repeatable [default: all]
@@ -46,7 +46,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// Whether less than everything is wanted.
+    /// Whether the user asked for less than everything.
     pub(super) fn is_narrowed(&self) -> bool {
         !self.guests.is_empty()
     }
@@ -66,7 +66,7 @@ impl Choice {
 /// Measures; progress goes to `say`.
 ///
 /// # Errors
-/// Something that guests need is not there or not allowed.
+/// Something that guests need is missing or not permitted.
 pub(super) fn measure(
     choice: &Choice,
     is_quick: bool,
@@ -78,8 +78,8 @@ pub(super) fn measure(
         say(&format!("{}: booting", guest.name()));
         match one(guest, is_quick, &daemon, say) {
             Ok(found) => figures.extend(found),
-            // A quarter of an hour is not thrown away for one guest that this machine had no time
-            // for.
+            // A quarter of an hour of results is not discarded because this machine had too little
+            // processor time for one guest.
             Err(error) => {
                 say(&format!("{}: {error:#}", guest.name()));
                 failed.push(Failed { guest, why: format!("{error:#}") });
@@ -95,7 +95,7 @@ pub(super) fn measure(
     Ok(Held::new(found))
 }
 
-/// One guest by every way.
+/// Measures one guest in every way.
 fn one(
     subject: Subject,
     is_quick: bool,
@@ -118,7 +118,7 @@ fn one(
                 share = seen.share;
                 trap_us = seen.trap.as_secs_f64() * 1e6;
             }
-            // In rest it stays what it was, or moves as the working set does.
+            // At rest the estimate stays the same, or changes as the working set does.
             if let Some(moved) = row.moved {
                 latest = latest.map(|touched| moved.applied_to(touched));
             }

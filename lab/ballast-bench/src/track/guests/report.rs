@@ -1,4 +1,4 @@
-//! Working sets of guests against the truth, and their goals.
+//! Working sets of guests compared with the truth, and their goals.
 
 use ballast_report::Report;
 use ballast_report::figures::{self, or_none};
@@ -12,7 +12,7 @@ use crate::scaffold::{Findings, Text};
 use crate::shown::{micros, percent};
 use crate::timing::mean;
 
-/// Everything measured in one run.
+/// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct GuestFindings {
     pub(super) processor: Option<String>,
@@ -20,38 +20,38 @@ pub(crate) struct GuestFindings {
     /// Length of an interval, in seconds.
     pub(super) interval_s: f64,
     pub(super) figures: Vec<Figures>,
-    /// Guests without figures.
+    /// Guests that could not be measured.
     pub(super) failed: Vec<Failed>,
     /// The mean over all guests, for each way.
     pub(super) means: Vec<Mean>,
 }
 
-/// One way with one guest.
+/// One guest watched in one way.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) guest: Subject,
     pub(super) way: Way,
-    /// The mean of what was really touched in an interval.
+    /// The mean memory touched in an interval.
     pub(super) truth_bytes: u64,
-    /// Mean relative error of the estimated memory touched in the interval.
+    /// Mean relative error of the estimated memory touched in an interval.
     pub(super) touched_error: f64,
-    /// That of the working set, which has more in it where a guest comes back to memory after some
-    /// intervals; its greatest, and its mean with the sign: 0.1 is an overestimate of 10 %.
+    /// The same for the working set, which is larger if a guest returns to memory after some
+    /// intervals; the greatest error, and the mean with its sign: 0.1 is an overestimate of 10 %.
     pub(super) error: f64,
     pub(super) error_most: f64,
     pub(super) bias: f64,
-    /// Intervals until growth and falls were followed, of the slowest.
+    /// The greatest number of intervals until growth was followed, and until a fall was.
     pub(super) growth_lag: Option<usize>,
     pub(super) fall_lag: Option<usize>,
-    /// What the tracker says that it costs, as a share of a core.
+    /// The cost that the tracker reports, as a share of a core.
     pub(super) cost_cores: f64,
     /// Share of pages watched, at the end.
     pub(super) share: f64,
-    /// How long one touch that is seen stopped the guest, at the end.
+    /// How long one seen touch stopped the guest, at the end, in microseconds.
     pub(super) trap_us: f64,
-    /// How often the tracker gave up for want of processor time, and was begun with again.
+    /// How often the tracker gave up for lack of processor time and was started again.
     pub(super) restarts: u32,
-    /// For each interval: what was touched, and what was estimated.
+    /// For each interval: the memory touched, and the estimate.
     pub(super) series_bytes: Vec<[u64; 2]>,
 }
 
@@ -62,22 +62,22 @@ pub(super) struct Failed {
     pub(super) why: String,
 }
 
-/// A way over all guests.
+/// One way, averaged over all guests.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Mean {
     pub(super) way: Way,
     pub(super) touched_error: f64,
     pub(super) touched_error_most: f64,
-    /// That of the working set over the guests that go through all of it in an interval: there it
-    /// is what was touched.
+    /// The error of the working set for those guests that visit all of it in an interval: for them
+    /// it equals the memory touched.
     pub(super) error_whole: Option<f64>,
     pub(super) cost_cores: f64,
 }
 
-/// What tracking cost, beside its estimates.
+/// The effort of tracking.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Effort {
-    /// Of a core, the mean.
+    /// Share of a core, the mean.
     pub(super) cost_cores: f64,
     pub(super) share: f64,
     pub(super) trap_us: f64,
@@ -112,7 +112,7 @@ impl Figures {
         }
     }
 
-    /// For whoever waits.
+    /// A line for the progress output.
     pub(super) fn line(&self) -> String {
         format!(
             "error of touched {}, of the working set {}, at {} of a core",
@@ -189,14 +189,14 @@ impl Findings for GuestFindings {
     }
 }
 
-/// The mean error of the working set over those guests whose truth it is.
+/// The mean error of the working set over those guests for which the touched memory is the truth.
 fn whole(figures: &[&Figures]) -> Option<f64> {
     let errors: Vec<f64> =
         figures.iter().filter(|it| it.guest.is_whole()).map(|it| it.error).collect();
     (!errors.is_empty()).then(|| mean(errors.into_iter()))
 }
 
-/// What the daemon tells is to be as close as MEB's, and to cost next to nothing.
+/// The goals: the daemon's estimates must be as close as MEB's, and cost next to nothing.
 fn goals(figures: &[Figures], means: &[Mean]) -> Vec<Goal> {
     let percent = |what: &str, found: f64, most| {
         Goal::at_most(format!("daemon: {what}"), "%", found * 100.0, most)
@@ -255,8 +255,8 @@ mod tests {
         assert!((daemon.touched_error_most - 0.05).abs() < 1e-9);
         assert!((daemon.error_whole.unwrap() - 0.5).abs() < 1e-9, "not of redis");
         let met: Vec<bool> = goals(&all, &means).iter().map(|goal| goal.is_met).collect();
-        // 3 % within 4.8, not within 2; 0.4 % of a core; 50 % not within 4.8; a fall that was not
-        // followed in the one interval there was.
+        // 3 % is within 4.8 % but not within 2 %; 0.4 % of a core is met; 50 % is not within 4.8 %;
+        // the one fall was not followed in the one interval that there was.
         assert_eq!(met, [true, false, true, false, true]);
         assert_eq!(all[0].series_bytes[0], [100 << 20, 100 << 20]);
     }

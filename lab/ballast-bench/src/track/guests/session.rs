@@ -1,10 +1,10 @@
 //! A recorded guest, and watching it in step with its record.
 //!
-//! Idea: the record's intervals end at set times of the host's monotonic clock; the watching
-//! intervals are made to end at the same, each as long as is left until then. So the estimate and
-//! the truth belong to the same time.
+//! Idea: the record's intervals end at fixed times of the host's monotonic clock. Each watched
+//! interval is made as long as the time that is left until then, so both end together and estimate
+//! and truth belong to the same time.
 //!
-//! Limits: as sharp as threads wake, some milliseconds of a second.
+//! Limits: the precision is that of threads waking up, some milliseconds in a second.
 
 use std::path::Path;
 use std::time::Duration;
@@ -20,25 +20,25 @@ use super::compare::Actual;
 use super::way::Way;
 use ballast_daemon::track::{FollowSettings, Row, ServiceSettings};
 
-/// A record's interval that has less left than this part is left out: the next is waited for.
+/// If less than one part in this many of a record's interval is left, that interval is skipped.
 const LEFT_LEAST: u64 = 2;
-/// Most restarts of a tracker, and the time before one.
+/// The greatest number of restarts of a tracker, and the time before one.
 const RESTARTS_MAX: u32 = 5;
 const RESTART_AFTER: Duration = Duration::from_secs(1);
 /// Time until the record of an interval is in its file.
 const WRITTEN: Duration = Duration::from_millis(1500);
 
-/// How the daemon follows guests by default.
+/// The daemon's default settings for following guests.
 ///
 /// # Errors
-/// It does not by default.
+/// The daemon does not follow guests by default.
 pub(crate) fn daemon() -> anyhow::Result<FollowSettings> {
     let config = ballast_config::parse("", Path::new("the defaults"))?;
     let tracking = config.tracking.context("the daemon does not track by default")?;
     Ok(ServiceSettings::from(&tracking).follow)
 }
 
-/// A run of one recorded guest.
+/// A run with one recorded guest.
 pub(crate) struct Session {
     run: Run,
     id: GuestId,
@@ -46,7 +46,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Boots it; `change` is what it has beyond memory, record and tracker.
+    /// Boots the guest; `change` adds properties beyond memory, record and tracker.
     ///
     /// # Errors
     /// Something needed is missing, or it does not get ready.
@@ -64,7 +64,7 @@ impl Session {
         let name: GuestId = format!("bench-track-{}", std::process::id()).parse()?;
         let options = RunOptions {
             accel: AccelChoice::Tcg,
-            // There is no other guest to be fair to.
+            // There is no other guest, so no limit is needed.
             limit_cpu: false,
             ..RunOptions::new(name, vec![spec])
         };
@@ -76,21 +76,21 @@ impl Session {
         Ok(self.run.guest(self.id.as_str())?)
     }
 
-    /// Its tracker.
+    /// The guest, as its tracker's client needs it.
     pub(crate) fn trackable(&self) -> anyhow::Result<TrackableGuest> {
         let pid = u32::try_from(self.guest()?.pid())?;
         trackable_at(Path::new(PROC), pid).context("the guest has no tracker in it")
     }
 
-    /// The record.
+    /// The record so far.
     pub(crate) fn truth(&self) -> anyhow::Result<Vec<Actual>> {
         let rows = self.guest()?.truth()?;
         Ok(rows.iter().map(|row| Actual { end_ns: row.end_ns, bytes: row.wss }).collect())
     }
 
-    /// Watches in one way, in step with the record; `intervals` of the record after those of the
-    /// way's warm-up are handed to `take`. A tracker that gave up, because this machine had no time
-    /// for it, is begun with again, as the daemon does; how often.
+    /// Watches in one way, in step with the record. After the way's warm-up, `intervals` intervals
+    /// are passed to `take`. A tracker that gave up because this machine had no time for it is
+    /// started again, as the daemon does; returns how often that happened.
     ///
     /// # Errors
     /// The guest is gone, or its tracker refuses.
@@ -113,7 +113,7 @@ impl Session {
                 Err(error) if restarts >= RESTARTS_MAX => return Err(error.into()),
                 Err(_) => {
                     restarts += 1;
-                    // One that is still attached is refused a second time.
+                    // The tracker refuses a second client while the first one is attached.
                     drop(watcher);
                     std::thread::sleep(RESTART_AFTER);
                     watcher = way.begin(&guest, daemon)?;
@@ -123,7 +123,7 @@ impl Session {
         Ok(restarts)
     }
 
-    /// Time until the record's interval ends, and `each - 1` intervals more.
+    /// Time until the record's current interval ends, plus `each - 1` intervals.
     fn until_end(&self, each: u32) -> anyhow::Result<Duration> {
         let rows = self.truth()?;
         let grid = rows.first().context("nothing was recorded of the guest yet")?.end_ns;
@@ -135,7 +135,7 @@ impl Session {
         Ok(Duration::from_nanos(left + u64::from(each.saturating_sub(1)) * interval_ns))
     }
 
-    /// Waits until the latest intervals are on record.
+    /// Waits until the latest intervals are in the record.
     pub(crate) fn settle(&self) {
         std::thread::sleep(self.interval + WRITTEN);
     }

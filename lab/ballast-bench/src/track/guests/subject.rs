@@ -1,7 +1,7 @@
 //! Guests whose working sets are estimated.
 //!
-//! Idea: the workloads of the lab, sizes from 40 to 350 MiB as in MEB §5.2.1, and three programs
-//! that people run. All are endless; what they are to have is there before anything is measured.
+//! Idea: the workloads of the lab, with sizes from 40 to 350 MiB as in MEB §5.2.1, and three common
+//! programs. All are endless; they have filled their memory before anything is measured.
 //!
 //! Limits: programs are queried at random, and manage their memory themselves.
 
@@ -16,10 +16,10 @@ use ballast_model::Bytes;
 use clap::ValueEnum;
 use serde::Serialize;
 
-/// What a guest may take to have its memory; emulated and recorded, on a machine that does other
-/// things too.
+/// How long a guest may take to fill its memory; it is emulated and recorded, on a machine that
+/// also does other things.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// A program reaches its own stride.
+/// Time for a program to reach a steady state.
 const STRIDE: Duration = Duration::from_secs(5);
 
 /// What a guest does.
@@ -43,7 +43,7 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    /// Those of a short run.
+    /// The guests of a short run.
     pub(super) const QUICK: [Subject; 3] =
         [Subject::Constant, Subject::RandomArray, Subject::Redis];
 
@@ -59,7 +59,8 @@ impl Subject {
         }
     }
 
-    /// Intervals of a second that each way tells of: of what changes some four changes.
+    /// The number of one-second intervals that each way covers: about four changes for guests that
+    /// change.
     pub(super) const fn intervals(self) -> u32 {
         match self {
             Subject::Flux => 120,
@@ -68,13 +69,13 @@ impl Subject {
         }
     }
 
-    /// Whether it goes through all of its memory in an interval, so that its working set is what it
-    /// touches in one; the others come back to some of it later.
+    /// Whether it visits all of its memory in an interval, so that its working set is what it
+    /// touches in one. The others return to some of their memory later.
     pub(super) const fn is_whole(self) -> bool {
         matches!(self, Subject::Constant | Subject::Flux | Subject::RandomArray)
     }
 
-    /// The program packed into the guest.
+    /// The programs packed into the guest.
     pub(super) fn programs(self) -> BTreeSet<String> {
         match self.pattern() {
             Pattern::Program { program, .. } => BTreeSet::from([program.packed().to_owned()]),
@@ -82,11 +83,11 @@ impl Subject {
         }
     }
 
-    /// Starts it and waits until it has its memory.
+    /// Starts it and waits until it has filled its memory.
     pub(super) fn start(self, guest: &Guest) -> anyhow::Result<()> {
         let pattern = self.pattern();
         let is_program = matches!(pattern, Pattern::Program { .. });
-        // Seeded, so that two runs are given the same sizes; a program is asked at random as it is.
+        // Seeded, so that two runs get the same sizes; programs are queried at random anyway.
         let seed = if is_program { 0 } else { 5 };
         start_workload(guest, &WorkloadSpec { seed, ..pattern.into() })?;
         if is_program {

@@ -32,7 +32,7 @@ impl Way {
         }
     }
 
-    /// The mean error of MEB §5.2.1, of a guest that touches 40 to 350 MiB.
+    /// The mean error in MEB §5.2.1, for a guest that touches 40 to 350 MiB.
     pub(crate) const fn paper(self) -> Option<f64> {
         match self {
             Way::Daemon => None,
@@ -41,7 +41,7 @@ impl Way {
         }
     }
 
-    /// Intervals of the truth in one of the way's.
+    /// How many intervals of the truth one interval of this way covers.
     pub(crate) const fn intervals(self) -> u32 {
         match self {
             Way::Daemon | Way::Every => 1,
@@ -49,7 +49,7 @@ impl Way {
         }
     }
 
-    /// Intervals before those that count: the sample finds its size.
+    /// Intervals before those that count, in which the sample finds its size.
     pub(crate) const fn warm_up(self) -> u32 {
         match self {
             Way::Daemon => 6,
@@ -58,7 +58,7 @@ impl Way {
         }
     }
 
-    /// Begins to watch `guest`; `daemon` is how the daemon does it.
+    /// Begins to watch `guest`; `daemon` has the daemon's settings.
     pub(crate) fn begin(
         self,
         guest: &TrackableGuest,

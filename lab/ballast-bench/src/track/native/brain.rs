@@ -1,7 +1,7 @@
-//! What makes a working set of touches, and says how to go on.
+//! Computes a working set from touches, and decides how to watch the next interval.
 //!
-//! Idea: the daemon's own pilot; every granule of one size; and the machines of MEB, which the
-//! tables hold it against.
+//! Idea: the daemon's own planner; every granule of one size; and the algorithms of MEB, with which
+//! the tables compare it.
 
 use std::sync::Arc;
 
@@ -18,20 +18,20 @@ use ballast_working_set::{
 
 use super::way::Way;
 
-/// Pages of one tag of list and tree (MEB §3.1.2).
+/// Pages per tag of list and tree (MEB §3.1.2).
 const TAG_PAGES: u64 = 32;
-/// The threshold of events where it is fixed, the middle of MEB Table II.
+/// The fixed threshold of events, the middle of MEB Table II.
 const THRESHOLD: f64 = 0.2;
-/// The hot set where it does not change, in pages: what a dynamic one begins with.
+/// The hot set of fixed size, in pages; a dynamic one begins with this size.
 const HOT_SET: u64 = 1024;
 
-/// What makes a working set of touches, and says how to go on.
+/// Computes a working set from touches, and decides how to watch the next interval.
 pub(crate) enum Brain {
-    /// Machines of MEB over every page.
+    /// The algorithms of MEB, with every page watched.
     Every(Box<Every>),
-    /// What the daemon has.
+    /// The daemon's planner.
     Piloted(Box<WatchPlanner>),
-    /// Every granule of one size, once an interval.
+    /// Every granule of one size, once in an interval.
     Granules(Box<Analysis>, Granularity),
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct IntervalResult {
     pub(crate) curve: Option<Arc<MissCurve>>,
 }
 
-/// Every page, as MEB has it.
+/// Every page, as in MEB.
 pub(crate) struct Every {
     engine: Box<dyn Engine>,
     aging: Aging,
@@ -51,7 +51,7 @@ pub(crate) struct Every {
 }
 
 impl Brain {
-    /// That of a way to track.
+    /// The one for a way to track.
     pub(crate) fn of(way: Way, allocation: Bytes) -> Brain {
         let rest = way.rests().then(|| match way {
             Way::Fixed => IntermittentSettings {
@@ -79,18 +79,18 @@ impl Brain {
         }))
     }
 
-    /// The daemon's, with such settings.
+    /// The daemon's planner with these settings.
     pub(crate) fn piloted(settings: WatchPlannerSettings, allocation: Bytes) -> Brain {
         Brain::Piloted(Box::new(WatchPlanner::new(settings, allocation)))
     }
 
-    /// Every granule of so many pages.
+    /// Every granule of `granule` pages.
     pub(crate) fn granules(granule: Granularity) -> Brain {
         Brain::Granules(Box::new(Analysis::new(AnalysisSettings::default())), granule)
     }
 
-    /// Whether all that is watched has to be revoked for an interval to begin; else what is not hot
-    /// is revoked already.
+    /// Whether all watched pages have to be revoked at the start of an interval; else pages outside
+    /// the hot set are revoked already.
     pub(super) fn revokes(&self) -> bool {
         !matches!(self, Brain::Every(_))
     }
@@ -109,7 +109,7 @@ impl Brain {
         }
     }
 
-    /// The working set that the interval gave, if it gave one.
+    /// The working set of the interval, if the interval has one.
     pub(super) fn end_interval(
         &mut self,
         finished: FinishedInterval<'_>,

@@ -1,19 +1,19 @@
-//! What a thread did with its time: it ran, it waited for a core, or it was stopped.
+//! How a thread spent its time: running, waiting for a core, or stopped.
 //!
-//! Idea: the kernel counts, to the nanosecond, for how long a thread ran and for how long it could
-//! have run and had no core. What is left of the clock it slept; and a thread that does nothing but
-//! touch memory sleeps only in a trap. So one clock separates the time that tracking stops it from
-//! the time that others on the machine take away.
+//! Idea: the kernel counts, in nanoseconds, how long a thread ran, and how long it could have run
+//! but had no core. For the rest of the time it slept, and a thread that only touches memory sleeps
+//! only in traps. So this clock separates the time for which tracking stops it from the time that
+//! other programs take away.
 //!
 //! Source: `/proc/PID/task/TID/schedstat`.
-//! Limits: what a hypervisor below takes away counts as having run.
+//! Limits: time that a hypervisor below takes away counts as running.
 
 use std::fs;
 use std::time::Instant;
 
 use anyhow::Context;
 
-/// Times of a thread so far, in nanoseconds, and when that was.
+/// Times of a thread so far, in nanoseconds, and when they were read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     at: Instant,
@@ -21,35 +21,35 @@ pub(crate) struct Clock {
     waited_ns: u64,
 }
 
-/// Where its time went between two looks, in seconds.
+/// How a thread spent the time between two readings, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Spent {
-    /// By the clock.
+    /// Wall-clock time.
     pub(crate) wall: f64,
-    /// It ran.
+    /// Time in which it ran.
     pub(crate) ran: f64,
-    /// It had no core.
+    /// Time in which it waited for a core.
     pub(crate) waited: f64,
 }
 
 impl Spent {
-    /// It slept: it was stopped by traps.
+    /// Time in which it slept: traps stopped it.
     pub(crate) fn stopped(self) -> f64 {
         (self.wall - self.ran - self.waited).max(0.0)
     }
 
-    /// Without what others took away: it had no core, and that was not because the tracker's thread
-    /// had it, for `tracker` seconds.
+    /// Wall-clock time without what other programs took away: without the time in which it waited
+    /// for a core, except the `tracker` seconds in which the tracker's thread had that core.
     pub(crate) fn own(self, tracker: f64) -> f64 {
         self.wall - (self.waited - tracker).max(0.0)
     }
 }
 
 impl Clock {
-    /// Looks at a thread of a process.
+    /// Reads the times of a thread.
     ///
     /// # Errors
-    /// It has ended, or the kernel does not count.
+    /// The thread has ended, or the kernel does not count.
     pub(super) fn look(pid: u32, tid: i32) -> anyhow::Result<Clock> {
         let path = format!("/proc/{pid}/task/{tid}/schedstat");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
@@ -59,7 +59,7 @@ impl Clock {
         Ok(Clock { at: Instant::now(), ran_ns, waited_ns })
     }
 
-    /// Where the time went since `before`.
+    /// How the thread spent the time since `before`.
     pub(super) fn since(self, before: Clock) -> Spent {
         let seconds = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9;
         Spent {
@@ -83,7 +83,7 @@ mod tests {
     fn a_thread_ran_waited_or_was_stopped() {
         let spent = Spent { wall: 10.0, ran: 6.0, waited: 3.0 };
         assert!((spent.stopped() - 1.0).abs() < 1e-9);
-        // The tracker had the core for one of the three.
+        // The tracker had the core for one of the three seconds.
         assert!((spent.own(1.0) - 8.0).abs() < 1e-9);
         assert!((spent.own(5.0) - 10.0).abs() < 1e-9);
         assert_eq!(Spent { ran: 12.0, ..spent }.stopped(), 0.0);

@@ -1,9 +1,9 @@
-//! The cores that a bench may use.
+//! The cores that a benchmark may use.
 
 use anyhow::Context;
 use rustix::thread::CpuSet;
 
-/// The cores for a program, its tracker, and this side.
+/// The cores for a program, its tracker, and the measuring thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Cores {
     /// The program's.
@@ -12,10 +12,10 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Those that this thread may run on; to be asked before it stays on one.
+    /// The cores that this thread may run on; call it before the thread is pinned to one.
     ///
     /// # Errors
-    /// The kernel does not tell.
+    /// The kernel does not say.
     pub(crate) fn allowed() -> anyhow::Result<Cores> {
         let allowed = rustix::thread::sched_getaffinity(None)
             .context("cannot tell which cores this thread may run on")?;

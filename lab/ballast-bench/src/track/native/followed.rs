@@ -1,9 +1,9 @@
 //! A program that the daemon's own code follows.
 //!
 //! Idea: [`Follower`] is what the daemon runs for each guest: the planner, the tiny sample that is
-//! watched at rest, the placement of the thread that answers faults. So what is measured here is
-//! what an operator pays who sets nothing.
-//! Limits: the thread that answers faults goes where the follower places it.
+//! watched at rest, and the placement of the thread that answers faults. So this measures the cost
+//! for an operator with default settings.
+//! Limits: the follower decides where the thread that answers faults runs.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::running::Running;
 use super::steer::{Interval, Window};
 use crate::machine;
 
-/// Picks the sampled granules.
+/// The seed that selects the sampled granules.
 const SEED: u64 = 1;
 
 /// A followed program.
@@ -35,7 +35,7 @@ impl Followed {
     /// Begins to follow a program in intervals of `length`, with the daemon's defaults.
     ///
     /// # Errors
-    /// The tracker is not there, or refuses.
+    /// The tracker is missing, or refuses.
     pub(crate) fn new(running: &Running, length: Duration) -> anyhow::Result<Followed> {
         let planner = WatchPlannerSettings {
             rest: Some(IntermittentSettings::live()),

@@ -1,12 +1,13 @@
-//! Programs that are tracked at the machine's own speed: what the tables about them share.
+//! Programs that are tracked at the machine's own speed: the parts that several tables share.
 //!
-//! Idea: the tracker's library is loaded into a program that does nothing but touch memory in an
-//! order that is known, and steered from this thread as the daemon would. So for each interval
-//! there is what the tracker said, what it cost, and what is true.
+//! Idea: the tracker's library is loaded into a program that only touches memory, in a known order,
+//! and is steered from this thread as the daemon would do it. So for each interval the tracker's
+//! report, its cost and the truth are known.
 //!
-//! Limits: program on the first core, this side on the last; with one core alone they share it. The
-//! tracker's thread that revokes is on the last, too, as one in a hypervisor is wherever there is
-//! room. The event that marks phases is the program's own count of touches here.
+//! Limits: the program runs on the first core, the measuring thread on the last; if there is only
+//! one core they share it. The tracker's thread that revokes is on the last core, too; in a
+//! hypervisor it would be wherever there is room. The event that marks phases is here the program's
+//! own count of touches.
 
 pub(super) mod brain;
 pub(super) mod clock;

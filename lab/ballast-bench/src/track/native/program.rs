@@ -1,4 +1,4 @@
-//! Programs that are tracked: what each touches, in which order.
+//! Programs that are tracked: which pages each touches, in which order.
 
 use std::io::Write;
 use std::ops::Range;
@@ -11,13 +11,14 @@ use tempfile::NamedTempFile;
 
 /// Pages of a MiB.
 pub(crate) const MIB_PAGES: u32 = (1 << 20) / PAGE as u32;
-/// Which random order each has.
+/// The seed of the random orders.
 const SEED: u64 = 1;
 /// Memory of the recorded programs, in MiB: they have up to 931 pages, each stretched to 32.
 const RECORDED_MIB: u32 = 128;
-/// What `phases` touches, in MiB, part after part: the bounds of MEB's random-array and between.
+/// The sizes that `phases` touches in MiB, one part after the other: the bounds of MEB's
+/// random-array, and sizes between.
 const PHASES_MIB: [u32; 6] = [120, 350, 40, 260, 80, 200];
-/// Touches of a part of it: at some 20 to 60 million a second 5 to 15 s.
+/// Touches in a part of it: 5 to 15 s at some 20 to 60 million a second.
 const PHASE_TOUCHES: u64 = 300_000_000;
 
 /// A program.
@@ -63,7 +64,7 @@ impl Subject {
         }
     }
 
-    /// What it touches.
+    /// The program's description.
     ///
     /// # Errors
     /// A recording cannot be unpacked.
@@ -95,7 +96,7 @@ fn recorded(packed: &[u8]) -> anyhow::Result<Program> {
     Ok(program)
 }
 
-/// What a program is made of.
+/// The description of a program.
 #[derive(Clone, Debug)]
 pub(crate) struct Program {
     settings: Settings,
@@ -107,7 +108,8 @@ impl Program {
         Program { settings: Settings { kind, pages, seed: SEED, sizes, part_touches: 0, trace } }
     }
 
-    /// Random pages of the first so many MiB, part after part, of `mib` in all.
+    /// Visits random pages of the first `sizes_mib` MiB, one part after the other, of `mib` MiB in
+    /// all.
     pub(crate) fn random(mib: u32, sizes_mib: &[u32], part_touches: u64) -> Program {
         let mut program = Program::new(Kind::Random, mib * MIB_PAGES);
         program.settings.sizes = sizes_mib.iter().map(|mib| mib * MIB_PAGES).collect();
@@ -115,7 +117,7 @@ impl Program {
         program
     }
 
-    /// What is true of it.
+    /// The order of its touches.
     ///
     /// # Errors
     /// There is no such order.
@@ -123,7 +125,7 @@ impl Program {
         Ok(Truth { order: Order::new(&self.settings)? })
     }
 
-    /// The command line of such a program, and a file that it reads.
+    /// The command line that starts such a program, and a file that the program reads.
     ///
     /// # Errors
     /// The file cannot be made.
@@ -149,23 +151,23 @@ impl Program {
     }
 }
 
-/// Which pages a program touches with which touch.
+/// Knows which page each touch of a program touches.
 pub(crate) struct Truth {
     order: Order,
 }
 
 impl Truth {
-    /// Memory of the touches of these numbers, in bytes.
+    /// The memory that these touches cover, in bytes.
     pub(crate) fn touched(&self, touches: Range<u64>) -> u64 {
         self.order.first_touches(touches).len() as u64 * PAGE
     }
 
-    /// Their pages, each once, in the order of their first.
+    /// The pages that these touches cover, each once, in the order of the first touch.
     pub(crate) fn first_touches(&self, touches: Range<u64>) -> Vec<u64> {
         self.order.first_touches(touches).into_iter().map(u64::from).collect()
     }
 
-    /// Their pages, in order.
+    /// The page of each of these touches, in order.
     pub(crate) fn visits(&self, touches: Range<u64>, mut take: impl FnMut(u64)) {
         self.order.visits(touches, |page| take(page.into()));
     }
@@ -182,7 +184,7 @@ mod tests {
             let (arguments, file) = program.arguments().unwrap();
             assert_eq!(arguments[1], "--mib", "{}", subject.name());
             assert_eq!(file.is_some(), arguments[0] == "trace");
-            // The others are long lists: seconds without optimization.
+            // The others have long orders, which take seconds without optimization.
             if matches!(subject, Subject::Scan | Subject::Zipf | Subject::Sort) {
                 let truth = program.truth().unwrap();
                 assert_eq!((truth.touched(0..1), truth.first_touches(0..1).len()), (PAGE, 1));

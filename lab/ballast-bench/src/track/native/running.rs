@@ -1,4 +1,4 @@
-//! A program that runs, with the tracker's library in it.
+//! A running program with the tracker's library.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -25,7 +25,7 @@ use super::program::Program;
 /// The program that touches memory.
 const PROGRAM: Artifact =
     Artifact { variable: "BALLAST_TRACK_SUBJECT", built: "release/track-subject" };
-/// How long the tracker's socket is waited for.
+/// How long to wait for the tracker's socket.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the tracker's thread runs that answers faults.
@@ -41,7 +41,7 @@ pub(crate) enum Place {
     Free,
 }
 
-/// A program that runs, with the tracker's library in it.
+/// A running program with the tracker's library.
 pub(crate) struct Running {
     child: Child,
     asked: ChildStdin,
@@ -81,7 +81,7 @@ impl Running {
         Ok(Running { child, asked, answers, region, address, cores, tid, _file: file })
     }
 
-    /// As the daemon finds a guest.
+    /// The program in the form in which the daemon finds a guest.
     pub(super) fn as_guest(&self) -> TrackableGuest {
         let (pid, address) = (self.child.id(), self.address.clone());
         TrackableGuest { pid, name: None, address, paths: Vec::new() }
@@ -91,7 +91,7 @@ impl Running {
         self.region.len
     }
 
-    /// How often it has touched memory so far, and when that was.
+    /// The number of touches so far, and when it was read.
     pub(crate) fn touches(&mut self) -> anyhow::Result<(u64, Instant)> {
         self.asked.write_all(b"\n").context("the program has ended")?;
         let mut line = String::new();
@@ -100,19 +100,19 @@ impl Running {
         Ok((count, Instant::now()))
     }
 
-    /// Where its time went so far.
+    /// How the program's thread has spent its time so far.
     pub(super) fn clock(&self) -> anyhow::Result<Clock> {
         Clock::look(self.child.id(), self.tid)
     }
 
-    /// A client of its tracker, whose thread that answers faults has that place.
+    /// Connects a client to its tracker; `place` is for the tracker's thread that answers faults.
     pub(super) fn track(&self, place: Place) -> anyhow::Result<TrackerClient> {
         let end = Instant::now() + PATIENCE;
         let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let device = device.as_ref().map(AsFd::as_fd);
         let mut client = loop {
             match TrackerClient::connect(&self.address, self.child.id(), CAPACITY_DEFAULT, device) {
-                // The one before may not have ended yet.
+                // The previous client may not have ended yet.
                 Err(TrackerError::Connect { .. } | TrackerError::Refused(_))
                     if Instant::now() < end =>
                 {
@@ -135,13 +135,13 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Nothing of it is wanted any more.
+        // Nothing of the program is needed any more.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What the program says of itself: `ready MAJOR MINOR INODE BYTES TID`.
+/// Parses the program's first line: `ready MAJOR MINOR INODE BYTES TID`.
 fn ready(line: &str) -> Option<(RegionSpec, i32)> {
     let mut words = line.strip_prefix("ready ")?.split_whitespace();
     let mut next = || words.next()?.parse::<u64>().ok();

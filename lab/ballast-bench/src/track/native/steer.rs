@@ -1,7 +1,8 @@
-//! Steering the tracker, interval by interval.
+//! Steers the tracker, interval by interval.
 //!
-//! Idea: what the daemon does, on this thread: read the ring while the interval lasts, then analyse
-//! it, and say how the next one is watched. Its processor time is counted beside the tracker's.
+//! Idea: does the daemon's work on this thread: reads the ring during the interval, then analyses
+//! it, and decides how to watch the next one. Its processor time is counted in addition to the
+//! tracker's.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,29 +20,29 @@ use super::clock::Spent;
 use super::running::{Place, Running};
 use crate::machine;
 
-/// Time between two looks into the ring: it has room for some 65,000 entries.
+/// Time between two reads of the ring, which has room for some 65,000 entries.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Entries taken in one look at most; the rest waits for the next.
+/// The greatest number of entries taken in one read; the rest waits for the next.
 const ENTRIES_MAX: usize = 1 << 17;
 
-/// What happened in a window.
+/// The counts of a window.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Window {
     /// Touches.
     pub(crate) touches: u64,
-    /// Where the program's time went.
+    /// How the program spent its time.
     pub(crate) spent: Spent,
-    /// Traps in it.
+    /// Number of traps.
     pub(crate) traps: u64,
-    /// Touches that found the ring full.
+    /// Touches for which there was no room in the ring.
     pub(crate) dropped: u64,
     /// Processor time of the tracker's thread that answers faults, in seconds.
     pub(crate) handler: f64,
-    /// That of the one that takes commands and revokes.
+    /// Processor time of the tracker's thread that takes commands and revokes, in seconds.
     pub(crate) control: f64,
     /// Processor time of the daemon's side, in seconds.
     pub(crate) daemon: f64,
-    /// How long a trap takes, as the tracker measured it last, in seconds.
+    /// How long a trap takes by the tracker's latest measurement, in seconds.
     pub(crate) trap: f64,
     /// Its intervals.
     pub(crate) intervals: Vec<Interval>,
@@ -69,7 +70,7 @@ impl Window {
         }
     }
 
-    /// Touches a second, of the time that others left to the program.
+    /// Touches a second, in the time that other programs left to the program.
     pub(crate) fn rate(&self) -> f64 {
         self.touches as f64 / self.spent.own(self.handler).max(1e-9)
     }
@@ -77,22 +78,22 @@ impl Window {
 
 /// Windows with tracking, added up.
 pub(crate) struct Totals {
-    /// Time by the clock, and time that the program had to itself or was stopped, in seconds.
+    /// Wall-clock time; and the time in which the program ran or was stopped by traps, in seconds.
     pub(crate) seconds: f64,
     own: f64,
     pub(crate) traps: f64,
     pub(crate) dropped: f64,
     /// Time that traps stopped the program, in seconds.
     pub(crate) stopped: f64,
-    /// Processor time of the thread that answers faults, of the one that revokes, and of the
-    /// daemon's side.
+    /// Processor time of the thread that answers faults, of the thread that revokes, and of the
+    /// daemon's side, in seconds.
     pub(crate) handler: f64,
     pub(crate) control: f64,
     pub(crate) daemon: f64,
 }
 
 impl Totals {
-    /// Those of `windows`.
+    /// The sum of `windows`.
     pub(crate) fn of(windows: &[Window]) -> Totals {
         let sum = |figure: fn(&Window) -> f64| windows.iter().map(figure).sum::<f64>();
         Totals {
@@ -107,33 +108,33 @@ impl Totals {
         }
     }
 
-    /// The share of its time that the program was stopped.
+    /// The share of its time for which the program was stopped.
     pub(crate) fn stopped_share(&self) -> f64 {
         self.stopped / self.own
     }
 }
 
-/// An interval that is over.
+/// A finished interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Interval {
-    /// The numbers of the touches in it.
+    /// The indices of the touches in it.
     pub(crate) touches: Range<u64>,
     /// How it was watched.
     pub(crate) watch: WatchPlan,
-    /// Its working set; `None` for an interval of rest.
+    /// The result; `None` for an interval of rest.
     pub(crate) told: Option<IntervalResult>,
-    /// The working set as it stands at its end.
+    /// The working set as known at its end.
     pub(crate) wss: Bytes,
-    /// Traps in it.
+    /// Number of traps.
     pub(crate) traps: u64,
     /// Processor time of the tracker's thread that answers faults, in seconds.
     pub(crate) handler: f64,
-    /// Where the program's time went.
+    /// How the program spent its time.
     pub(crate) spent: Spent,
 }
 
 impl Interval {
-    /// Touches a second, of the time that others left to the program.
+    /// Touches a second, in the time that other programs left to the program.
     pub(crate) fn rate(&self) -> f64 {
         let touches = self.touches.end.saturating_sub(self.touches.start);
         touches as f64 / self.spent.own(self.handler).max(1e-9)
@@ -154,9 +155,9 @@ pub(crate) struct Steer {
     pages: Vec<u64>,
     wss: Bytes,
     counters: TrackerCounters,
-    /// The count of touches at the end of the last interval.
+    /// The number of touches at the end of the last interval.
     touches: u64,
-    /// When the tracker last heard of this side.
+    /// When the tracker last heard from this side.
     heard: Instant,
 }
 
@@ -164,7 +165,7 @@ impl Steer {
     /// Begins to track a program in intervals of `length`.
     ///
     /// # Errors
-    /// The tracker is not there, or refuses.
+    /// The tracker is missing, or refuses.
     pub(crate) fn new(
         running: &mut Running,
         brain: Brain,
@@ -215,7 +216,7 @@ impl Steer {
             self.wait(length.saturating_sub(began.elapsed()))?;
         }
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        // Touches during the rest do not count for the next interval.
+        // Touches during the rest do not belong to the next interval.
         self.touches = after;
         Ok(Window { touches: after - before, spent, ..Window::default() })
     }
@@ -280,7 +281,7 @@ impl Steer {
         Ok(Interval { touches: from..to, watch, told, wss: self.wss, traps, handler, spent })
     }
 
-    /// Has the interval watched as wanted.
+    /// Has the interval watched as `watch` says.
     fn begin(&mut self, watch: WatchPlan) -> anyhow::Result<()> {
         if !watch.is_on {
             if self.is_on {
@@ -310,7 +311,7 @@ impl Steer {
         Ok(())
     }
 
-    /// Waits a little, but not longer than `left`, with the tracker kept awake.
+    /// Waits a short time, at most `left`, and keeps the tracker from giving up on this side.
     fn wait(&mut self, left: Duration) -> anyhow::Result<()> {
         std::thread::sleep(LOOK_EVERY.min(left));
         if self.heard.elapsed() >= HEARTBEAT_PERIOD {
@@ -325,7 +326,8 @@ impl Steer {
         self.client.read(ENTRIES_MAX, |entry| {
             match entry {
                 RingEntry::Touch { page, .. } => pages.push(page),
-                // What came between the end of the last interval and the revocation is of neither.
+                // Touches between the end of the last interval and the revocation belong to
+                // neither.
                 RingEntry::Interval(_) => pages.clear(),
                 _ => {}
             }
@@ -334,8 +336,8 @@ impl Steer {
     }
 }
 
-/// Does `work`, and lets the tracker hear of this side as long as it takes: hundreds of thousands
-/// of touches may take longer than it bears with silence.
+/// Does `work` and meanwhile sends the tracker signs of life: analysing hundreds of thousands of
+/// touches may take longer than the silence that the tracker tolerates.
 fn heard_meanwhile<T>(client: &mut TrackerClient, work: impl FnOnce() -> T) -> anyhow::Result<T> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -56,7 +56,7 @@ impl Way {
         }
     }
 
-    /// What the paper's programs lost by it on average (MEB Table I).
+    /// The mean slowdown of the paper's programs with this way (MEB Table I).
     pub(crate) const fn paper(self) -> Option<f64> {
         match self {
             Way::List => Some(7.58),
@@ -79,19 +79,19 @@ impl Way {
         matches!(self, Way::Sampled | Way::SampledAdaptive | Way::Daemon)
     }
 
-    /// Length of an interval. Where a hot set makes pages trap again and again it hardly matters;
-    /// of a sample each page traps once an interval.
+    /// Length of an interval. With a hot set, where pages trap again and again, it hardly matters;
+    /// in a sample each page traps once in an interval.
     pub(crate) const fn interval(self) -> Duration {
         Duration::from_millis(if self.is_sampled() { 1000 } else { 250 })
     }
 
-    /// Intervals before the first pair of windows: hot set, sample, and phases are found.
+    /// Intervals before the first pair of windows, in which hot set, sample and phases are found.
     pub(crate) const fn warm_up(self) -> u32 {
         if self.rests() { 12 } else { 10 }
     }
 
-    /// Intervals after a window without tracking, before one with it is measured: what is revoked
-    /// for the first time costs more. Of a way that rests the window begins in the midst of it.
+    /// Intervals after a window without tracking, before one with it is measured: the first
+    /// revocation costs more. For a way that rests, the window begins at once.
     pub(crate) const fn settle(self) -> u32 {
         if self.rests() { 0 } else { 1 }
     }
@@ -101,9 +101,9 @@ impl Way {
         if self.rests() || self.is_sampled() { 3 } else { 4 }
     }
 
-    /// Pairs of windows for one requested. A way that rests is tracked in few of its intervals, and
-    /// what a sample costs is less than what a shared machine's speed differs by from second to
-    /// second.
+    /// Pairs of windows for each one that the user requests. A way that rests tracks only few of
+    /// its intervals, and the cost of a sample is less than the variation of a shared machine's
+    /// speed from second to second.
     pub(crate) const fn pairs(self) -> usize {
         match (self.is_sampled(), self.rests()) {
             (true, true) => 5,

@@ -1,4 +1,4 @@
-//! The plots of the page: both forms, on every combination of axes, with what the script reads out.
+//! The plots of the page: both forms, on every combination of axes, with the points for the script.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use super::super::plot::{self, ON_A_PAGE, View};
 use super::super::words;
 use ballast_chart::{Axis, Chart, Scale};
 
-/// Points read out under the pointer: this many spread by logarithm, and as many by the curve's
-/// falls.
+/// The number of points for the script that are spread by logarithm of size; as many more are
+/// spread by the curve's falls.
 const READ_POINTS: usize = 250;
 
-/// The forms, by their headings.
+/// The forms and their headings.
 const FORMS: [(Form, &str); 2] =
     [(Form::Warm, "Warm references: miss ratio"), (Form::Total, "All references: miss ratio")];
 const SCALES: [(Scale, &str); 2] = [(Scale::Log, "log"), (Scale::Linear, "linear")];
 
-/// The key of the trace at `index`, as the style sheet calls it.
+/// The CSS classes of the key of the trace at `index`.
 pub(super) fn key(index: usize) -> String {
     format!("key curve-{}", plot::colour_number(index))
 }
@@ -27,7 +27,7 @@ pub(super) fn key(index: usize) -> String {
 /// The section with the plots.
 ///
 /// # Errors
-/// When a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub(super) fn curves(
     outcomes: &[Outcome],
     names: &[String],
@@ -49,7 +49,7 @@ pub(super) fn curves(
     })
 }
 
-/// The choice of a scale for one axis.
+/// The controls that select the scale of one axis.
 fn choice(legend: &str, axis: &str, preset: Scale) -> Markup {
     html! {
         fieldset {
@@ -104,14 +104,15 @@ fn one_form(
     })
 }
 
-/// A plot with the ends of its axis of memory, for the script.
+/// A plot, with the ends of its memory axis for the script.
 fn drawn_plot(class: &str, scale: &str, chart: &Chart) -> anyhow::Result<Markup> {
     let (from, to) = chart.axes().0.ends();
     let svg = PreEscaped(chart.svg()?);
     Ok(html! { div class=(class) data-scale=(scale) data-from=(from) data-to=(to) { (svg) } })
 }
 
-/// The points for the script: `pages,ratio` pairs between blanks; each holds until the next.
+/// The points as the script reads them: `pages,ratio` pairs separated by spaces; each holds until
+/// the next.
 fn read_points(outcome: &Outcome, curve: &Curve, form: Form) -> String {
     if curve.warm() + curve.cold() == 0.0 || (form == Form::Warm && curve.warm() == 0.0) {
         return String::new();
@@ -131,7 +132,7 @@ fn read_points(outcome: &Outcome, curve: &Curve, form: Form) -> String {
     pairs.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
-/// A ratio with four digits that mean something.
+/// A ratio with four significant digits.
 fn short(ratio: f64) -> String {
     let text = format!("{ratio:.3e}");
     match text.parse::<f64>() {

@@ -1,8 +1,7 @@
 //! Miss-ratio curves as one page.
 //!
-//! Idea: both forms of the miss ratio side by side, on every combination of axes: the reader
-//! chooses without any script, by style alone. A few lines of script read figures out under the
-//! pointer.
+//! Idea: both forms of the miss ratio side by side, on every combination of axes. The reader
+//! selects the axes by CSS alone; a short script shows the values under the pointer.
 //! Cost: some 50 KB, and 20 to 100 KB for each trace.
 
 mod curves;
@@ -19,15 +18,15 @@ use ballast_report::format;
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
-/// Most traces with a card of their own; tables have them all.
+/// The greatest number of traces with a card of their own; the tables have all of them.
 const CARDS_MAX: usize = 6;
-/// Most rows of the table of sizes.
+/// The greatest number of rows in the table of sizes.
 const SIZES_MAX: usize = 24;
 
-/// The page of `outcomes`, which came of `command`; `epsilon` defines the working set marked.
+/// The page of `outcomes`, the result of `command`; `epsilon` defines the marked working set.
 ///
 /// # Errors
-/// When a plot cannot be drawn.
+/// A plot cannot be drawn.
 pub(crate) fn render(outcomes: &[Outcome], command: &str, epsilon: f64) -> anyhow::Result<String> {
     let names = words::names(outcomes);
     let title = match names.as_slice() {
@@ -54,7 +53,7 @@ pub(crate) fn render(outcomes: &[Outcome], command: &str, epsilon: f64) -> anyho
     Ok(ballast_chart::page::document(&title, STYLE, SCRIPT, &body))
 }
 
-/// The working sets, which one looks for first.
+/// The working sets, at the top of the page.
 fn cards(outcomes: &[Outcome], names: &[String], epsilon: f64) -> Markup {
     if outcomes.len() > CARDS_MAX {
         return html! {};
@@ -136,7 +135,7 @@ fn remarks(outcomes: &[Outcome], names: &[String]) -> Markup {
     html! { @for remark in all { p.small { (remark) } } }
 }
 
-/// The curves as figures, at sizes that double.
+/// The curves as a table, at sizes that double.
 fn by_size(outcomes: &[Outcome], names: &[String]) -> Markup {
     let curves: Vec<_> = outcomes
         .iter()

@@ -4,7 +4,8 @@
 //! busybox's commands, swap, loopback. A failure that is not fatal becomes a complaint that is sent
 //! to the host. The initramfs must contain this program as `/init`, `/bin/busybox`, and the modules
 //! that `/lib/modules/load-order` lists.
-//! Limits: only virtio disks, identified by their serial numbers, and Xen's, by their names.
+//! Limits: only virtio disks, identified by their serial numbers, and Xen disks, identified by
+//! their names.
 
 use std::ffi::c_int;
 use std::fs;
@@ -25,7 +26,7 @@ use crate::child::{INIT_NICE, SEARCH_PATH};
 
 /// Most complaints kept.
 const COMPLAINTS_MAX: usize = 32;
-/// Longest wait for Xen's disks, and the time between two looks.
+/// Longest wait for Xen disks, and the time between two polls.
 const XEN_DISKS_TIME_MAX: Duration = Duration::from_secs(20);
 const XEN_DISKS_PAUSE: Duration = Duration::from_millis(50);
 /// Makes the kernel decompress the module (`MODULE_INIT_COMPRESSED_FILE` of `linux/module.h`).
@@ -155,7 +156,7 @@ fn stay_responsive(complaints: &mut Complaints) {
     }
 }
 
-/// Waits until the drivers of Xen's disks have agreed with the host's: they do that after they are
+/// Waits until the drivers of Xen disks are connected to the host: they connect only after they are
 /// loaded.
 fn wait_for_xen_disks(complaints: &mut Complaints) {
     let deadline = Instant::now() + XEN_DISKS_TIME_MAX;
@@ -177,7 +178,7 @@ fn xen_disk(name: &str) -> Option<PathBuf> {
     Path::new("/sys/block").join(name).exists().then(|| Path::new("/dev").join(name))
 }
 
-/// The device of the virtio disk with a given serial number, or of Xen's disk of that name.
+/// The device of the virtio disk with the serial number `serial`, or of the Xen disk named `xen`.
 fn disk(serial: &str, xen: &str) -> Option<PathBuf> {
     xen_disk(xen).or_else(|| disk_with_serial(serial))
 }

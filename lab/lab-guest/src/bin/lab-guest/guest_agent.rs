@@ -1,9 +1,9 @@
 //! The supervisor of the guest's Ballast agent.
 //!
-//! Idea: if [`AGENT_PATH`] exists, it is started, and restarted when it exits.
-//! In a domain of Xen, which has no ports, it reports through xenstore.
-//! Limits: it restarts after [`RESTART_DELAY`]; what it wrote to standard error goes to the console
-//! when it exits.
+//! Idea: if [`AGENT_PATH`] exists, it is started, and restarted when it exits. In a Xen domain,
+//! which has no virtio-serial ports, the agent reports through xenstore.
+//! Limits: it is restarted after [`RESTART_DELAY`]; what it wrote to standard error is printed on
+//! the console when it exits.
 
 use std::os::fd::BorrowedFd;
 use std::path::Path;

@@ -1,10 +1,10 @@
-//! The virtio-serial port to the host, or the console that the kernel's arguments name instead.
+//! The virtio-serial port to the host, or a console that the kernel's arguments name instead.
 //!
 //! Idea: found by its name, opened once, and never blocking: reads and writes transfer what they
 //! can at once. `POLLHUP` means that the host is not connected; the kernel then reports it at every
-//! poll, so a caller must not poll without a timeout. A console never says so.
-//! Limits: a port belongs to one process at a time; on a console, what the kernel prints comes
-//! between messages.
+//! poll, so a caller must not poll without a timeout. A console never reports it.
+//! Limits: a port belongs to one process at a time. On a console, messages of the kernel may come
+//! between ours.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -93,7 +93,7 @@ fn console_of(arguments: &str) -> Option<&str> {
     arguments.split_whitespace().find_map(|argument| argument.strip_prefix(PORT_ARGUMENT))
 }
 
-/// Opens a terminal that passes on every byte as it is.
+/// Opens a terminal that passes on every byte unchanged.
 fn open_console(device: &Path) -> io::Result<File> {
     let file = open_device(device)?;
     let mut settings = tcgetattr(&file)?;

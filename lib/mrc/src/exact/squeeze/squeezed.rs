@@ -1,15 +1,15 @@
-//! What squeezing a block leaves, by words of references.
+//! The result of squeezing a block.
 
 /// References that vectors compare and pack together.
 pub(super) const WORD: usize = 64;
 
-/// What is left of a block, and what was counted.
+/// The rest of a block, and the counts of what was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::exact) struct Squeezed {
-    /// How many references are left.
+    /// The number of references that remain.
     pub(in crate::exact) kept: usize,
-    /// How many were left out at distance 1.
+    /// The number of references that were removed at distance 1.
     pub(in crate::exact) ones: u64,
-    /// How many were left out at distance 2.
+    /// The number of references that were removed at distance 2.
     pub(in crate::exact) twos: u64,
 }

@@ -1,17 +1,17 @@
 //! Squeezing with vectors, 64 references at once.
 //!
-//! Idea: a reference is to the tag just before (distance 1) when it equals the reference before it.
-//! With those left out no tag follows itself, and a reference is to the tag before that (distance
-//! 2) when it equals the reference but one before. Of a row of such exchanges pairs are left out,
-//! and of an odd number the last one stays. So each of two steps compares the references with
-//! themselves moved by 1 or 2, which gives a word of bits, and packs those that stay. Which rows of
-//! bits are odd an addition finds, whose carry runs through a row (as simdjson finds odd rows of
-//! backslashes: Langdale and Lemire 2019).
+//! Idea: a reference has distance 1 if it equals the previous reference. Once those are removed no
+//! tag follows itself, and a reference has distance 2 if it equals the reference before the
+//! previous one. In a row of such exchanges, pairs are removed; of an odd number the last one
+//! stays. So each of two steps compares the references with themselves shifted by 1 or 2, which
+//! gives a word of bits, and packs those that stay. An addition, whose carry runs through each row
+//! of bits, finds the rows of odd length (as simdjson finds odd rows of backslashes: Langdale and
+//! Lemire 2019).
 //!
-//! Cost: a quarter of the time one by one takes; no branch.
-//! Limits: for x86-64 with AVX2.
+//! Cost: a quarter of the time of one by one; no branch.
+//! Limits: only x86-64 with AVX2.
 //!
-//! Unsafe: loads and stores of vectors, each within an array of 64 whose length its type says.
+//! Unsafe: loads and stores of vectors, each within an array of 64 whose type has the length.
 #![allow(unsafe_code)]
 
 use std::arch::x86_64::{
@@ -21,13 +21,14 @@ use std::arch::x86_64::{
 
 use super::squeezed::{Squeezed, WORD};
 
-/// Bits in even places.
+/// Bits at even places.
 const EVEN: u64 = 0x5555_5555_5555_5555;
 
 /// Tags in a vector.
 const LANES: usize = 4;
 
-/// For each set of lanes where they go, as halves: those in it to the front, the others anywhere.
+/// For each set of lanes, where they move, as halves: lanes in the set to the front, the others
+/// anywhere.
 static FRONT: [[u32; 2 * LANES]; 1 << LANES] = {
     let mut rows = [[0; 2 * LANES]; 1 << LANES];
     let mut set = 0;
@@ -46,8 +47,8 @@ static FRONT: [[u32; 2 * LANES]; 1 << LANES] = {
     rows
 };
 
-/// Squeezes `tags`, at least one and at most [`BLOCK`](super::BLOCK), into `kept` by way of
-/// `moves`, both a word longer than a block.
+/// Squeezes `tags` (from one to [`BLOCK`](super::BLOCK)) into `kept`, with `moves` as a buffer;
+/// both are a word longer than a block.
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 pub(super) fn squeeze(tags: &[u64], moves: &mut [u64], kept: &mut [u64]) -> Squeezed {
     let moved = keep_moves(tags, moves);
@@ -55,7 +56,7 @@ pub(super) fn squeeze(tags: &[u64], moves: &mut [u64], kept: &mut [u64]) -> Sque
     Squeezed { kept, ones: (tags.len() - moved) as u64, twos: (moved - kept) as u64 }
 }
 
-/// Writes `tags` to `to` without references to the tag just before, and says how many are left.
+/// Writes `tags` to `to` without references at distance 1, and returns how many remain.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn keep_moves(tags: &[u64], to: &mut [u64]) -> usize {
@@ -66,13 +67,13 @@ fn keep_moves(tags: &[u64], to: &mut [u64]) -> usize {
     for (word, before) in words.iter().zip(words_before) {
         len += pack(word, differ(word, before), room(to, len));
     }
-    // Zeros do not differ.
+    // Padding of zeros never differs.
     let (word, before) = (padded(rest), padded(rest_before));
     len + pack(&word, differ(&word, &before), room(to, len))
 }
 
-/// Writes the first `moved` of `moves` to `to` without pairs of exchanges, and says how many are
-/// left.
+/// Writes the first `moved` of `moves` to `to` without pairs of exchanges, and returns how many
+/// remain.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn keep_unpaired(moves: &[u64], moved: usize, to: &mut [u64]) -> usize {
@@ -91,7 +92,7 @@ fn keep_unpaired(moves: &[u64], moved: usize, to: &mut [u64]) -> usize {
     len
 }
 
-/// Of the references from `start` on, which equal the reference but one before.
+/// Of the references from `start` on, those that equal the reference before the previous one.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn exchanges(moves: &[u64], moved: usize, start: usize) -> u64 {
@@ -117,15 +118,15 @@ fn padded(tags: &[u64]) -> [u64; WORD] {
     word
 }
 
-/// The first `len` bits, at least one; all if there are no more than that.
+/// The first `len` bits, at least one; all bits if `len` is greater than a word.
 #[inline(always)]
 fn first_bits(len: usize) -> u64 {
     u64::MAX >> (WORD - len.min(WORD))
 }
 
-/// The last bit of each row of bits in `here` that is of odd length. `is_odd` says whether an odd
-/// number of bits of a row that goes on in `here` came before it; the same is returned for `next`,
-/// which follows.
+/// The last bit of each row of odd length in `here`. `is_odd` says whether an odd number of bits of
+/// a row that continues in `here` came before it; the same is returned for the following word
+/// `next`.
 #[inline(always)]
 fn last_of_odd_rows(here: u64, is_odd: bool, next: u64) -> (u64, bool) {
     let starts = here & !(here << 1);
@@ -135,12 +136,12 @@ fn last_of_odd_rows(here: u64, is_odd: bool, next: u64) -> (u64, bool) {
     let (past_odd, is_odd_at_end) = here.overflowing_add(at_odd);
     let past_even = here.wrapping_add(at_even);
     let ends = ((past_odd & EVEN) | (past_even & !EVEN)) & !here;
-    // A word is even, so a row up to its end is odd if begun at an odd place.
+    // A word has an even length, so a row up to its end is odd if it began at an odd place.
     let goes_on = next & 1 == 1;
     ((ends >> 1) | (u64::from(is_odd_at_end && !goes_on) << 63), is_odd_at_end && goes_on)
 }
 
-/// The four numbers from `at` on.
+/// Loads the four numbers from `at` on.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn load(word: &[u64; WORD], at: usize) -> __m256i {
@@ -149,7 +150,7 @@ fn load(word: &[u64; WORD], at: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(word.as_ptr().add(at).cast()) }
 }
 
-/// Bit `n` says whether the `n`th ones differ.
+/// Bit `n` is set if the `n`th numbers differ.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn differ(a: &[u64; WORD], b: &[u64; WORD]) -> u64 {
@@ -161,8 +162,8 @@ fn differ(a: &[u64; WORD], b: &[u64; WORD]) -> u64 {
     !bits
 }
 
-/// Writes those of `from` whose bit is set to the start of `to`, and says how many. What comes
-/// after them in `to` is anything.
+/// Writes those of `from` whose bit is set to the start of `to`, and returns their number. The
+/// contents of `to` after them are undefined.
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
 fn pack(from: &[u64; WORD], keep: u64, to: &mut [u64; WORD]) -> usize {

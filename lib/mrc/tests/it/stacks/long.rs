@@ -1,4 +1,4 @@
-//! Streams that the plain oracle is too slow for, told by the [`Timeline`] instead.
+//! Streams that are too long for the simple oracle; the [`Timeline`] is the oracle instead.
 
 use ballast_mrc::Stack;
 
@@ -6,10 +6,10 @@ use super::distances;
 use super::streams::next;
 use super::timeline::Timeline;
 
-/// References by block: small ones, and ones that an engine may treat otherwise.
+/// References in a block: small blocks, and some that an engine may treat differently.
 const LENGTHS: [usize; 5] = [4096, 1, 100_000, 77, 16_384];
 
-/// References `tags` in blocks of several lengths, compares with the timeline, and gives the
+/// References `tags` in blocks of several lengths, compares with the timeline, and returns the
 /// distances.
 pub(crate) fn check(
     name: &str,
@@ -47,7 +47,8 @@ pub(crate) fn check_growth<S: Stack>(make: fn() -> S) {
     assert!(stack.order() == timeline.order());
 }
 
-/// Footprints that swell and are abandoned: when slots run out, now most of them are live, now few.
+/// Footprints that grow and are abandoned: when slots run out, sometimes most of them are live,
+/// sometimes few.
 pub(crate) fn check_swelling<S: Stack>(make: fn() -> S) {
     let (mut stack, mut timeline, mut state) = (make(), Timeline::new(60 * 40_000), 5);
     for round in 0..60_u64 {
@@ -62,7 +63,7 @@ pub(crate) fn check_swelling<S: Stack>(make: fn() -> S) {
     assert!(stack.order() == timeline.order());
 }
 
-/// A few tags for long: slots run out again and again while next to none of them is live.
+/// A few tags for a long time: slots run out again and again while hardly any of them is live.
 pub(crate) fn check_endurance<S: Stack>(make: fn() -> S) {
     let (mut stack, mut timeline) = (make(), Timeline::new(1_500_000));
     let tags: Vec<_> = (0..500_000).map(|at| at % 3).collect();

@@ -1,7 +1,7 @@
-//! Every exact stack tells the distances of the oracle, bit for bit.
+//! Tests that every exact stack gives the distances of the oracle, bit for bit.
 //!
-//! Idea: one suite, generic over the stack; [`suite`] and [`long_suite`] run it for each. The
-//! oracles are the plainest things that tell distances, one for short streams and one for long
+//! Idea: one suite, generic over the stack; [`suite`] and [`long_suite`] run it for each stack. The
+//! oracles are the simplest programs that find distances, one for short streams and one for long
 //! ones.
 
 mod long;
@@ -33,7 +33,7 @@ fn histogram(distances: &[u32]) -> Histogram {
     Histogram::from_counts(&counts)
 }
 
-/// What of `stack` is seen from outside, against the oracle.
+/// Compares the visible state of `stack` with the oracle.
 fn check_state(stack: &impl Stack, oracle: &Oracle) {
     assert_eq!(stack.len(), oracle.order.len() as u64);
     assert_eq!(stack.is_empty(), oracle.order.is_empty());
@@ -57,7 +57,7 @@ fn check_stream(
     check_state(stack, oracle);
 }
 
-/// The oracle's distances for every named stream, whole and in blocks.
+/// Compares the distances for every named stream, as a whole and in blocks.
 fn check_named<S: Stack>(make: fn() -> S) {
     for (name, tags) in streams::named() {
         for lengths in [&[usize::MAX][..], &[1], &[0, 1, 7, 64, 1000]] {
@@ -67,7 +67,7 @@ fn check_named<S: Stack>(make: fn() -> S) {
     }
 }
 
-/// Counting gives the oracle's histogram and leaves its order, in blocks of any lengths.
+/// Counting gives the oracle's histogram and leaves its order, in blocks of any length.
 fn check_counted<S: Stack>(make: fn() -> S) {
     for (name, tags) in streams::named() {
         for lengths in [&[usize::MAX][..], &[1], &[0, 1, 7, 64, 1000], &[5000]] {
@@ -92,7 +92,7 @@ fn check_counts(name: &str, stack: impl Stack, tags: &[u64], lengths: &[usize]) 
     check_state(engine.stack(), &oracle);
 }
 
-/// A stack made of another one's order goes on as that one does.
+/// A stack restored from another one's order continues as that one does.
 fn check_restored<S: Stack>(make: fn() -> S) {
     for (name, tags) in streams::named() {
         let (before, after) = tags.split_at(tags.len() / 2);
@@ -129,7 +129,7 @@ fn check_random<S: Stack>(make: fn() -> S) {
     });
 }
 
-/// Takes little memory for few tags, and does not grow when the same tags are referenced.
+/// It takes little memory for few tags, and does not grow when the same tags are referenced.
 fn check_memory<S: Stack>(make: fn() -> S) {
     let mut stack = make();
     let tags: Vec<_> = (0..5000).collect();
@@ -142,7 +142,7 @@ fn check_memory<S: Stack>(make: fn() -> S) {
     assert!(before > 0 && after <= before.max(1 << 20) * 2, "{before} bytes, then {after}");
 }
 
-/// What real programs did, in parts.
+/// Recordings of real programs, in parts.
 fn check_recorded<S: Stack>(make: fn() -> S) {
     for name in traces::NAMES {
         let tags = traces::read(name);

@@ -1,6 +1,6 @@
 //! The oracle of all exact stacks: a vector of tags, most recently referenced first.
 //!
-//! Idea: too plain to be wrong. Cost: O(distance) a reference.
+//! Idea: too simple to be wrong. Cost: O(distance) for each reference.
 
 use ballast_mrc::COLD;
 
@@ -26,7 +26,7 @@ impl Oracle {
         tags.iter().map(|&tag| self.reference(tag)).collect()
     }
 
-    /// Forgets all tags and takes these; of a tag named twice the first place counts.
+    /// Replaces all tags by these; if a tag is named twice the first place counts.
     pub(crate) fn restore(&mut self, order: &[u64]) {
         self.order.clear();
         for &tag in order {

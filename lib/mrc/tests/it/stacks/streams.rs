@@ -33,7 +33,7 @@ pub(crate) fn named() -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// A piece of a stream: what real programs do for a while.
+/// A part of a stream, as real programs make for a while.
 #[derive(Clone, Debug)]
 enum Phase {
     Loop { start: u64, len: u64, times: u64 },
@@ -86,7 +86,7 @@ fn phase() -> impl Strategy<Value = Phase> {
     ]
 }
 
-/// Random phases in a row.
+/// Random phases one after the other.
 pub(crate) fn random() -> impl Strategy<Value = Vec<u64>> {
     prop::collection::vec(phase(), 0..8).prop_map(|phases| {
         let mut out = Vec::new();
@@ -108,7 +108,7 @@ pub(crate) fn blocks<'a>(tags: &'a [u64], lengths: &'a [usize]) -> impl Iterator
     })
 }
 
-/// A number that looks random (SplitMix64).
+/// A pseudo-random number (SplitMix64).
 pub(crate) fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mixed = (*state ^ (*state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -116,7 +116,7 @@ pub(crate) fn next(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Below `len`, each octave of it as probable as every other: nearly Zipf's law.
+/// A number below `len`; each octave is equally probable, which is nearly Zipf's law.
 fn skewed(random: u64, len: u64) -> u64 {
     let octaves = u64::from(len.ilog2()) + 1;
     let top = 1 << (random % octaves + 1);

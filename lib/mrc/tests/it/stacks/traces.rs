@@ -1,11 +1,11 @@
-//! What real programs did: page numbers recorded by `scripts/record-traces`.
+//! Recordings of real programs: page numbers recorded by `scripts/record-traces`.
 
 use std::path::Path;
 
 /// The recorded programs.
 pub(crate) const NAMES: [&str; 3] = ["sort", "perl", "python"];
 
-/// Bytes of a recording; the bound keeps a bad file from filling the memory.
+/// The greatest size of a recording in bytes; the bound keeps a bad file from filling the memory.
 const BYTES_MAX: usize = 8 * 4_000_000;
 
 /// The page numbers that a program referenced, in order.

@@ -2,8 +2,8 @@
 //!
 //! Idea: all keys are set once; then random keys are read, a batch at a time over one connection,
 //! and each key found counts.
-//! Source: memcached's `doc/protocol.txt`. Limits: keys that the server dropped because it was told
-//! to shrink are no error; they do not count.
+//! Source: memcached's `doc/protocol.txt`. Limits: keys that the server dropped because it was
+//! ordered to shrink are no error; they do not count.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -30,7 +30,7 @@ const GETS: u64 = 16;
 const WORK_TIME: Duration = Duration::from_millis(200);
 /// Memory limit beyond its data, in MiB: enough that it never evicts.
 const ROOM_MIB: u64 = 64;
-/// Longest line of an reply.
+/// Longest line of a reply.
 const LINE_BYTES_MAX: u64 = 4096;
 
 pub(super) struct Memcached {

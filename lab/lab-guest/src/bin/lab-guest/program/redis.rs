@@ -1,8 +1,8 @@
 //! redis-server, queried by redis-benchmark.
 //!
 //! Idea: all keys are set once, named as redis-benchmark names them, so that every key it reads
-//! exists; then it reads random keys without end. The server counts the parse_commands_processed it
-//! has processed. Limits: no persistence, so that nothing forks.
+//! exists; then it reads random keys without end. The server counts the commands that it has
+//! processed. Limits: no persistence, so that nothing forks.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -11,29 +11,29 @@ use ballast_report::{harmless_line, note};
 
 /// Writes the state of each topic once, until it changes.
 #[derive(Debug, Default)]
-pub(crate) struct Speaker {
-    said: RefCell<BTreeMap<String, String>>,
+pub(crate) struct StatusLog {
+    last: RefCell<BTreeMap<String, String>>,
 }
 
-impl Speaker {
-    /// As `say`, about one guest.
-    pub(crate) fn say_of(&self, topic: &str, guest: &GuestId, text: &str) {
-        self.say(&format!("{topic} {guest}"), text);
+impl StatusLog {
+    /// As `log`, about one guest.
+    pub(crate) fn log_of(&self, topic: &str, guest: &GuestId, text: &str) {
+        self.log(&format!("{topic} {guest}"), text);
     }
 
     /// Writes `text` about `topic`, unless that was the last text about it.
-    pub(crate) fn say(&self, topic: &str, text: &str) {
-        let mut said = self.said.borrow_mut();
-        if said.get(topic).is_some_and(|last| last == text) {
+    pub(crate) fn log(&self, topic: &str, text: &str) {
+        let mut last = self.last.borrow_mut();
+        if last.get(topic).is_some_and(|logged| logged == text) {
             return;
         }
         note(&harmless_line(text));
-        said.insert(topic.to_owned(), text.to_owned());
+        last.insert(topic.to_owned(), text.to_owned());
     }
 
     /// The last text about `topic`.
     #[cfg(test)]
     pub(crate) fn last(&self, topic: &str) -> Option<String> {
-        self.said.borrow().get(topic).cloned()
+        self.last.borrow().get(topic).cloned()
     }
 }

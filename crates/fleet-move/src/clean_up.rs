@@ -3,7 +3,7 @@
 use crate::view::{HostAction, HostView, Next, Process, Promise};
 
 /// Ends what earlier moves have left on this host, but never a guest that runs or has run here.
-pub(crate) fn put_away(view: &HostView<'_>) -> Next {
+pub(crate) fn clean_up(view: &HostView<'_>) -> Next {
     match (view.process, view.promise) {
         (Process::Waiting(_) | Process::Loaded, _) => Next::Act(HostAction::End),
         (Process::Absent | Process::Ended, Promise::Reserved { .. } | Promise::Refused) => {

@@ -1,25 +1,28 @@
 //! Rate limit for repeated log lines.
 //!
 //! Idea: the first line is logged at once. Lines within [`AGAIN_AFTER`] of it are only counted, and
-//! the next logged line has their number. A guest that floods cannot fill the log.
+//! the next logged line has their number. Whoever causes them at will cannot fill the log.
 
 use std::time::Duration;
 
 use ballast_model::Timestamp;
+use tracing::warn;
+
+use crate::clock;
 
 /// Shortest time between two logged lines.
-pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(60);
+const AGAIN_AFTER: Duration = Duration::from_secs(60);
 
 /// Log lines of one kind.
 #[derive(Debug, Default)]
-pub(super) struct RateLimited {
+pub(crate) struct RateLimited {
     logged_at: Option<Timestamp>,
     suppressed: u64,
 }
 
 impl RateLimited {
     /// The line to log for `text` at `now`; `None`: it is suppressed.
-    pub(super) fn line(&mut self, text: String, now: Timestamp) -> Option<String> {
+    pub(crate) fn line(&mut self, text: String, now: Timestamp) -> Option<String> {
         if self.logged_at.is_some_and(|at| now.saturating_since(at) < AGAIN_AFTER) {
             self.suppressed += 1;
             return None;
@@ -28,6 +31,13 @@ impl RateLimited {
         match std::mem::take(&mut self.suppressed) {
             0 => Some(text),
             more => Some(format!("{text} (and {more} similar lines before)")),
+        }
+    }
+
+    /// Warns of `text` now, unless that is suppressed.
+    pub(crate) fn warn(&mut self, text: String) {
+        if let Some(line) = self.line(text, clock::now()) {
+            warn!("{line}");
         }
     }
 }

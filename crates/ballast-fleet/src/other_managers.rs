@@ -26,7 +26,7 @@ const SETTINGS_BYTES_MAX: u64 = 64 << 10;
 /// Another manager that decides where guests run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum OtherOwner {
+pub enum OtherManager {
     /// A cluster of Proxmox VE.
     Proxmox,
     /// KubeVirt.
@@ -35,16 +35,16 @@ pub enum OtherOwner {
 
 /// Why this host may not move guests: it belongs to a manager that is not among `known`. `root` is
 /// the root folder of the host's files.
-pub fn other_owner(root: &Path, known: &[OtherOwner]) -> Option<String> {
-    let is_new = |owner: OtherOwner| !known.contains(&owner);
-    if is_new(OtherOwner::Proxmox) && root.join(PROXMOX_CLUSTER).exists() {
+pub fn other_manager(root: &Path, known: &[OtherManager]) -> Option<String> {
+    let is_new = |manager: OtherManager| !known.contains(&manager);
+    if is_new(OtherManager::Proxmox) && root.join(PROXMOX_CLUSTER).exists() {
         let balancer = match is_rebalancing(&root.join(PROXMOX_SETTINGS)) {
             true => ", and its own balancer is on (ha-auto-rebalance in /etc/pve/datacenter.cfg)",
             false => "",
         };
         return Some(refusal("a cluster of Proxmox VE", PROXMOX_CLUSTER, balancer, "proxmox"));
     }
-    if is_new(OtherOwner::Kubevirt) && root.join(KUBEVIRT_FOLDER).exists() {
+    if is_new(OtherManager::Kubevirt) && root.join(KUBEVIRT_FOLDER).exists() {
         return Some(refusal("a cluster with KubeVirt", KUBEVIRT_FOLDER, "", "kubevirt"));
     }
     None
@@ -97,7 +97,7 @@ mod tests {
     fn a_host_of_its_own_may_move_guests() {
         // A single host of Proxmox VE has the folder, too.
         let alone = host(&[("etc/pve/datacenter.cfg", "keyboard: de\n")]);
-        assert_eq!(other_owner(alone.path(), &[]), None);
+        assert_eq!(other_manager(alone.path(), &[]), None);
     }
 
     #[test]
@@ -114,16 +114,16 @@ mod tests {
             ),
         ] {
             let root = host(&[member, ("etc/pve/datacenter.cfg", settings)]);
-            let why = other_owner(root.path(), &[OtherOwner::Kubevirt]).unwrap();
+            let why = other_manager(root.path(), &[OtherManager::Kubevirt]).unwrap();
             assert!(
                 why.contains("/etc/pve/corosync.conf") && why.contains("beside = [\"proxmox\"]")
             );
             assert_eq!(why.contains("its own balancer is on"), is_on, "{settings}: {why}");
-            assert_eq!(other_owner(root.path(), &[OtherOwner::Proxmox]), None);
+            assert_eq!(other_manager(root.path(), &[OtherManager::Proxmox]), None);
         }
         let node = host(&[("run/kubevirt/sockets/x", "")]);
-        let why = other_owner(node.path(), &[OtherOwner::Proxmox]).unwrap();
+        let why = other_manager(node.path(), &[OtherManager::Proxmox]).unwrap();
         assert!(why.contains("KubeVirt (/run/kubevirt)"), "{why}");
-        assert_eq!(other_owner(node.path(), &[OtherOwner::Kubevirt]), None);
+        assert_eq!(other_manager(node.path(), &[OtherManager::Kubevirt]), None);
     }
 }
