@@ -1,13 +1,17 @@
 //! The guests of several backends as one list.
 //!
 //! Idea: all backends are asked at once. If two of them report the same process or the same name,
-//! the guest belongs to the first. An order goes to the backend that has the guest. Settings that
-//! live with a guest count even if they are kept by another backend that sees it.
+//! the guest belongs to the first; but a process that has not answered yet comes last. Two guests
+//! of one backend on the same socket of the same process are one guest: the one known before. An
+//! order goes to the backend that has the guest. Settings that live with a guest count even if they
+//! are kept by another backend that sees it.
 //! Cost: that of the slowest backend; O(n log n) to join the lists. Limits: while the process of a
 //! guest is unknown, only its name identifies it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::pin::pin;
+use std::sync::Arc;
 
 use ballast_agent_proto::wire::HostMessage;
 use ballast_model::{Action, GuestChange, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
@@ -27,7 +31,17 @@ pub struct Backends {
     /// Guests that are ignored, by backend and name, because an earlier backend has the guest or
     /// its name.
     left_out: BTreeSet<(usize, GuestId)>,
+    /// The guest that each socket belongs to.
+    holders: BTreeMap<Listener, GuestId>,
     notices: Vec<String>,
+}
+
+/// The index of a backend, a process, and the socket on which that process listens.
+type Listener = (usize, u32, Arc<Path>);
+
+/// Where the process of a guest listens, if known; `place` is the index of the guest's backend.
+fn listener(place: usize, reading: &GuestReading) -> Option<Listener> {
+    Some((place, reading.pid?, Arc::clone(reading.listens_at.as_ref()?)))
 }
 
 impl Backends {
@@ -38,6 +52,7 @@ impl Backends {
             owners: BTreeMap::new(),
             settings_at: BTreeMap::new(),
             left_out: BTreeSet::new(),
+            holders: BTreeMap::new(),
             notices: Vec::new(),
         }
     }
@@ -143,43 +158,67 @@ impl Backends {
         self.all.iter().map(|backend| backend.refused()).sum()
     }
 
+    /// The readings of all backends, each with its backend's index, in the order in which they
+    /// become guests: first those that have answered, by backend; of each backend, first those that
+    /// had their sockets before.
+    fn in_order(&self, readings: Vec<Vec<GuestReading>>) -> Vec<(usize, GuestReading)> {
+        let mut all: Vec<(usize, GuestReading)> = Vec::new();
+        for (place, readings) in readings.into_iter().enumerate() {
+            all.extend(readings.into_iter().map(|reading| (place, reading)));
+        }
+        all.sort_by_cached_key(|(place, reading)| {
+            let holder = listener(*place, reading).and_then(|it| self.holders.get(&it));
+            (!reading.has_answered, *place, holder != Some(&reading.sample.id))
+        });
+        all
+    }
+
     /// Joins the readings of all backends into one list, sorted by name.
     fn join(&mut self, readings: Vec<Vec<GuestReading>>) -> Vec<GuestReading> {
         let mut all: Vec<GuestReading> = Vec::new();
         let mut owners: BTreeMap<GuestId, usize> = BTreeMap::new();
         let mut left_out = BTreeSet::new();
         let mut settings_at = BTreeMap::new();
-        // The index in `all` of the guest with a process.
+        // The index in `all` of the first guest with a process, and of the guest of a socket.
         let mut pids: BTreeMap<u32, usize> = BTreeMap::new();
-        for (place, readings) in readings.into_iter().enumerate() {
-            let begin = all.len();
-            for reading in readings {
-                let id = &reading.sample.id;
-                let same_process = reading.pid.and_then(|pid| pids.get(&pid).copied());
-                if let Some(same) = same_process.map(|at| &mut all[at])
-                    && self.all[place].keeps_settings()
-                    && !settings_at.contains_key(&same.sample.id)
-                    && !self.all[owners[&same.sample.id]].keeps_settings()
-                {
-                    same.settings = reading.settings.clone();
-                    settings_at.insert(same.sample.id.clone(), (place, id.clone()));
-                }
-                let same_process = same_process.map(|at| &all[at].sample.id);
-                if same_process.is_some() || owners.contains_key(id) {
-                    let key = (place, id.clone());
-                    if !self.left_out.contains(&key) {
-                        let notice = self.notice(&owners, place, id, same_process);
-                        self.notices.push(notice);
-                    }
-                    left_out.insert(key);
-                    continue;
-                }
-                owners.insert(id.clone(), place);
-                all.push(reading);
+        let mut listeners: BTreeMap<Listener, usize> = BTreeMap::new();
+        for (place, reading) in self.in_order(readings) {
+            let id = &reading.sample.id;
+            let listener = listener(place, &reading);
+            let same_socket = listener.as_ref().and_then(|it| listeners.get(it).copied());
+            // A process that is not the hypervisor itself may listen for several guests.
+            let same_process = reading.pid.and_then(|pid| pids.get(&pid).copied());
+            let same_process = same_process.filter(|&at| owners[&all[at].sample.id] != place);
+            let same_guest = same_socket.or(same_process);
+            if let Some(same) = same_guest.map(|at| &mut all[at])
+                && self.all[place].keeps_settings()
+                && !settings_at.contains_key(&same.sample.id)
+                && !self.all[owners[&same.sample.id]].keeps_settings()
+            {
+                same.settings = reading.settings.clone();
+                settings_at.insert(same.sample.id.clone(), (place, id.clone()));
             }
-            let found = all.iter().enumerate().skip(begin);
-            pids.extend(found.filter_map(|(at, it)| Some((it.pid?, at))));
+            let same_guest = same_guest.map(|at| &all[at].sample.id);
+            if same_guest.is_some() || owners.contains_key(id) {
+                let key = (place, id.clone());
+                if !self.left_out.contains(&key) {
+                    let notice = self.notice(&owners, place, id, same_guest);
+                    self.notices.push(notice);
+                }
+                left_out.insert(key);
+                continue;
+            }
+            owners.insert(id.clone(), place);
+            if let Some(pid) = reading.pid {
+                pids.entry(pid).or_insert(all.len());
+            }
+            if let Some(listener) = listener {
+                listeners.insert(listener, all.len());
+            }
+            all.push(reading);
         }
+        let of_guest = |(listener, at): (Listener, usize)| (listener, all[at].sample.id.clone());
+        self.holders = listeners.into_iter().map(of_guest).collect();
         (self.owners, self.settings_at, self.left_out) = (owners, settings_at, left_out);
         all.sort_by(|a, b| a.sample.id.cmp(&b.sample.id));
         all
@@ -190,11 +229,11 @@ impl Backends {
         owners: &BTreeMap<GuestId, usize>,
         place: usize,
         id: &GuestId,
-        same_process: Option<&GuestId>,
+        same_guest: Option<&GuestId>,
     ) -> String {
         let name = self.all[place].name();
         let owner = |id: &GuestId| owners.get(id).map_or("", |&owner| self.all[owner].name());
-        match same_process {
+        match same_guest {
             Some(same) => {
                 let owner = owner(same);
                 format!("guest {id} of {name} is guest {same} of {owner}, which manages it")
@@ -228,15 +267,15 @@ fn failed(action: &Action, why: String) -> Outcome {
 mod tests {
     use super::*;
     use std::future::ready;
-    use std::sync::Arc;
     use std::time::{Duration, SystemTime};
 
     use ballast_model::{Bytes, Generation, GuestSample, LinkState};
 
     use crate::Waiting;
 
-    /// A backend with these guests, by name and process. It fails every order with its own name.
-    /// The backend `hung` never answers, and `libvirt` keeps settings.
+    /// A backend with these guests, by name and process; each process has one socket. It fails
+    /// every order with its own name. The backend `hung` never answers, and `libvirt` keeps
+    /// settings. Guests of `mute` have not answered; those of `manager` have a socket each.
     #[derive(Debug)]
     struct Fake(&'static str, Vec<(&'static str, Option<u8>)>);
 
@@ -256,7 +295,13 @@ mod tests {
             let reading = |&(name, pid): &(&str, Option<u8>)| {
                 let sample = GuestSample::unknown(name.parse().unwrap(), LinkState::Up);
                 let settings = self.settings(pid.unwrap_or_default());
-                GuestReading { sample, pid: pid.map(u32::from), settings }
+                let socket = match self.0 {
+                    "manager" => format!("/run/{name}"),
+                    _ => format!("/run/{pid:?}"),
+                };
+                let listens_at = pid.map(|_| Arc::from(Path::new(&socket)));
+                let (pid, has_answered) = (pid.map(u32::from), self.0 != "mute");
+                GuestReading { sample, pid, listens_at, has_answered, settings }
             };
             let readings = self.1.iter().map(reading).collect();
             Box::pin(std::future::ready(readings))
@@ -357,5 +402,53 @@ mod tests {
             kept.push(backends.persist(guest, &GuestChange::default()).await.unwrap_err());
         }
         assert_eq!(kept, ["d of qmp", "a of libvirt", "c of libvirt", "x is gone"]);
+    }
+
+    /// The names of all guests.
+    async fn names(backends: &mut Backends) -> Vec<String> {
+        let readings = backends.sample(REQUEST).await;
+        readings.iter().map(|it| it.sample.id.to_string()).collect()
+    }
+
+    #[tokio::test]
+    async fn of_guests_on_one_socket_the_known_one_stays() {
+        let both = || -> Box<dyn Backend> {
+            Box::new(Fake("qmp", vec![("a", Some(7)), ("b", Some(7)), ("c", Some(8))]))
+        };
+        let one = |name| -> Box<dyn Backend> { Box::new(Fake("qmp", vec![(name, Some(7))])) };
+        let mut backends = Backends::new(vec![one("b")]);
+        assert_eq!(names(&mut backends).await, ["b"]);
+        for told in [1, 0] {
+            backends.all[0] = both();
+            assert_eq!(names(&mut backends).await, ["b", "c"]);
+            let notices = backends.take_notices();
+            assert_eq!(notices.len(), told, "it is said once");
+            let expected = "guest a of qmp is guest b of qmp, which manages it";
+            assert!(notices.iter().all(|it| it == expected), "{notices:?}");
+        }
+        let told = order(&mut backends, &["a", "b"]).await;
+        assert_eq!(told, ["a not sent: the guest is gone", "b qmp"]);
+        let mut backends = Backends::new(vec![both()]);
+        assert_eq!(names(&mut backends).await, ["a", "c"], "nobody was known before");
+        backends.all[0] = one("b");
+        assert_eq!(names(&mut backends).await, ["b"]);
+    }
+
+    #[tokio::test]
+    async fn a_process_may_listen_for_several_guests() {
+        let manager = Fake("manager", vec![("a", Some(7)), ("b", Some(7))]);
+        let other = Fake("libvirt", vec![("c", Some(7))]);
+        let mut backends = Backends::new(vec![Box::new(manager), Box::new(other)]);
+        assert_eq!(names(&mut backends).await, ["a", "b"]);
+    }
+
+    #[tokio::test]
+    async fn who_has_not_answered_takes_no_guests_place() {
+        let mute = Fake("mute", vec![("a", Some(7)), ("c", Some(8)), ("d", Some(9))]);
+        let other = Fake("libvirt", vec![("b", Some(7)), ("c", None)]);
+        let mut backends = Backends::new(vec![Box::new(mute), Box::new(other)]);
+        assert_eq!(names(&mut backends).await, ["b", "c", "d"]);
+        let told = order(&mut backends, &["b", "c", "d"]).await;
+        assert_eq!(told, ["b libvirt", "c libvirt", "d mute"]);
     }
 }

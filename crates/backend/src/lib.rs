@@ -15,7 +15,7 @@ mod stats_age;
 use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -34,6 +34,12 @@ pub struct GuestReading {
     pub sample: GuestSample,
     /// The hypervisor's process. `None` while it is not known.
     pub pid: Option<u32>,
+    /// The socket on which that process listens, by the name that it gave it. `None` if it does not
+    /// listen, or the name is not known.
+    pub listens_at: Option<Arc<Path>>,
+    /// Whether that process has answered as a hypervisor. One that has not may be anything that
+    /// listens: it takes no guest's place.
+    pub has_answered: bool,
     /// The settings that live with the guest, if its backend keeps any.
     pub settings: Option<Arc<GuestChange>>,
 }

@@ -164,7 +164,13 @@ impl Containers {
                 }
             }
             let sample = container.sample(id, now);
-            readings.push(GuestReading { sample, pid: None, settings: None });
+            readings.push(GuestReading {
+                sample,
+                pid: None,
+                listens_at: None,
+                has_answered: true,
+                settings: None,
+            });
         }
         for trouble in troubles {
             self.say(trouble);

@@ -2,7 +2,7 @@
 //!
 //! Idea: DAMON clears the accessed bits of chosen pages and checks them a window later, also in
 //! KVM's page tables, which the process's own files do not show. With regions of one page each,
-//! chosen by a hash ([`choose_pages`]), that is SHARDS without traps: a page is always or never
+//! chosen once ([`choose_pages`]), that is SHARDS without traps: a page is always or never
 //! sampled, the guest does not stop, and the hypervisor needs no library, no shared memory and no
 //! restart. [`DamonSession`] has one kdamond with a target for each guest and delivers each guest's
 //! touches of a window; `ballast-working-set` estimates working sets from them.

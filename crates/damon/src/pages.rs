@@ -1,17 +1,18 @@
 //! Chooses the pages of a guest that are sampled.
 //!
-//! Idea: a page is identified by its number within the guest's memory; the pages whose numbers have
-//! the smallest hashes are sampled, as many as wanted ([`GranuleSample`], as in the tracker). The
-//! multiply-add hash spreads them evenly, so that the sampled share of a run of memory is close to
-//! that of all memory.
-//! Cost: one multiplication per page of the guest, and O(log samples) for some pages.
-//! Source: Waldspurger 2015 (SHARDS).
+//! Idea: a page is identified by its number within the guest's memory. That memory is divided into
+//! as many equal parts as pages are wanted, and a hash picks one page of each part. So the samples
+//! are spread evenly: of a run of memory they are its part of all samples, within two.
+//! Cost: O(samples + regions), whatever the size of the memory: a hypervisor may map any amount of
+//! address space without using it.
+//! Source: Waldspurger 2015 (SHARDS) for pages that are always or never sampled; Cochran 1977 §5
+//! for one sample in each part.
 //! Limits: if the guest's memory changes its size, the sample changes, too.
 
 use std::ops::Range;
 
 use ballast_model::PAGE_SIZE;
-use ballast_tracker_proto::{GranuleSample, HashKind};
+use ballast_tracker_proto::HashKind;
 
 /// The sampled pages of a guest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -36,20 +37,36 @@ impl ChosenPages {
 pub fn choose_pages(regions: &[Range<u64>], count: usize, seed: u64) -> ChosenPages {
     let pages = |region: &Range<u64>| region.end.saturating_sub(region.start) / PAGE_SIZE;
     let all: u64 = regions.iter().map(pages).sum();
-    let sample = GranuleSample::exactly(HashKind::multiply_add(seed), count, 0..all);
+    let count = all.min(count as u64);
+    let hash = HashKind::Mix { seed };
     let mut chosen = ChosenPages { all, ..ChosenPages::default() };
-    if count == 0 {
-        return chosen;
-    }
-    let mut first = 0;
-    for region in regions {
-        for number in (first..first + pages(region)).filter(|&number| sample.has(number)) {
-            chosen.addresses.push(region.start + (number - first) * PAGE_SIZE);
-            chosen.numbers.push(number);
+    // The place of the last page's region, and the number of that region's first page.
+    let (mut place, mut first) = (0, 0_u64);
+    for part in 0..count {
+        let (begin, end) = (begin_of(part, count, all), begin_of(part + 1, count, all));
+        let number = begin + below(hash.of(part), end - begin);
+        while let Some(region) = regions.get(place)
+            && number - first >= pages(region)
+        {
+            first += pages(region);
+            place += 1;
         }
-        first += pages(region);
+        let Some(region) = regions.get(place) else { break };
+        chosen.addresses.push(region.start + (number - first) * PAGE_SIZE);
+        chosen.numbers.push(number);
     }
     chosen
+}
+
+/// The first page of part number `part` of `count` equal parts of `all` pages. No part is empty,
+/// because there are at most as many as pages.
+fn begin_of(part: u64, count: u64, all: u64) -> u64 {
+    (u128::from(part) * u128::from(all) / u128::from(count)) as u64
+}
+
+/// A number less than `end`, which is above 0, by a `hash`: each is as likely as the others.
+fn below(hash: u64, end: u64) -> u64 {
+    ((u128::from(hash) * u128::from(end)) >> 64) as u64
 }
 
 #[cfg(test)]
@@ -78,26 +95,24 @@ mod tests {
                 let within = |number: &&u64| (first..first + run).contains(*number);
                 let seen = chosen.numbers.iter().filter(within).count() as f64;
                 let expected = run as f64 / 64.0;
-                assert!((seen - expected).abs() <= 6.0, "{mib} MiB at {first}: {seen}");
+                assert!((seen - expected).abs() <= 2.0, "{mib} MiB at {first}: {seen}");
             }
         }
     }
 
-    /// The naive way: hash every page, sort, take the first.
-    fn naive(regions: &[Range<u64>], count: usize, seed: u64) -> Vec<u64> {
-        let addresses: Vec<u64> =
-            regions.iter().flat_map(|it| it.clone().step_by(PAGE_SIZE as usize)).collect();
-        let hash = HashKind::multiply_add(seed);
-        let mut order: Vec<usize> = (0..addresses.len()).collect();
-        order.sort_by_key(|&number| hash.of(number as u64));
-        let mut chosen: Vec<u64> = order.iter().take(count).map(|&at| addresses[at]).collect();
-        chosen.sort_unstable();
-        chosen
+    /// A walk over all of these pages would not end while anybody waits.
+    #[test]
+    fn the_size_of_mapped_memory_costs_nothing() {
+        let huge = 0x2000_0000..1_u64 << 62;
+        let chosen = choose_pages(&[REGIONS[0].clone(), huge.clone()], 1024, 1);
+        assert_eq!(chosen.addresses.len(), 1024);
+        let inside = |address: &&u64| huge.contains(*address);
+        assert_eq!(chosen.addresses[1..].iter().filter(inside).count(), 1023);
     }
 
     proptest! {
         #[test]
-        fn the_choice_equals_that_of_sorted_hashes(
+        fn each_equal_part_of_memory_has_one_sample(
             sizes in prop::collection::vec((1..300_u64, 1..20_u64), 0..4),
             count in 0..400_usize,
             seed: u64,
@@ -112,9 +127,17 @@ mod tests {
                 })
                 .collect();
             let chosen = choose_pages(&regions, count, seed);
-            prop_assert_eq!(&chosen.addresses, &naive(&regions, count, seed));
-            prop_assert_eq!(chosen.numbers.len(), chosen.addresses.len());
-            prop_assert!(chosen.numbers.is_sorted() && chosen.share() <= 1.0);
+            let all: Vec<u64> =
+                regions.iter().flat_map(|it| it.clone().step_by(PAGE_SIZE as usize)).collect();
+            let count = count.min(all.len());
+            prop_assert_eq!((chosen.numbers.len(), chosen.all), (count, all.len() as u64));
+            let at: Vec<u64> = chosen.numbers.iter().map(|&number| all[number as usize]).collect();
+            prop_assert_eq!(&chosen.addresses, &at);
+            for (part, &number) in chosen.numbers.iter().enumerate() {
+                let part = part * all.len() / count..(part + 1) * all.len() / count;
+                prop_assert!(part.contains(&(number as usize)), "{} in {:?}", number, part);
+            }
+            prop_assert!(chosen.share() <= 1.0);
         }
     }
 }

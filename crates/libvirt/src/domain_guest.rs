@@ -175,7 +175,8 @@ impl DomainGuest {
         sample.hotplug = together(self.virtio_mem());
         sample.pinned = self.facts.as_ref().and_then(|it| it.pinned);
         sample.capabilities = self.facts.as_ref().map(|it| it.capabilities).unwrap_or_default();
-        GuestReading { sample, pid: self.pid, settings: self.settings.clone() }
+        let settings = self.settings.clone();
+        GuestReading { sample, pid: self.pid, listens_at: None, has_answered: true, settings }
     }
 
     /// Looks for its hypervisor's process in libvirt's PID files. `folder` is the folder of

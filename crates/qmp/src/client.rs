@@ -9,6 +9,7 @@
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{LinkDown, Timestamp};
@@ -18,6 +19,7 @@ use tokio::time::Instant;
 
 use crate::codec::ErrorReply;
 use crate::command::QmpCommand;
+use crate::pinned::PinnedSocket;
 use crate::session::{
     CommandId, QmpEvent, QmpSession, SendError, SessionError, SessionInput, SessionPhase,
 };
@@ -29,11 +31,18 @@ pub(crate) const READ_BYTES: usize = 16 << 10;
 ///
 /// # Errors
 /// [`LinkDown::Refused`] if no process listens, [`LinkDown::PermissionDenied`],
-/// [`LinkDown::Taken`] if the queue is full, [`LinkDown::Closed`] with the system's message for
-/// everything else.
+/// [`LinkDown::Taken`] if the queue is full, [`LinkDown::Protocol`] if a symbolic link leads there
+/// that is neither root's nor of the socket's owner, [`LinkDown::Closed`] with the system's message
+/// for everything else.
 pub async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
-    UnixStream::connect(path).await.map_err(|error| unusable(&error))
+    let socket = PinnedSocket::open(path).map_err(|error| unusable(&error))?;
+    let socket = socket.ok_or_else(|| LinkDown::Protocol(STRANGERS_LINK.to_owned()))?;
+    UnixStream::connect(socket.path()).await.map_err(|error| unusable(&error))
 }
+
+/// Why a socket is not connected to.
+const STRANGERS_LINK: &str =
+    "a symbolic link leads to the socket, and is neither root's nor of the socket's owner";
 
 fn unusable(error: &std::io::Error) -> LinkDown {
     match error.kind() {
@@ -51,6 +60,13 @@ fn unusable(error: &std::io::Error) -> LinkDown {
 pub fn peer_pid(stream: &UnixStream) -> Option<u32> {
     let pid = stream.peer_cred().ok()?.pid()?;
     u32::try_from(pid).ok().filter(|pid| *pid != 0)
+}
+
+/// The socket at the other end, as the process that listens on it named it; `None` if it has no
+/// name in a file system.
+pub fn peer_socket(stream: &UnixStream) -> Option<Arc<Path>> {
+    let address = stream.peer_addr().ok()?;
+    address.as_pathname().map(Arc::from)
 }
 
 /// Why a command has no result.

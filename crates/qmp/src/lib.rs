@@ -19,4 +19,5 @@ pub mod fleet;
 pub mod guest;
 pub mod link;
 pub mod migration;
+mod pinned;
 pub mod session;

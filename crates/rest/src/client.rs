@@ -8,6 +8,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use ballast_model::LinkDown;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
@@ -21,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Answer, BODY_BYTES_MAX, Call, shown};
+use crate::pinned::PinnedSocket;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +39,8 @@ pub struct CallError {
 pub struct Exchanged {
     /// The process that listens on the socket, if there was a connection.
     pub(crate) pid: Option<u32>,
+    /// That socket, as this process named it.
+    pub(crate) listens_at: Option<Arc<Path>>,
     /// The answered calls, in order, each with the time when it was made.
     pub(crate) answered: Vec<(Call, Instant, Answer)>,
     /// Why the exchange ended early; `None` if all calls were answered, or the last one was
@@ -63,8 +67,13 @@ pub async fn exchange(
     until: Instant,
 ) -> Exchanged {
     let began = Instant::now();
-    let mut done =
-        Exchanged { pid: None, answered: Vec::new(), error: None, took: began.elapsed() };
+    let mut done = Exchanged {
+        pid: None,
+        listens_at: None,
+        answered: Vec::new(),
+        error: None,
+        took: began.elapsed(),
+    };
     // Dropping it closes the connection.
     let mut driver = JoinSet::new();
     let mut sender: Option<SendRequest<Full<Bytes>>> = None;
@@ -73,8 +82,8 @@ pub async fn exchange(
         let answer = timeout_at(until, async {
             // The server may close a connection after each answer.
             if sender.as_ref().is_none_or(SendRequest::is_closed) {
-                let stream = UnixStream::connect(socket).await.map_err(|error| unusable(&error))?;
-                done.pid = peer_pid(&stream);
+                let stream = connect(socket).await?;
+                (done.pid, done.listens_at) = (peer_pid(&stream), peer_socket(&stream));
                 let io = TokioIo::new(stream);
                 let (new, connection) =
                     hyper::client::conn::http1::handshake(io).await.map_err(broken)?;
@@ -122,6 +131,22 @@ async fn send(sender: &mut SendRequest<Full<Bytes>>, call: &Call) -> Result<Answ
         Err(error) => return Err(LinkDown::Closed(shown(&error.to_string()))),
     };
     Ok(Answer { status: parts.status.as_u16(), body })
+}
+
+/// Why a socket is not connected to.
+const STRANGERS_LINK: &str =
+    "a symbolic link leads to the socket, and is neither root's nor of the socket's owner";
+
+async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
+    let socket = PinnedSocket::open(path).map_err(|error| unusable(&error))?;
+    let socket = socket.ok_or_else(|| LinkDown::Protocol(STRANGERS_LINK.to_owned()))?;
+    UnixStream::connect(socket.path()).await.map_err(|error| unusable(&error))
+}
+
+/// The socket at the other end, as the process that listens on it named it.
+fn peer_socket(stream: &UnixStream) -> Option<Arc<Path>> {
+    let address = stream.peer_addr().ok()?;
+    address.as_pathname().map(Arc::from)
 }
 
 /// The process at the other end: the one that called `listen`.

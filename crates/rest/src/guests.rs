@@ -186,8 +186,14 @@ impl<G: RestGuest> RestGuests<G> {
         let now = clock.now();
         let mut readings = Vec::with_capacity(self.slots.len());
         for (id, slot) in self.slots.iter().filter(|(_, slot)| slot.is_guest) {
-            let sample = slot.sample(id, now);
-            readings.push(GuestReading { sample, pid: slot.pid(), settings: None });
+            readings.push(GuestReading {
+                sample: slot.sample(id, now),
+                pid: slot.pid(),
+                listens_at: slot.listens_at.clone(),
+                // A process counts once its program is known.
+                has_answered: true,
+                settings: None,
+            });
         }
         readings
     }

@@ -8,6 +8,7 @@
 //! ```text
 //! call      a call and its answer, without I/O
 //! client    the calls of one exchange, by HTTP over a Unix socket
+//! pinned    sockets that no stranger's link leads to
 //! pattern   the sockets that the configuration names, and their guests' names
 //! guest     the interface that a hypervisor's crate implements
 //! look      one reading of a guest, for a diagnosis
@@ -26,6 +27,7 @@ mod guest;
 mod guests;
 mod look;
 mod pattern;
+mod pinned;
 mod slot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -93,6 +93,7 @@ impl SocketPattern {
         }
         let mut found = Vec::new();
         for (path, name) in places {
+            // Connecting checks whose links lead there.
             let Ok(metadata) = fs::metadata(&path) else { continue };
             if metadata.file_type().is_socket() {
                 let name = name.unwrap_or_else(|| file_name(&path));

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_backend::GenerationGate;
@@ -58,6 +59,8 @@ pub(crate) struct Slot<G> {
     /// The process that listens on the socket, and whether it is the hypervisor.
     listener: Option<u32>,
     is_hypervisor: bool,
+    /// The socket, as that process named it.
+    pub(crate) listens_at: Option<Arc<Path>>,
     exchange: JoinSet<Exchanged>,
     /// How long the last exchange took.
     took: Duration,
@@ -76,6 +79,7 @@ impl<G: RestGuest> Slot<G> {
             ignored: None,
             listener: None,
             is_hypervisor: false,
+            listens_at: None,
             exchange: JoinSet::new(),
             took: Duration::ZERO,
         }
@@ -137,6 +141,7 @@ impl<G: RestGuest> Slot<G> {
             return;
         }
         self.listener = done.pid.or(self.listener);
+        self.listens_at = done.listens_at.or(self.listens_at.take());
         for (call, asked_at, answer) in &done.answered {
             let (asked_at, now) = (clock.at(*asked_at), clock.now());
             if let Err(why) = self.guest.take(call, answer, asked_at, now) {

@@ -378,7 +378,8 @@ impl Domain {
             discard_inhibited: Some(false),
             shared_control: Some(true),
         };
-        GuestReading { sample, pid: None, settings: self.settings.clone() }
+        let settings = self.settings.clone();
+        GuestReading { sample, pid: None, listens_at: None, has_answered: true, settings }
     }
 
     /// Stands in for a process, which a domain does not have. It is made of its number and its

@@ -65,9 +65,9 @@ pub struct XenHost {
     config: XenConfig,
     xl: XlProgram,
     connection: Option<Connection>,
-    /// Why there is no connection; `None` once it carried an answer.
+    /// Why there is no connection; `None` once everything was read from it.
     down: Option<LinkDown>,
-    /// When the last sample ended with all requests answered.
+    /// When xenstored last answered a request for a sign of life.
     answered_at: Option<Timestamp>,
     /// The purposes of requests without an answer.
     asked: BTreeMap<RequestId, Purpose>,
@@ -122,7 +122,7 @@ impl XenHost {
             xl: XlProgram { path: config.xl.clone(), timeout: config.command_timeout },
             config,
             connection: None,
-            down: None,
+            down: Some(LinkDown::Connecting),
             answered_at: None,
             asked: BTreeMap::new(),
             telling: BTreeMap::new(),

@@ -1,7 +1,7 @@
-//! Classifies paths of xenstore: a key of a domain, a whole domain, or neither.
+//! Classifies paths of xenstore: a key of a domain, a part of one, a whole one, or none of these.
 //!
 //! Idea: events name paths of any kind, also those that guests make up. A path is one of the few
-//! keys that are read, or stands for a whole domain, or is ignored.
+//! keys that are read, or stands for a whole domain or a part of one, or is ignored.
 //! Source: Xen's `docs/misc/xenstore-paths.pandoc`; XAPI for `dynamic-*` and `meminfo_*`; flexmemd
 //! §3.1.2 for `mem_stats`, `mem_req` and `static_min`.
 
@@ -124,8 +124,10 @@ pub(crate) fn answer_path(domain: DomainId) -> Option<StorePath> {
 pub(crate) enum Place {
     /// All domains.
     Domains,
-    /// A domain, or a part of it with several keys.
+    /// A domain.
     Domain(DomainId),
+    /// A part of a domain with several keys. Guests own some of these parts.
+    Part(DomainId),
     /// A key of a domain.
     Key(DomainId, DomainKey),
     /// Nothing that is read.
@@ -142,8 +144,10 @@ impl Place {
         let Some(rest) = rest.strip_prefix('/') else { return Place::Elsewhere };
         let (id, key) = rest.split_once('/').unwrap_or((rest, ""));
         let Some(id) = DomainId::parse(id) else { return Place::Elsewhere };
-        if matches!(key, "" | "memory" | "data" | "control") {
-            return Place::Domain(id);
+        match key {
+            "" => return Place::Domain(id),
+            "memory" | "data" | "control" => return Place::Part(id),
+            _ => {}
         }
         let key = DomainKey::ALL.into_iter().find(|it| it.suffix() == key);
         key.map_or(Place::Elsewhere, |key| Place::Key(id, key))
@@ -184,8 +188,9 @@ mod tests {
         for (path, place) in [
             ("/local/domain", Place::Domains),
             ("/local/domain/7", Place::Domain(id)),
-            ("/local/domain/7/memory", Place::Domain(id)),
-            ("/local/domain/7/data", Place::Domain(id)),
+            ("/local/domain/7/memory", Place::Part(id)),
+            ("/local/domain/7/data", Place::Part(id)),
+            ("/local/domain/7/control", Place::Part(id)),
             ("/local/domain/7/data/mem_stats/x", Place::Elsewhere),
             ("/local/domain/07", Place::Elsewhere),
             ("/local/domain/+7", Place::Elsewhere),

@@ -45,10 +45,13 @@ const PIECE_MIN: Bytes = Bytes::mib(16);
 pub(super) const HUGE_PAGES: u64 = 512;
 /// Windows between two checks of the guest's mappings.
 const LOOK_WINDOWS: u64 = 16;
-/// How long windows may fail to come, in addition to twice their length.
+/// How long windows may fail to come, in addition to the longest wait for one.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time between two checks whether to go on.
 const WAIT: Duration = Duration::from_millis(100);
+/// How long a guest that does not run keeps its place: longer than a reset, a moment of a panic or
+/// the end of a migration takes. Leaving and joining cost every other guest a window.
+const STANDSTILL_MAX: Duration = Duration::from_secs(30);
 
 /// A guest that is sampled. Dropping it ends the sampling without a trace.
 pub struct DamonFollower {
@@ -152,7 +155,7 @@ impl WorkingSetSource for DamonFollower {
         if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
             self.check_mappings()?;
         }
-        let (began, patience) = (Instant::now(), self.hub.longest_window() * 2 + PATIENCE);
+        let (began, patience) = (Instant::now(), self.hub.longest_wait() + PATIENCE);
         let window = loop {
             if let Some(window) = self.membership.next(WAIT)? {
                 break window;
@@ -174,6 +177,15 @@ impl WorkingSetSource for DamonFollower {
 
     /// All guests have windows of one length, so this does nothing.
     fn set_length(&mut self, _: Duration) {}
+
+    fn longest_pause(&self) -> Duration {
+        STANDSTILL_MAX
+    }
+
+    fn resume(&mut self) {
+        self.membership.drop_windows();
+        self.analysis = Analysis::new(AnalysisSettings::default());
+    }
 }
 
 /// Pages in an order that is independent of their place and differs for each `window`.

@@ -6,11 +6,11 @@
 //! single guest: after a failure all guests are refused for a growing pause, and then one of them
 //! tries again.
 //!
-//! A window costs the same however long it is, so windows are lengthened until the kernel's thread
-//! keeps within [`BUDGET`].
-//! Cost: one thread, which checks ten times a second, and the kernel's thread, within its budget.
-//! Limits: [`GUESTS_MAX`] guests. When guests join or leave, all lose the window in progress.
-//! Windows that a guest does not fetch are dropped, the oldest first.
+//! Cost: one thread, which checks ten times a second, and the kernel's thread, within its budget
+//! (`damon_budget.rs`).
+//! Limits: [`GUESTS_MAX`] guests. When guests join or leave, all lose the window in progress;
+//! `damon_changes.rs` bounds how often. Windows that a guest does not fetch are dropped, the oldest
+//! first.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -23,6 +23,8 @@ use ballast_damon::{
 };
 use ballast_host::{PROC, give_up_raised_priority};
 
+use super::damon_budget::window_within_budget;
+use super::damon_changes::{Changes, SETTLE_MAX, WINDOWS_KEPT};
 use super::source::SourceError;
 
 /// Pages sampled of each guest. With this many, the standard error of a working set of a tenth of
@@ -31,8 +33,6 @@ use super::source::SourceError;
 pub(super) const SAMPLES: usize = 1024;
 /// Most guests sampled.
 const GUESTS_MAX: usize = SAMPLES_MAX / SAMPLES;
-/// Share of one core that the kernel's thread may take, for all guests.
-const BUDGET: f64 = 0.01;
 /// Longest window that may result: if one window is lost, the next comes before a working set is
 /// stale (30 s).
 pub(super) const WINDOW_MAX: Duration = Duration::from_secs(12);
@@ -44,8 +44,6 @@ const WINDOWS_MAX: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Longest wait of a joining guest until DAMON is in use; that takes some milliseconds.
 const JOIN_PATIENCE: Duration = Duration::from_secs(3);
-/// Longest wait for more guests to join or leave, so that DAMON is set up once for all of them.
-const SETTLE_MAX: Duration = Duration::from_secs(1);
 /// Pause after a failure: the first and the longest.
 const PAUSE_FIRST: Duration = Duration::from_millis(250);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
@@ -90,11 +88,15 @@ struct Refusal {
     until: Instant,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SampledGuest {
     /// `None`: the pages to sample are not known yet.
     target: Option<DamonTarget>,
+    /// The generation that has this target first.
+    sampled_since: u64,
     windows: VecDeque<GuestWindow>,
+    /// The guest did not run during the whole of the window in progress, which is to be dropped.
+    is_cut: bool,
     failure: Option<Arc<DamonError>>,
 }
 
@@ -126,9 +128,10 @@ impl DamonHub {
         DamonHub { shared: Arc::default(), paths, shortest, thread: Mutex::default() }
     }
 
-    /// The longest that a window may be.
-    pub(super) fn longest_window(&self) -> Duration {
-        self.shortest.max(WINDOW_MAX)
+    /// The longest that a guest's next window may take to come: others have their windows first,
+    /// and one may be dropped.
+    pub(super) fn longest_wait(&self) -> Duration {
+        self.shortest.max(WINDOW_MAX) * (WINDOWS_KEPT + 2) + SETTLE_MAX * 2
     }
 
     /// Takes a place for one more guest and waits until DAMON is in use. Before that, there is no
@@ -165,8 +168,7 @@ impl DamonHub {
         }
         let number = state.next;
         state.next += 1;
-        let guest = SampledGuest { target: None, windows: VecDeque::new(), failure: None };
-        state.guests.insert(number, guest);
+        state.guests.insert(number, SampledGuest::default());
         drop(state);
         self.shared.changed.notify_all();
         Ok(Membership { shared: Arc::clone(&self.shared), number })
@@ -206,13 +208,24 @@ impl Membership {
     /// From now on, samples these pages of the guest.
     pub(super) fn sample(&self, target: DamonTarget) {
         let mut state = self.shared.lock();
+        let next = state.generation + 1;
         if let Some(guest) = state.guests.get_mut(&self.number) {
             guest.target = Some(target);
+            guest.sampled_since = next;
             guest.windows.clear();
-            state.generation += 1;
+            state.generation = next;
         }
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// Drops the windows so far and the one in progress, because the guest did not run all the
+    /// time. It keeps its place, so no other guest loses a window.
+    pub(super) fn drop_windows(&self) {
+        if let Some(guest) = self.shared.lock().guests.get_mut(&self.number) {
+            guest.windows.clear();
+            guest.is_cut = true;
+        }
     }
 
     /// The guest's next window, waiting up to `longest` for it; `None`: it has not come.
@@ -268,11 +281,15 @@ impl HubShared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a window for a guest, if the guest is still a member.
-    fn hand_on(&self, number: u64, window: GuestWindow) {
+    /// Keeps a window for a guest, if the guest is still a member, and its pages are those that
+    /// were sampled in `generation`.
+    fn hand_on(&self, number: u64, generation: u64, window: GuestWindow) {
         let mut state = self.lock();
         state.refusal = None;
-        if let Some(guest) = state.guests.get_mut(&number) {
+        if let Some(guest) = state.guests.get_mut(&number)
+            && guest.sampled_since <= generation
+            && !std::mem::take(&mut guest.is_cut)
+        {
             if guest.windows.len() >= WINDOWS_MAX {
                 guest.windows.pop_front();
             }
@@ -300,8 +317,12 @@ impl HubShared {
 /// DAMON in use, with the guests that it samples.
 struct Served {
     session: DamonSession,
-    /// The guests' numbers, in the order of the targets.
-    numbers: Vec<u64>,
+    /// The guests by number, in the order of the targets.
+    guests: Vec<(u64, DamonTarget)>,
+    /// The generation of these targets.
+    generation: u64,
+    /// When their windows were begun anew; `None`: no guest is sampled.
+    begun: Option<Instant>,
     shortest: Duration,
     window: Duration,
     /// The kernel's processor time when windows were last passed on.
@@ -322,7 +343,7 @@ fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
     give_up_raised_priority();
     let mut served: Option<Served> = None;
     let mut generation = 0;
-    let mut changing_since: Option<Instant> = None;
+    let mut changes = Changes::default();
     loop {
         let (has_need, changed) = {
             let is_idle = |state: &mut HubState| {
@@ -335,14 +356,15 @@ fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
             if state.is_over {
                 return;
             }
+            let now = Instant::now();
             if state.generation != generation {
                 generation = state.generation;
-                let since = *changing_since.get_or_insert_with(Instant::now);
-                if since.elapsed() < SETTLE_MAX {
+                if changes.add(now) {
                     continue; // More guests may follow.
                 }
             }
-            (state.has_need(), changing_since.take().map(|_| state.sampled()))
+            let begun = served.as_ref().and_then(|served| served.begun_of_members(&state));
+            (state.has_need(), changes.take(now, begun).then(|| state.sampled()))
         };
         if !has_need {
             served = None;
@@ -353,7 +375,7 @@ fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
             Some(served) => served.read(shared),
         };
         let done = done.and_then(|()| match (&mut served, changed) {
-            (Some(served), Some(guests)) => served.watch(guests),
+            (Some(served), Some(guests)) => served.watch(guests, generation),
             _ => Ok(()),
         });
         if done.is_err() {
@@ -374,7 +396,9 @@ impl Served {
         let session = DamonSession::begin(paths.clone())?;
         Ok(Served {
             session,
-            numbers: Vec::new(),
+            guests: Vec::new(),
+            generation: 0,
+            begun: None,
             shortest,
             window: shortest,
             cost: Duration::ZERO,
@@ -382,23 +406,50 @@ impl Served {
         })
     }
 
-    /// From now on, samples `guests` instead of the earlier ones.
-    fn watch(&mut self, mut guests: Vec<(u64, DamonTarget)>) -> Result<(), DamonError> {
-        // The kernel refuses all guests if one of them has ended.
-        guests.retain(|(_, target)| Path::new(PROC).join(target.pid.to_string()).exists());
-        let (numbers, targets): (Vec<u64>, Vec<DamonTarget>) = guests.into_iter().unzip();
-        self.numbers = numbers;
-        (self.cost, self.measured) = Default::default();
-        match targets.as_slice() {
-            [] => self.session.stop(),
-            targets => self.session.watch(targets, self.window)?,
+    /// When the windows in progress were begun, and their length; `None` if no guest that is still
+    /// a member loses one.
+    fn begun_of_members(&self, state: &HubState) -> Option<(Instant, Duration)> {
+        let has_member = self.guests.iter().any(|(number, _)| state.guests.contains_key(number));
+        self.begun.filter(|_| has_member).map(|begun| (begun, self.window))
+    }
+
+    /// From now on, samples `guests`, which are those of `generation`, instead of the earlier ones.
+    fn watch(
+        &mut self,
+        guests: Vec<(u64, DamonTarget)>,
+        generation: u64,
+    ) -> Result<(), DamonError> {
+        (self.guests, self.generation) = (guests, generation);
+        // What was measured still counts: guests that join and leave keep no window short.
+        self.cost = Duration::ZERO;
+        loop {
+            self.guests.retain(is_there);
+            let targets = self.guests.iter().map(|(_, target)| target.clone());
+            let targets: Vec<DamonTarget> = targets.collect();
+            let done = match targets.as_slice() {
+                [] => {
+                    self.session.stop();
+                    Ok(())
+                }
+                targets => self.session.watch(targets, self.window),
+            };
+            self.begun = (!targets.is_empty()).then(Instant::now);
+            // One that ended meanwhile is left out of the next attempt.
+            if done.is_ok() || self.guests.iter().all(is_there) {
+                return done;
+            }
         }
-        Ok(())
     }
 
     /// Passes on the windows that have ended. Lengthens or shortens those that follow.
     fn read(&mut self, shared: &HubShared) -> Result<(), DamonError> {
-        let windows = self.session.read()?;
+        let windows = match self.session.read() {
+            // All have ended, which is no failure of DAMON: others may be waiting for their turn.
+            Err(DamonError::Stopped) if !self.guests.iter().any(is_there) => {
+                return self.watch(Vec::new(), self.generation);
+            }
+            read => read?,
+        };
         if windows.is_empty() {
             return Ok(());
         }
@@ -409,41 +460,40 @@ impl Served {
         self.measured.cost += spent;
         self.measured.windows += count;
         for DamonWindow { target, touched } in windows {
-            if let Some(&number) = self.numbers.get(target) {
+            if let Some(&(number, _)) = self.guests.get(target) {
                 let window = GuestWindow { touched, length: self.window, cost: spent / count };
-                shared.hand_on(number, window);
+                shared.hand_on(number, self.generation, window);
             }
         }
         self.keep_within_budget()
     }
 
     fn keep_within_budget(&mut self) -> Result<(), DamonError> {
-        let guests = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        let guests = u32::try_from(self.guests.len()).unwrap_or(u32::MAX);
         if self.measured.windows < guests.saturating_mul(WINDOWS_MEASURED) {
             return Ok(());
         }
         let Measured { windows, cost } = std::mem::take(&mut self.measured);
-        let window = window_within_budget(self.window, cost * guests / windows, self.shortest);
+        let each = cost * guests / windows;
+        let longest = self.shortest.max(WINDOW_MAX);
+        let window = window_within_budget(self.window, each, self.shortest, longest);
         if window == self.window {
             return Ok(());
         }
         tracing::debug!("DAMON's windows are {window:?} from now on, for what they cost");
         self.window = window;
         self.cost = Duration::ZERO;
-        self.session.set_window(window)
+        self.begun = Some(Instant::now());
+        if self.guests.iter().all(is_there) && self.session.set_window(window).is_ok() {
+            return Ok(());
+        }
+        self.watch(std::mem::take(&mut self.guests), self.generation)
     }
 }
 
-/// The length of later windows if one window of all guests costs `each` and has length `now`. This
-/// is `now`, unless that is beyond the budget, or is far within it and longer than `shortest`.
-fn window_within_budget(now: Duration, each: Duration, shortest: Duration) -> Duration {
-    /// Keeps the next windows from being slightly beyond the budget again.
-    const HEADROOM: f64 = 1.2;
-    let share = each.as_secs_f64() / now.as_secs_f64();
-    if (BUDGET / 2.0..=BUDGET).contains(&share) {
-        return now;
-    }
-    each.mul_f64(HEADROOM / BUDGET).clamp(shortest, shortest.max(WINDOW_MAX))
+/// Whether a guest's process has not ended. If one has, the kernel refuses all of its targets.
+fn is_there((_, target): &(u64, DamonTarget)) -> bool {
+    Path::new(PROC).join(target.pid.to_string()).exists()
 }
 
 #[cfg(test)]
@@ -486,22 +536,8 @@ mod tests {
         let one = hub.take_place().unwrap();
         assert!(absent(hub.take_place()));
         // A window came: all may join.
-        hub.shared.hand_on(one.number, window(1));
+        hub.shared.hand_on(one.number, 0, window(1));
         assert!(hub.take_place().is_ok());
-    }
-
-    #[test]
-    fn windows_lengthen_until_their_cost_is_within_the_budget() {
-        let ms = Duration::from_millis;
-        let next = |now, each| window_within_budget(now, ms(each), WINDOW_MIN);
-        assert_eq!(next(WINDOW_MIN, 0), WINDOW_MIN);
-        assert_eq!(next(WINDOW_MIN, 9), WINDOW_MIN);
-        assert_eq!(next(WINDOW_MIN, 50), ms(6000));
-        assert_eq!(next(ms(6000), 50), ms(6000));
-        assert_eq!(next(ms(6000), 20), ms(2400));
-        assert_eq!(next(ms(6000), 1), WINDOW_MIN);
-        assert_eq!(next(WINDOW_MIN, 1000), WINDOW_MAX);
-        assert_eq!(window_within_budget(ms(60_000), ms(1), ms(60_000)), ms(60_000));
     }
 
     #[test]
@@ -533,10 +569,30 @@ mod tests {
         let hub = hub(root.path());
         let guests = [(); 2].map(|()| sampled(&hub, u32::MAX));
         for touched in 0..6 {
-            hub.shared.hand_on(guests[1].number, window(touched));
+            hub.shared.hand_on(guests[1].number, 2, window(touched));
         }
         assert_eq!(guests[0].next(Duration::ZERO).unwrap(), None);
         let seen: Vec<_> = std::iter::from_fn(|| guests[1].next(Duration::ZERO).unwrap()).collect();
         assert_eq!(seen, [2, 3, 4, 5].map(window));
+    }
+
+    #[test]
+    fn windows_of_other_pages_or_of_a_pause_are_dropped() {
+        let root = tempfile::tempdir().unwrap();
+        let hub = hub(root.path());
+        let guest = sampled(&hub, u32::MAX);
+        let next = || guest.next(Duration::ZERO).unwrap();
+        hub.shared.hand_on(guest.number, 1, window(1));
+        guest.sample(DamonTarget { pid: u32::MAX, pages: vec![4096] });
+        assert_eq!(next(), None, "its positions are those of other pages");
+        hub.shared.hand_on(guest.number, 1, window(2));
+        assert_eq!(next(), None, "DAMON is not set up for the new pages yet");
+        hub.shared.hand_on(guest.number, 2, window(3));
+        guest.drop_windows();
+        hub.shared.hand_on(guest.number, 2, window(4));
+        assert_eq!(next(), None, "it did not run all the time");
+        hub.shared.hand_on(guest.number, 2, window(5));
+        assert_eq!(next(), Some(window(5)));
+        assert_eq!(hub.shared.lock().generation, 2, "a pause changes nothing for others");
     }
 }

@@ -9,6 +9,8 @@
 
 mod coldness;
 mod damon;
+mod damon_budget;
+mod damon_changes;
 mod damon_hub;
 mod diagnosis;
 #[cfg(any(test, feature = "testing"))]

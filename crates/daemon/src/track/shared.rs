@@ -30,6 +30,8 @@ pub struct ServiceSettings {
     pub referenced: bool,
 }
 
+/// Time between two looks whether a paused guest runs again.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Picks the sample; fixed, so that runs can be compared.
 const SEED: u64 = 1;
 
@@ -85,6 +87,18 @@ impl Shared {
 
     pub(super) fn may_go_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed) && self.may_track.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the guest runs again, for `longest` at most. `false`: it does not, or tracking
+    /// has to stop.
+    pub(super) fn resumes_within(&self, longest: Duration) -> bool {
+        let end = Instant::now() + longest;
+        while !self.may_go_on() {
+            if Instant::now() >= end || !self.wait(LOOK_EVERY) {
+                return false;
+            }
+        }
+        true
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut Latest)) {

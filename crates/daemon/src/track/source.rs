@@ -107,6 +107,15 @@ pub trait WorkingSetSource {
     /// source's cost can be limited.
     fn set_budget(&mut self, _: f64) {}
 
+    /// How long the source goes on while the guest does not run. One that is paused for longer is
+    /// ended.
+    fn longest_pause(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    /// The guest runs again after a pause.
+    fn resume(&mut self) {}
+
     /// Memory that cannot be watched because it is not shared.
     fn private_memory(&self) -> Bytes {
         Bytes::ZERO

@@ -23,6 +23,7 @@ use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, reference
 
 use super::damon::DamonFollower;
 use super::follow::{Follower, Remembered};
+use super::latest::Latest;
 use super::mglru::MglruFollower;
 use super::row::{Row, WatchedInterval};
 use super::shared::{ServiceSettings, Shared};
@@ -120,10 +121,7 @@ fn track(
                 }
             }
         } else {
-            shared.update(|latest| {
-                latest.tracking = Tracking::new(TrackingState::Waiting);
-                latest.coldness = None;
-            });
+            shared.update(show_waiting);
             retry = RETRY_FIRST;
         }
         if !shared.wait(retry) {
@@ -133,18 +131,31 @@ fn track(
     }
 }
 
-/// Tracks the guest until stopped or paused.
+/// Tells that the guest does not run.
+fn show_waiting(latest: &mut Latest) {
+    latest.tracking = Tracking::new(TrackingState::Waiting);
+    latest.coldness = None;
+}
+
+/// Tracks the guest until stopped, or paused for longer than the source bears.
 fn follow(
     source: &mut dyn WorkingSetSource,
     shared: &Shared,
     retry: &mut Duration,
 ) -> Result<(), SourceError> {
-    while shared.may_go_on() {
+    loop {
+        if !shared.may_go_on() {
+            shared.update(show_waiting);
+            if !shared.resumes_within(source.longest_pause()) {
+                return Ok(());
+            }
+            source.resume();
+        }
         source.set_budget(shared.budget());
         let (row, _) = source.interval(shared.allocation(), &mut || shared.may_go_on())?;
         // An interval that ended early is incomplete.
         if !shared.may_go_on() {
-            break;
+            continue;
         }
         *retry = RETRY_FIRST;
         let tracking = tracking_of(&row);
@@ -168,7 +179,6 @@ fn follow(
             }
         });
     }
-    Ok(())
 }
 
 /// The tracking state that an interval shows.
@@ -233,5 +243,100 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
             Ok(_) => latest.tracking = Tracking::new(TrackingState::Waiting),
             Err(error) => latest.fail(TrackingState::Failing, error.to_string()),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use super::super::damon_hub::DamonHub;
+    use super::super::fixture::row;
+    use super::*;
+
+    /// A source that bears pauses up to some length, and counts how often the guest ran again.
+    struct Toy {
+        longest_pause: Duration,
+        resumed: Arc<AtomicU64>,
+    }
+
+    impl WorkingSetSource for Toy {
+        fn interval(
+            &mut self,
+            _: Option<Bytes>,
+            go_on: &mut dyn FnMut() -> bool,
+        ) -> Result<(Row, Vec<u64>), SourceError> {
+            while go_on() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            Ok((row(1, true), Vec::new()))
+        }
+
+        fn set_length(&mut self, _: Duration) {}
+
+        fn longest_pause(&self) -> Duration {
+            self.longest_pause
+        }
+
+        fn resume(&mut self) {
+            self.resumed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn running() -> Shared {
+        Shared {
+            stop: AtomicBool::new(false),
+            allocation: AtomicU64::new(0),
+            budget: AtomicU64::new(1_f64.to_bits()),
+            may_track: AtomicBool::new(true),
+            expects_paging: AtomicBool::new(false),
+            latest: Mutex::new(Latest::new(TrackingState::Sampling)),
+            damon: Arc::new(DamonHub::new(Duration::ZERO)),
+        }
+    }
+
+    /// Waits for it.
+    fn wait_until(is_so: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !is_so() {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_source_that_bears_pauses_outlives_resets() {
+        let (shared, resumed) = (running(), Arc::new(AtomicU64::new(0)));
+        let mut source =
+            Toy { longest_pause: Duration::from_secs(3600), resumed: Arc::clone(&resumed) };
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mut retry = RETRY_FIRST;
+                follow(&mut source, &shared, &mut retry).is_ok()
+            });
+            for reset in 1..=3 {
+                shared.may_track.store(false, Ordering::Relaxed);
+                wait_until(|| {
+                    shared.latest.lock().unwrap().tracking.state == TrackingState::Waiting
+                });
+                shared.update(|latest| latest.tracking = Tracking::new(TrackingState::Sampling));
+                shared.may_track.store(true, Ordering::Relaxed);
+                wait_until(|| resumed.load(Ordering::Relaxed) == reset);
+            }
+            shared.stop.store(true, Ordering::Relaxed);
+            assert!(thread.join().unwrap());
+        });
+        assert_eq!(resumed.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_source_that_bears_no_pause_ends_with_one() {
+        let (shared, resumed) = (running(), Arc::new(AtomicU64::new(0)));
+        shared.may_track.store(false, Ordering::Relaxed);
+        let mut source = Toy { longest_pause: Duration::ZERO, resumed: Arc::clone(&resumed) };
+        let mut retry = RETRY_FIRST;
+        follow(&mut source, &shared, &mut retry).unwrap();
+        assert_eq!(resumed.load(Ordering::Relaxed), 0);
     }
 }

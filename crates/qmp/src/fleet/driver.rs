@@ -17,7 +17,7 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
 use super::clock::CallerClock;
 use super::slot::{GuestSlot, SlotState};
-use crate::client::{READ_BYTES, connect, peer_pid};
+use crate::client::{READ_BYTES, connect, peer_pid, peer_socket};
 
 /// Most reads of one guest before other guests get their turn.
 const READS_PER_TURN: usize = 8;
@@ -28,7 +28,7 @@ pub(super) async fn drive(slot: Arc<GuestSlot>, path: Arc<Path>, clock: Arc<Call
         let why = match connect(&path).await {
             Err(why) => why,
             Ok(stream) => {
-                slot.lock().link.connected(clock.read().0, peer_pid(&stream));
+                slot.lock().connected(clock.read().0, peer_pid(&stream), peer_socket(&stream));
                 let mut connection = SocketConnection { stream };
                 let mut timer = pin!(sleep_until(Instant::now()));
                 poll_fn(|cx| connection.poll(cx, timer.as_mut(), &slot, &clock)).await

@@ -170,8 +170,14 @@ impl Fleet {
         for (id, member) in self.members.iter().filter(|(_, member)| !member.is_deserted) {
             let mut state = member.slot.lock();
             state.tick = None;
-            let sample = state.link.guest.sample(id.clone(), now);
-            readings.push(GuestReading { sample, pid: state.link.guest.pid(), settings: None });
+            let guest = &state.link.guest;
+            readings.push(GuestReading {
+                sample: guest.sample(id.clone(), now),
+                pid: guest.pid(),
+                listens_at: state.listens_at.clone(),
+                has_answered: guest.was_greeted(),
+                settings: None,
+            });
         }
         readings
     }

@@ -3,12 +3,13 @@
 //! Idea: the guest's monitor is behind a lock that is never held across an await. The fleet adds
 //! queries and orders and wakes the task; the task moves bytes and notifies those who wait.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use ballast_model::{LinkDown, OutcomeKind};
+use ballast_model::{LinkDown, OutcomeKind, Timestamp};
 use tokio::sync::{Notify, oneshot};
 
 use crate::guest::Ticket;
@@ -22,6 +23,8 @@ pub(super) struct GuestSlot(Mutex<SlotState>);
 #[derive(Debug)]
 pub(super) struct SlotState {
     pub(super) link: GuestLink,
+    /// The socket of the process that the link is to, as that process named it.
+    pub(super) listens_at: Option<Arc<Path>>,
     /// Receivers of the outcomes of orders.
     pub(super) waiting: Vec<(Ticket, oneshot::Sender<OutcomeKind>)>,
     /// The tick that waits for this guest.
@@ -35,6 +38,7 @@ impl GuestSlot {
     pub(super) fn new(link: GuestLink) -> Self {
         GuestSlot(Mutex::new(SlotState {
             link,
+            listens_at: None,
             waiting: Vec::new(),
             tick: None,
             retry: false,
@@ -48,6 +52,17 @@ impl GuestSlot {
 }
 
 impl SlotState {
+    /// A connection to process `pid` was made, which listens at `listens_at`.
+    pub(super) fn connected(
+        &mut self,
+        now: Timestamp,
+        pid: Option<u32>,
+        listens_at: Option<Arc<Path>>,
+    ) {
+        self.listens_at = listens_at;
+        self.link.connected(now, pid);
+    }
+
     /// Records that a connection ended or could not be made. Returns the wait before the next
     /// attempt.
     pub(super) fn disconnected(&mut self, why: LinkDown) -> Duration {

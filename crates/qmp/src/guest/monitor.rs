@@ -33,6 +33,8 @@ pub struct GuestMonitor {
     pub(super) session: Option<QmpSession>,
     down: LinkDown,
     pid: Option<u32>,
+    /// Whether that process has sent a greeting, on this connection or an earlier one.
+    was_greeted: bool,
     pub(super) sent: Vec<SentCommand>,
     overdue_since: Option<Timestamp>,
     /// The running probe: replies to come, and the result so far.
@@ -71,6 +73,7 @@ impl GuestMonitor {
             session: None,
             down: LinkDown::Connecting,
             pid: None,
+            was_greeted: false,
             sent: Vec::new(),
             overdue_since: None,
             probe: None,
@@ -211,6 +214,7 @@ impl GuestMonitor {
             }
             Some(SessionInput::Negotiating | SessionInput::Ready | SessionInput::Duplicate) => {}
         }
+        self.was_greeted |= session.version().is_some();
         if !session.is_overdue() {
             self.overdue_since = None;
         }
@@ -382,6 +386,11 @@ impl GuestMonitor {
     /// The process that listens on the socket, if known.
     pub fn pid(&self) -> Option<u32> {
         self.pid
+    }
+
+    /// Whether that process has sent QMP's greeting. One that has not may be anything that listens.
+    pub fn was_greeted(&self) -> bool {
+        self.was_greeted
     }
 
     /// The CID of the guest's vsock device, if it has one.

@@ -93,6 +93,8 @@ async fn the_first_sample_has_every_guest_statistics_follow() {
         assert_eq!(reading.sample.run_state, Some(RunState::Running));
         assert_eq!(reading.sample.boot_memory, Some(Bytes::gib(1)));
         assert_eq!(reading.pid, Some(std::process::id()));
+        let socket = host.folder.path().join(format!("{}.sock", reading.sample.id));
+        assert_eq!(reading.listens_at.as_deref(), Some(socket.as_path()));
     }
     let sorted = readings.windows(2).all(|two| two[0].sample.id < two[1].sample.id);
     assert!(sorted);
@@ -178,8 +180,10 @@ async fn missing_greeting_and_missing_balloon_are_reported() {
     let _taken = host.spawn("taken", PeerConfig { misbehaviour: silent, ..PeerConfig::default() });
     let _bare = host.spawn("bare", PeerConfig { has_balloon: false, ..PeerConfig::default() });
     let taken = LinkState::Down(LinkDown::Taken);
-    host.sample_until("taken", |reading| reading.sample.link == taken).await;
+    let taken = host.sample_until("taken", |reading| reading.sample.link == taken).await;
+    assert!(taken.pid.is_some() && !taken.has_answered, "anybody can listen");
     let bare = host.sample_until("bare", is_up).await;
+    assert!(bare.has_answered);
     assert_eq!(bare.sample.capabilities.balloon, Some(false));
     assert_eq!(bare.sample.allocation.map(|read| read.value), Some(Bytes::gib(1)));
 }

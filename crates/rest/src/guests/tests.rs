@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use ballast_backend::Backends;
 use ballast_model::{Bytes, Generation, GuestSample, LinkState, Measured};
 use tempfile::TempDir;
 
@@ -291,6 +292,28 @@ async fn more_guests_than_allowed_are_refused() {
     assert!(notices.contains("`-g` is not a guest name"), "{notices}");
     host.sample().await;
     assert_eq!(host.notices(), "", "it is said once");
+}
+
+#[tokio::test]
+async fn a_link_to_another_guests_socket_is_no_second_guest() {
+    let host = Host::new(Duration::from_secs(60));
+    let _server = host.serve("b", || size(100));
+    let Host { folder, guests, .. } = host;
+    let mut backends = Backends::new(vec![Box::new(guests)]);
+    let request = SampleRequest {
+        now: Timestamp::from_millis(1_000_000),
+        wall: SystemTime::UNIX_EPOCH,
+        deadline: Duration::from_secs(60),
+        only: None,
+    };
+    assert_eq!(backends.sample(request).await.len(), 1);
+    let at = |name: &str| folder.path().join(name);
+    std::os::unix::fs::symlink(at("b.sock"), at("a.sock")).unwrap();
+    let readings = backends.sample(request).await;
+    assert_eq!(readings.len(), 1);
+    assert_eq!(readings[0].sample.id.as_str(), "b", "it was known before");
+    let notices = backends.take_notices().join("\n");
+    assert!(notices.contains("guest a of Toy is guest b of Toy"), "{notices}");
 }
 
 #[test]

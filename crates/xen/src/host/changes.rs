@@ -3,8 +3,10 @@
 //! Idea: an event names a key; the key is noted and read in the next sample, once however often it
 //! changed. Only a request for memory is read at once, because it may be an emergency. When the
 //! connection is new, and when events were lost, everything is read.
-//! Cost: O(log n) per event. Limits: between samples a guest's request is read [`REQUEST_APART`]
-//! after the last one at the earliest, however often the guest writes it.
+//! Cost: O(log n) per event. Limits: a sample lists the domains once and reads a key once, and
+//! between samples a guest's request is read [`REQUEST_APART`] after the last one at the earliest,
+//! however often guests write. So a guest cannot keep a sample from its end. What changes after
+//! the list was requested is found by the next sample.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -61,6 +63,7 @@ impl XenHost {
     /// Reads all keys that changed. Ends when all are read, at `until`, or with the connection.
     pub(super) async fn read_changes(&mut self, until: Instant) {
         self.read.clear();
+        self.listing.was_begun = false;
         self.ask_for_a_sign();
         loop {
             self.take_events();
@@ -69,13 +72,11 @@ impl XenHost {
             self.ask_for_keys();
             let Some(connection) = &mut self.connection else { return };
             if connection.session.unanswered() == 0 {
-                let now = self.now();
-                if self.down.take().is_some() || self.answered_at.is_none() {
+                if self.down.take().is_some() {
                     let socket = self.config.socket.display();
                     let domains = self.domains.len();
                     self.say(format!("connected to xenstored ({socket}), {domains} domains"));
                 }
-                self.answered_at = Some(now);
                 return;
             }
             match timeout_at(until, connection.exchange()).await {
@@ -87,7 +88,8 @@ impl XenHost {
     }
 
     fn ask_for_domains(&mut self) {
-        let is_due = self.listing.is_wanted || self.listing.parts.is_some();
+        let is_new = self.listing.is_wanted && !self.listing.was_begun;
+        let is_due = is_new || self.listing.parts.is_some();
         if !is_due || self.listing.is_asked {
             return;
         }
@@ -98,6 +100,7 @@ impl XenHost {
         };
         // A change from now on needs another list.
         self.listing.is_wanted = false;
+        self.listing.was_begun = true;
         self.listing.is_asked = self.ask(request, Purpose::Domains);
     }
 
@@ -156,13 +159,15 @@ impl XenHost {
                         self.want_all_of(id);
                     }
                 }
+                // Guests write there as often as they like: it needs no list.
+                Place::Part(id) if self.domains.contains_key(&id) => self.want_all_of(id),
                 Place::Key(id, key) if self.domains.contains_key(&id) => {
                     self.changed.insert((id, key), Some(now));
                     if key == DomainKey::MemReq && !requests.contains(&id) {
                         requests.push(id);
                     }
                 }
-                Place::Key(..) => {
+                Place::Part(_) | Place::Key(..) => {
                     // A domain that is not known yet.
                     self.listing.is_wanted = true;
                     is_other = true;
@@ -180,8 +185,9 @@ impl XenHost {
             self.connection.as_mut().and_then(|it| it.session.next_answer())
         {
             match self.asked.remove(&id) {
-                // The caller no longer waits, or only waited for a sign of life.
-                None | Some(Purpose::Sign) => {}
+                // The caller no longer waits.
+                None => {}
+                Some(Purpose::Sign) => self.answered_at = Some(self.now()),
                 Some(Purpose::Order) => {
                     self.order_answers.insert(id, answer);
                 }

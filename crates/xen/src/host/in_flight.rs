@@ -11,6 +11,8 @@ use crate::xl::{XlDomain, XlInfo};
 pub(super) struct Listing {
     /// Whether the list is to be requested.
     pub(super) is_wanted: bool,
+    /// Whether it was requested in this sample: another one waits for the next sample.
+    pub(super) was_begun: bool,
     /// Whether its answer is awaited.
     pub(super) is_asked: bool,
     /// If the list does not fit one answer: the parts received so far.

@@ -1,5 +1,6 @@
 //! A store, domains and guests that misbehave.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_backend::Backend;
@@ -162,7 +163,7 @@ async fn a_guest_that_writes_all_the_time_ends_no_wait() {
     ground.create("web", 3, 192, 256);
     ground.sample().await;
     let before = ground.store().received;
-    let store = std::sync::Arc::clone(&ground.store_shared);
+    let store = Arc::clone(&ground.store_shared);
     let flood = async {
         for n in 0..2000_u64 {
             store.lock().unwrap().write("/local/domain/3/data/mem_req", n.to_string());
@@ -178,4 +179,41 @@ async fn a_guest_that_writes_all_the_time_ends_no_wait() {
     }
     let asked = ground.store().received - before;
     assert!(asked < 20, "{asked} messages for what a guest wrote");
+}
+
+#[tokio::test]
+async fn a_guest_that_writes_all_the_time_ends_no_sample() {
+    const SAMPLES: u64 = 3;
+    /// In a sample: a sign of life, a list, and the keys of three domains.
+    const ASKED_MAX: u64 = 2 + 3 * 13;
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 192, 256);
+    ground.create("good", 4, 192, 256);
+    ground.sample().await;
+    let before = ground.store().received;
+    let store = Arc::clone(&ground.store_shared);
+    let flood = async {
+        for n in 0_u64.. {
+            for part in ["data", "control"] {
+                let value = n.to_string();
+                store.lock().unwrap().write(&format!("/local/domain/3/{part}"), value);
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let sampled = async {
+        for _ in 0..SAMPLES {
+            let readings = ground.sample().await;
+            for guest in ["good", "web"] {
+                assert_eq!(link(&readings, guest), LinkState::Up);
+                assert_eq!(holds(&readings, guest), Some(192));
+            }
+        }
+    };
+    tokio::select! {
+        () = sampled => {}
+        () = flood => panic!("it has no end"),
+    }
+    let asked = ground.store().received - before;
+    assert!(asked <= SAMPLES * ASKED_MAX, "{asked} messages for what a guest wrote");
 }
