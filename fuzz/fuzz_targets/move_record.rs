@@ -14,11 +14,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let again = MoveRecord::parse(record.to_json().as_bytes()).expect("what was written");
     assert_eq!(again, record);
     let carried = Carried { limits: GuestChange::default(), credits: None, thrashed: None };
-    for (host, begins_moves) in
+    for (host, begins) in
         [&record.from, &record.to].into_iter().flat_map(|host| [(host, true), (host, false)])
     {
         let view = HostView {
-            begins_moves,
+            begins_moves: begins,
             host,
             now: Timestamp::ZERO,
             term: Term(0),
