@@ -77,7 +77,7 @@ const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.
 const SABOTAGES: [(&str, &str, Sabotage); 23] = [
-    ("writes do not compare", "an outdated copy", Sabotage { blind: true, ..HONEST }),
+    ("writes do not compare", "the last copy", Sabotage { blind: true, ..HONEST }),
     (
         "the destination starts the guest without writing so before",
         "an outdated copy",
