@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         [&record.from, &record.to].into_iter().flat_map(|host| [(host, true), (host, false)])
     {
         let view = HostView {
-            begins,
+            begins_moves: begins,
             host,
             now: Timestamp::ZERO,
             term: Term(0),
