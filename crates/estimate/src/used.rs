@@ -244,7 +244,7 @@ mod tests {
     fn old_statistics_do_not_make_a_shrinking_guest_seem_idle() {
         let mut estimator = Estimator::default();
         let held = |tick: u64| 900 - 2 * (tick.clamp(100, 300) - 100);
-        for tick in 0..500 {
+        for tick in 0_u64..500 {
             let then = held(tick.saturating_sub(60));
             let lagging = guest(held(tick), then - 300, Duration::from_secs(6));
             let now = Timestamp::from_millis(tick * 100);

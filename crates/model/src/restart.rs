@@ -67,7 +67,12 @@ pub struct Handover {
     /// What it held when a daemon first saw it, if that is not what it holds by the plan.
     #[cfg_attr(
         feature = "serde",
-        serde(rename = "first_held_bytes", default, with = "unit", skip_serializing_if = "is_none")
+        serde(
+            rename = "first_held_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
     )]
     pub first_held: Option<Bytes>,
 }

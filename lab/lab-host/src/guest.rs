@@ -19,7 +19,6 @@ use crate::accel::Accel;
 use crate::channel::{Channel, ChannelError, ExecOutput, Subscription};
 use crate::hypervisor::Hypervisor;
 use crate::libvirt::Libvirtd;
-use crate::process::ProcessId;
 use crate::qemu::{CommandLine, GuestPaths, GuestSpec, QemuDisk};
 use crate::run_folder::{GuestRecord, GuestState, RunFolder};
 use crate::spawn::Spawner;

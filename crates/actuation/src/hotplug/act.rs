@@ -41,7 +41,8 @@ impl Actuator {
         self.phase = Phase::Rest;
         if layout.requested != layout.plugged {
             let wait = Wait::new(layout.plugged, false, input.now);
-            return self.foreign_request(tick, ForeignRequest { requested: layout.requested, wait });
+            return self
+                .foreign_request(tick, ForeignRequest { requested: layout.requested, wait });
         }
         if let Some(undo) = self.prove(tick) {
             return Some(undo);

@@ -65,11 +65,8 @@ fn assert_well_formed(metrics: &str) {
 async fn at_work(config: &FleetConfig, daemon: &Path, done: impl Future<Output = ()>) {
     let metrics = Arc::new(FleetMetrics::default());
     let etcd = || TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
-    let service = FleetService {
-        coordinator: etcd(),
-        config: config.clone(),
-        metrics: metrics.clone(),
-    };
+    let service =
+        FleetService { coordinator: etcd(), config: config.clone(), metrics: metrics.clone() };
     let member = Member::new(etcd(), short(), config.clone(), "machine".to_owned())
         .with_metrics(metrics.clone());
     let status_log = StatusLog::default();

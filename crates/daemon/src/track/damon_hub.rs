@@ -487,7 +487,8 @@ impl Served {
         if self.guests.iter().all(is_there) && self.session.set_window(window).is_ok() {
             return Ok(());
         }
-        self.watch(std::mem::take(&mut self.guests), self.generation)
+        let guests = std::mem::take(&mut self.guests);
+        self.watch(guests, self.generation)
     }
 }
 
