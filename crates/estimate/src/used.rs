@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_total_that_does_not_follow_the_balloon_is_not_used() {
+    fn a_total_that_ignores_the_balloon_is_not_used() {
         let mut estimator = Estimator::default();
         // Down, up to all of its memory, which is more than the total, and down again.
         let down = |second: u64| 100 * (second.clamp(5, 10) - 5);

@@ -209,14 +209,14 @@ fn unix_socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// The user as whom a process makes and opens files.
+/// The user that a process makes and opens files as.
 fn user_of(pid: u32) -> io::Result<u32> {
     let status = fs::read_to_string(Path::new(PROC).join(pid.to_string()).join("status"))?;
     file_user(&status)
         .ok_or_else(|| io::Error::other(format!("the kernel names no user of process {pid}")))
 }
 
-/// The user as whom files are opened, in a `/proc/PID/status`: the last of four.
+/// The user that files are opened as, in a `/proc/PID/status`: the last of four.
 fn file_user(status: &str) -> Option<u32> {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     users.split_whitespace().nth(3)?.parse().ok()
