@@ -260,6 +260,8 @@ mod tests {
                 prop_assert!(least <= low && high <= most, "{} to {}", from, until);
                 // What spans a third of its age is blurred by half the age of its end.
                 let blur = |at: u64| 1_500 + now.saturating_sub(at) / 2;
+                // Before the oldest reading is the oldest run.
+                let until = until.max(readings.0[0].0.as_millis());
                 let (from, until) = (from.saturating_sub(blur(from)), until + blur(until));
                 let (low, high) = readings.between(ms(from), ms(until)).unwrap();
                 prop_assert!(low <= least && most <= high, "{} to {}", from, until);

@@ -479,7 +479,7 @@ fn what_guests_held_first_is_restored_in_spite_of_crashes() {
     // The third daemon knows it from the second one.
     for _ in 0..2 {
         engine = restarted(&world, Mode::Balance, "first");
-        run(&mut engine, &mut world, 5);
+        run(&mut engine, &mut world, 70);
     }
     assert_eq!(held(&world), [HALF, HALF]);
     engine.begin_restore().unwrap();

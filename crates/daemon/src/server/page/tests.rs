@@ -440,7 +440,7 @@ async fn the_page_knows_which_policies_can_be_replayed() {
     let policies = bench.on_socket(&get("/page/policies", &[])).await.json();
     let named = |name: &str| policies.as_array().unwrap().iter().find(|it| it["policy"] == name);
     assert!(named("global").unwrap()["not_replayable"].is_null());
-    assert!(named("tws").unwrap()["not_replayable"].as_str().unwrap().contains("answer to it"));
+    assert!(named("tws").unwrap()["not_replayable"].as_str().unwrap().contains("guests respond"));
 }
 
 #[tokio::test]

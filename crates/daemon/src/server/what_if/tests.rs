@@ -134,7 +134,7 @@ async fn wrong_requests_start_nothing() {
         ("?policy=globl", "unknown-policy", "the nearest is `global`"),
         ("?policy=", "unknown-policy", "`` is not a policy"),
         ("?policy=tws", "not-replayable", "tws cannot be replayed"),
-        ("?policy=external", "not-replayable", "its program is not asked"),
+        ("?policy=external", "not-replayable", "its program is not called"),
         ("?since_s=0", "bad-query", "since_s=0: expected 1 to 31622400 seconds"),
         ("?since_s=31622401", "bad-query", "expected 1 to 31622400 seconds"),
         ("?since_s=1d", "bad-query", "expected policy=NAME, since_s=SECONDS"),
