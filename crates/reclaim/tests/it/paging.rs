@@ -18,6 +18,20 @@ fn part(range: AddressRange, from: u64, len: u64) -> AddressRange {
     AddressRange::new(range.start() + from * MIB, range.start() + (from + len) * MIB)
 }
 
+/// Waits until `check` holds; it also says what it saw.
+fn eventually(what: &str, check: impl Fn() -> (bool, String)) {
+    let mut seen = String::new();
+    for _ in 0..200 {
+        let (holds, found) = check();
+        if holds {
+            return;
+        }
+        seen = found;
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    panic!("{what}: {seen}");
+}
+
 /// Whether `bytes` is `mib` MiB within a sixteenth: the kernel may keep some pages, and may page
 /// out unused memory on its own as soon as there is swap.
 fn is_about(bytes: Bytes, mib: u64) -> bool {
@@ -44,12 +58,14 @@ fn pages_come_back_from_swap_unchanged() {
     for granule in [1, 16] {
         let (end, out) = page_out(&memory, Bytes::mib(32), Picker::new(7).granule_pages(granule));
         assert_eq!((end, out.moved), (FinishReason::Reached, Bytes::mib(32)), "{out:?}");
-        let after = memory.residency().unwrap();
-        assert!(is_about(after.resident, 64), "as much is gone as was reported: {after:?}");
-        assert!(is_about(after.swapped.unwrap(), 32), "{after:?}");
-        let totals = memory.vmm().totals().unwrap();
-        let resident = totals.resident.saturating_sub(others);
-        assert!(is_about(resident, 64) && is_about(totals.swapped, 32), "{others}, {totals:?}");
+        // A page of shared memory can stay until its copy is written, on a busy disk for a while.
+        eventually("as much is gone as was reported", || {
+            let (after, totals) = (memory.residency().unwrap(), memory.vmm().totals().unwrap());
+            let resident = totals.resident.saturating_sub(others);
+            let is_gone = is_about(after.resident, 64) && is_about(after.swapped.unwrap(), 32);
+            let is_told = is_about(resident, 64) && is_about(totals.swapped, 32);
+            (is_gone && is_told, format!("{after:?}, {others}, {totals:?}"))
+        });
         // By chance half of what is gone is shared, half private.
         assert!(
             is_about(child.resident(child.shared), 32)
