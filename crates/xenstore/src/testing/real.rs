@@ -5,6 +5,7 @@
 //! Limits: xenstored 4.17 of Debian 12.
 
 use std::fs::{self, File};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -64,7 +65,8 @@ impl RealStore {
             .map_err(|error| format!("{}: {error}", xenstored.display()))?;
         let mut store = RealStore { child, socket };
         let begun = Instant::now();
-        while !store.socket.exists() {
+        // The socket is there before it listens.
+        while UnixStream::connect(&store.socket).is_err() {
             let ended = store.child.try_wait().map_err(|error| error.to_string())?;
             if ended.is_some() || begun.elapsed() > STARTS_WITHIN {
                 let told = fs::read_to_string(&log).unwrap_or_default();
