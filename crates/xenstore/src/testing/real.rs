@@ -5,7 +5,6 @@
 //! Limits: xenstored 4.17 of Debian 12.
 
 use std::fs::{self, File};
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -17,6 +16,10 @@ const SHIM: &str = "release/libballast_xenstore_shim.so";
 const XENSTORED: &str = "usr/lib/xen-4.17/bin/xenstored";
 /// Its libraries.
 const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
+/// The kernel's list of Unix sockets.
+const SOCKETS: &str = "/proc/net/unix";
+/// Flags in it of a socket that listens.
+const LISTENING: &str = "00010000";
 /// How long it may take to listen.
 const STARTS_WITHIN: Duration = Duration::from_secs(10);
 /// Time between two checks whether it listens.
@@ -65,8 +68,7 @@ impl RealStore {
             .map_err(|error| format!("{}: {error}", xenstored.display()))?;
         let mut store = RealStore { child, socket };
         let begun = Instant::now();
-        // The socket is there before it listens.
-        while UnixStream::connect(&store.socket).is_err() {
+        while !is_listening(&store.socket) {
             let ended = store.child.try_wait().map_err(|error| error.to_string())?;
             if ended.is_some() || begun.elapsed() > STARTS_WITHIN {
                 let told = fs::read_to_string(&log).unwrap_or_default();
@@ -89,4 +91,14 @@ impl Drop for RealStore {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Whether a program listens at `socket`, which is there a moment earlier. To connect would tell,
+/// too, but xenstored has room for few connections that it has not accepted.
+fn is_listening(socket: &Path) -> bool {
+    let sockets = fs::read_to_string(SOCKETS).unwrap_or_default();
+    let name = socket.to_string_lossy();
+    sockets.lines().any(|line| {
+        line.split_whitespace().nth(3) == Some(LISTENING) && line.ends_with(name.as_ref())
+    })
 }
