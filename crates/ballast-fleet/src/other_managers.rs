@@ -62,7 +62,7 @@ fn refusal(what: &str, evidence: &str, balancer: &str, word: &str) -> String {
 /// Whether the settings of a Proxmox VE cluster let its balancer move guests.
 fn is_rebalancing(settings: &Path) -> bool {
     let mut text = Vec::new();
-    // A cluster without settings has the defaults, by which its balancer is off.
+    // A cluster without settings has the defaults: its balancer is off.
     if let Ok(file) = std::fs::File::open(settings) {
         let _ = file.take(SETTINGS_BYTES_MAX).read_to_end(&mut text);
     }

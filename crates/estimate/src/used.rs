@@ -288,13 +288,20 @@ mod tests {
         let mut estimator = Estimator::default();
         let held = |second: u64| if second < 8 { 800 } else { 400 + 100 * (second % 4) };
         for second in 4..40 {
-            let then = held(second - 2);
-            let mut lagging = guest(held(second), then - 40 - 300, Duration::from_secs(2));
-            lagging.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
-            lagging.capabilities.deflate_on_oom = Some(false);
-            let observed = observe(&mut estimator, second, lagging);
+            let observed =
+                observe(&mut estimator, second, with_total_two_seconds_old(second, held));
             assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
         }
+    }
+
+    /// At this second, a guest that uses 300 MiB and 40 MiB that its total leaves out, with
+    /// statistics that are two seconds old.
+    fn with_total_two_seconds_old(second: u64, held: impl Fn(u64) -> u64) -> GuestSample {
+        let then = held(second - 2);
+        let mut guest = guest(held(second), then - 40 - 300, Duration::from_secs(2));
+        guest.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
+        guest.capabilities.deflate_on_oom = Some(false);
+        guest
     }
 
     /// A guest that uses 300 MiB, whose driver leaves the total alone.
@@ -333,11 +340,8 @@ mod tests {
         assert_eq!(estimator.fixed_total, Some(Bytes::mib(1023)));
         let held = |second: u64| if second < 18 { 800 } else { 400 + 100 * (second % 4) };
         for second in 10..40 {
-            let then = held(second - 2);
-            let mut lagging = guest(held(second), then - 40 - 300, Duration::from_secs(2));
-            lagging.stats.as_mut().unwrap().value.total = Some(Bytes::mib(then - 40));
-            lagging.capabilities.deflate_on_oom = Some(false);
-            let observed = observe(&mut estimator, second, lagging);
+            let observed =
+                observe(&mut estimator, second, with_total_two_seconds_old(second, held));
             assert_eq!(used(&mut estimator, &observed), Ok(Bytes::mib(340)), "second {second}");
         }
         assert_eq!(estimator.uncounted, Some(Bytes::mib(40)));

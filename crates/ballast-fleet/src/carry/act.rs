@@ -22,7 +22,7 @@ use crate::host_record::Daemon;
 /// Longest wait for the daemon to find a guest that has arrived and stands still.
 const TAKE_OVER_PATIENCE: Duration = Duration::from_secs(3);
 const TAKE_OVER_RETRY: Duration = Duration::from_millis(200);
-/// A reservation lasts this long beyond the time by which the move is due.
+/// A reservation ends this long after the move is due.
 const RESERVATION_MARGIN: Duration = Duration::from_secs(600);
 /// Longest reservation that a daemon accepts, in seconds.
 const RESERVED_MAX_S: u64 = 86_400;

@@ -1,7 +1,7 @@
 //! A real domain moves between two real libvirts, peer to peer, by the members of two hosts.
 //!
-//! Idea: each host is a libvirtd for one user, with a host UUID of its own, by which libvirt tells
-//! two hosts apart. Daemons are stand-ins, and the coordinator is in memory. The domain has a disk
+//! Idea: each host is a libvirtd for one user, with a host UUID of its own: libvirt tells hosts apart
+//! by it. Daemons are stand-ins, and the coordinator is in memory. The domain has a disk
 //! that both reach over NBD, and no system on it, so its firmware waits.
 //! Limits: one machine; the contents of the domain's memory and disk are not compared.
 
@@ -265,7 +265,7 @@ fn play(mib_per_s: u64, rest: &str, story: impl AsyncFnOnce(&World)) {
 fn a_domain_moves_and_is_undefined_where_it_was() {
     play(64, "1s", async |world| {
         world.until("the move", async || world.hosts[1].state() == "running").await;
-        // The stand-in daemons do not look at libvirt, so they are told the result.
+        // The stand-in daemons do not look at libvirt, so the test tells them the result.
         world.machines[0].kill(GUEST);
         world.machines[1].guest(GUEST, 0, 3072, 1);
         world.until("the end of the move", async || world.phase().await.is_none()).await;

@@ -398,8 +398,8 @@ fn guests_of_all_kinds_are_known_for_what_they_are() {
     assert!(daemon.stop().success());
 }
 
-/// Arguments of QEMU by which the guest's kernel does not load the driver. Of two `-append` QEMU
-/// takes the last.
+/// QEMU's arguments that keep the guest's kernel from loading the driver. QEMU takes the last of
+/// two `-append`.
 fn without_balloon_driver() -> Vec<String> {
     let kernel = "console=ttyS0 quiet panic=-1 no_timer_check module_blacklist=virtio_balloon";
     vec!["-append".to_owned(), kernel.to_owned()]

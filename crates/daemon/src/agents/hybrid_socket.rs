@@ -95,8 +95,8 @@ impl BoundSocket {
         let owner = folder.metadata()?.uid();
         if ![ROOT, us, user].contains(&owner) {
             let text = format!(
-                "the folder belongs to user {owner}: give it to root, or to user {user}, as whom \
-                 the hypervisor runs"
+                "the folder belongs to user {owner}: give it to root, or to user {user}, who \
+                 runs the hypervisor"
             );
             return Err(io::Error::other(text));
         }

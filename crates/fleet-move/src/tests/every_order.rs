@@ -74,6 +74,17 @@ fn carried(phase: &Phase) -> Option<Box<Carried>> {
 
 const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 
+/// The source does not look at what a guest holds while it is copied.
+const IGNORES_GROWTH: Sabotage = Sabotage {
+    host: |record, view| {
+        let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
+        if record.as_ref().is_some_and(is_copied) {
+            view.holds = Some(Bytes::ZERO);
+        }
+    },
+    ..HONEST
+};
+
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.
 const SABOTAGES: [(&str, &str, Sabotage); 23] = [
@@ -305,15 +316,7 @@ const SABOTAGES: [(&str, &str, Sabotage); 23] = [
     (
         "the source does not look at what the guest holds while it is copied",
         "more than was reserved",
-        Sabotage {
-            host: |record, view| {
-                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
-                if record.as_ref().is_some_and(is_copied) {
-                    view.holds = Some(Bytes::ZERO);
-                }
-            },
-            ..HONEST
-        },
+        IGNORES_GROWTH,
     ),
     (
         "nobody looks at the clock",
@@ -380,15 +383,7 @@ const ENDING: [(&str, &str, Sabotage); 8] = [
     (
         "a source copies a guest that has grown since it was small",
         "more than was reserved",
-        Sabotage {
-            host: |record, view| {
-                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
-                if record.as_ref().is_some_and(is_copied) {
-                    view.holds = Some(Bytes::ZERO);
-                }
-            },
-            ..HONEST
-        },
+        IGNORES_GROWTH,
     ),
     (
         "a leader abandons what is being copied",

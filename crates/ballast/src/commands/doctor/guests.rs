@@ -17,7 +17,7 @@ use super::rest::{BalloonStart, programs};
 /// Codes of run states in which a guest's figures do not count.
 const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
 
-/// The source by which each guest can be tracked, by name; `None`: none.
+/// Each guest's tracking source, by the guest's name; `None`: it has none.
 type Sources = BTreeMap<String, Option<&'static str>>;
 
 /// The program that runs each guest whose API answers, by name.
