@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{LinkDown, Timestamp};
+use ballast_pinned_socket::PinnedSocket;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::Instant;
 
 use crate::codec::ErrorReply;
 use crate::command::QmpCommand;
-use crate::pinned::PinnedSocket;
 use crate::session::{
     CommandId, QmpEvent, QmpSession, SendError, SessionError, SessionInput, SessionPhase,
 };

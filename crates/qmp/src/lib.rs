@@ -19,5 +19,4 @@ pub mod fleet;
 pub mod guest;
 pub mod link;
 pub mod migration;
-mod pinned;
 pub mod session;

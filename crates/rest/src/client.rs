@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ballast_model::LinkDown;
+use ballast_pinned_socket::PinnedSocket;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::Request;
 use hyper::body::Bytes;
@@ -22,7 +23,6 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::call::{Answer, BODY_BYTES_MAX, Call, shown};
-use crate::pinned::PinnedSocket;
 
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -27,7 +27,6 @@ mod guest;
 mod guests;
 mod look;
 mod pattern;
-mod pinned;
 mod slot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

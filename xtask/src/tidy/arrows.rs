@@ -48,11 +48,13 @@ const LAB: &str = "lab/";
 const MODEL: &[&str] = &["ballast-model"];
 
 const BACKEND: &[&str] = &["ballast-backend", "ballast-model"];
+const SOCKET_BACKEND: &[&str] = &["ballast-backend", "ballast-model", "ballast-pinned-socket"];
 
 const RULES: &[Rule] = &[
     // lib/: nothing of Ballast.
     pure("ballast-mrc", &[]),
     pure("ballast-toml-strict", &[]),
+    mechanism("ballast-pinned-socket", &[]),
     mechanism("ballast-trace", &[]),
     // crates/: for hosts and guests.
     pure("ballast-model", &[]),
@@ -85,14 +87,14 @@ const RULES: &[Rule] = &[
     mechanism("ballast-host", MODEL),
     mechanism("ballast-containers", BACKEND),
     // The common part of hypervisors with a REST API, and the part of each.
-    mechanism("ballast-rest", BACKEND),
+    mechanism("ballast-rest", SOCKET_BACKEND),
     mechanism("ballast-cloud-hypervisor", &["ballast-model", "ballast-rest"]),
     mechanism("ballast-firecracker", &["ballast-model", "ballast-rest"]),
     mechanism("ballast-etcd", &["ballast-fleet-proto"]),
     mechanism("ballast-libvirt", BACKEND),
     // Reads files; it uses nothing of QMP, although its guests are found by QMP sockets.
     mechanism("ballast-proxmox", MODEL),
-    mechanism("ballast-qmp", BACKEND),
+    mechanism("ballast-qmp", SOCKET_BACKEND),
     mechanism("ballast-reclaim", MODEL),
     mechanism(
         "ballast-xen",

@@ -1,8 +1,8 @@
 //! The shipped unit of `ballast-fleet`, unchanged, started by systemd beside the daemon's.
 //!
 //! Idea: everything that the service needs is used once: the daemon's socket, files that only root
-//! may read, etcd by TLS, the folder for notes, and the socket that the daemon's page reads the fleet
-//! from. Limits: needs etcd, root, and `ballast-fleet` built beside this program.
+//! may read, etcd by TLS, the folder for notes, and the socket that the daemon's page reads the
+//! fleet from. Limits: needs etcd, root, and `ballast-fleet` built beside this program.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -8,6 +8,8 @@
 //! Limits: if a trusted link is on the path, somebody who replaces another part of the path twice,
 //! between the checks, is not noticed.
 
+#![forbid(unsafe_code)]
+
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -20,7 +22,7 @@ const ROOT: u32 = 0;
 
 /// A socket's file that was opened without a connection.
 #[derive(Debug)]
-pub(crate) struct PinnedSocket {
+pub struct PinnedSocket {
     /// Leads to this file as long as it is open.
     path: PathBuf,
     file: File,
@@ -31,7 +33,7 @@ impl PinnedSocket {
     ///
     /// # Errors
     /// Those of the system.
-    pub(crate) fn open(path: &Path) -> io::Result<Option<PinnedSocket>> {
+    pub fn open(path: &Path) -> io::Result<Option<PinnedSocket>> {
         let file = OpenOptions::new().read(true).custom_flags(O_PATH).open(path)?;
         let pinned =
             PinnedSocket { path: format!("/proc/self/fd/{}", file.as_raw_fd()).into(), file };
@@ -46,7 +48,7 @@ impl PinnedSocket {
     }
 
     /// The path to connect to while this exists.
-    pub(crate) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 }
