@@ -1,8 +1,8 @@
 //! A real domain moves between two real libvirts, peer to peer, by the members of two hosts.
 //!
 //! Idea: each host is a libvirtd for one user. It has a host UUID of its own, because libvirt tells
-//! hosts apart by it. Daemons are stand-ins, and the coordinator is in memory. The domain has a disk
-//! that both reach over NBD, and no system on it, so its firmware waits.
+//! hosts apart by it. Daemons are stand-ins, and the coordinator is in memory. The domain has a
+//! disk that both reach over NBD, and no system on it, so its firmware waits.
 //! Limits: one machine; the contents of the domain's memory and disk are not compared.
 
 use std::fs;
