@@ -71,6 +71,8 @@ mod wire;
 
 pub use carried::{Carried, CarriedThrash};
 pub use host::{host_step, host_step_without_store};
-pub use record::{AbandonReason, MoveOrder, MoveRecord, Phase, START_PATIENCE, Term};
-pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, SHRINK_TOLERANCE, Shrink};
+pub use record::{
+    AbandonReason, MoveOrder, MoveRecord, Phase, SHRINK_TOLERANCE, START_PATIENCE, Term,
+};
+pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};

@@ -1,4 +1,4 @@
-//! The record of a move, by which the three roles agree.
+//! The record of a move, which its three roles share.
 //!
 //! Idea: one record for each guest that is being moved. Its phases only go forward; the header of
 //! the crate says which role may write which phase.
@@ -13,7 +13,11 @@ use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::{Carried, SHRINK_TOLERANCE};
+use crate::Carried;
+
+/// How far above a size a guest may be and count as shrunk to it, or as within what is reserved for
+/// it: a balloon is no more exact.
+pub const SHRINK_TOLERANCE: Bytes = Bytes::mib(16);
 
 /// How long a destination has to start a guest that was copied whole, before the source may take it
 /// back. Meanwhile the guest stands still. It is enough for some rounds of reading and writing the

@@ -12,10 +12,6 @@ use ballast_model::{Bytes, Timestamp};
 
 use crate::{Carried, MoveRecord, Term};
 
-/// How far above a size a guest may be and count as shrunk to it, or as within what is reserved for
-/// it: a balloon is no more exact.
-pub const SHRINK_TOLERANCE: Bytes = Bytes::mib(16);
-
 /// What a host sees of a guest.
 #[derive(Clone, Copy, Debug)]
 pub struct HostView<'a> {
@@ -106,7 +102,7 @@ pub enum Promise {
 pub struct Shrink {
     /// The most memory that it is to hold.
     pub to: Bytes,
-    /// Whether it holds no more than that, within [`SHRINK_TOLERANCE`].
+    /// Whether it holds no more than that, within [`SHRINK_TOLERANCE`](crate::SHRINK_TOLERANCE).
     pub is_done: bool,
 }
 
