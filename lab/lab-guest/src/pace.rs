@@ -9,6 +9,9 @@ use std::time::Duration;
 
 /// Size of the bucket, in seconds at full rate.
 const BURST_S: f64 = 0.1;
+/// The least the bucket holds: a slow workload keeps the fraction of a touch that it has saved when
+/// the next whole one comes.
+const TOUCHES_MIN: f64 = 2.0;
 /// Longest wait proposed, so that even a very slow workload follows its schedule of sizes.
 const WAIT_MAX: Duration = Duration::from_millis(100);
 
@@ -30,7 +33,7 @@ impl Pace {
     pub fn allowed(&mut self, elapsed: Duration) -> u64 {
         let since = elapsed.saturating_sub(self.last);
         self.last = self.last.max(elapsed);
-        let most = (self.per_s * BURST_S).max(1.0);
+        let most = (self.per_s * BURST_S).max(TOUCHES_MIN);
         self.saved = (self.saved + since.as_secs_f64() * self.per_s).min(most);
         self.saved as u64
     }
@@ -79,6 +82,19 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn fractions_of_a_touch_are_kept_at_slow_rates(per_s in 1.0f64..40.0, ms in 1u32..50) {
+            let mut pace = Pace::new(per_s);
+            let mut done = 0;
+            for ask in 1..=1000 {
+                let allowed = pace.allowed(MS * ms * ask);
+                pace.spend(allowed);
+                done += allowed;
+            }
+            let ideal = f64::from(ms) * per_s;
+            prop_assert!((done as f64 - ideal).abs() <= 2.0, "{} of {}", done, ideal);
+        }
+
         #[test]
         fn touches_stay_close_below_the_rate(per_s in 1.0f64..1e6, asks in prop::collection::vec(0u32..50, 100)) {
             let mut pace = Pace::new(per_s);
