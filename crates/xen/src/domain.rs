@@ -270,9 +270,9 @@ impl Domain {
     }
 
     /// The most that it can ever hold: `memory/static-max` or, without that key, the maxmem as far
-    /// as it is known.
+    /// as it is known. A fence does not count: it goes again.
     pub(crate) fn memory_max(&self) -> Option<Bytes> {
-        let seen = Some(self.maxmem.known()).filter(|size| *size > Bytes::ZERO);
+        let seen = Some(self.maxmem.unfenced()).filter(|size| *size > Bytes::ZERO);
         self.given.static_max.map(Bytes::page_floor).or(seen)
     }
 
