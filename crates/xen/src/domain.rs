@@ -234,17 +234,19 @@ impl Domain {
         }
     }
 
-    /// Floor and ceiling from the toolstack and the configuration.
+    /// Floor and ceiling from the toolstack and the configuration. A ceiling below the floor is
+    /// ignored.
     fn settings_given(&mut self) -> Option<Arc<GuestChange>> {
         let given = &self.given;
         let floor = given.dynamic_min.or(given.static_min).max(self.floor);
-        let ceiling = given.dynamic_max;
+        let mut ceiling = given.dynamic_max;
         if let (Some(least), Some(most)) = (floor, ceiling)
             && least > most
         {
             let why = format!("{most:#} is less than the least, {least:#}");
             self.complain(DomainKey::DynamicMax, &why);
-            return None;
+            // The floor stays: without it, dom0 could be squeezed to nothing.
+            ceiling = None;
         }
         let change = GuestChange {
             floor: floor.map(Bytes::page_floor),
