@@ -106,7 +106,7 @@ mod tests {
     use super::*;
     use crate::timing::Spread;
 
-    /// The text, and the JSON as in docs/json.md, for figures made by hand.
+    /// The text and the JSON, for figures made by hand.
     #[test]
     fn every_table_has_its_figures() {
         let mib = |n: u64| Bytes::mib(n).get();
