@@ -10,7 +10,7 @@ use ballast_report::{Output, Report};
 use serde::Serialize;
 
 use crate::evaluate::catalogue::{Catalogue, Row};
-use crate::evaluate::findings::{Findings, findings, jobs, jobs_of};
+use crate::evaluate::findings::{Findings, RowFindings, findings, jobs, jobs_of};
 use crate::evaluate::job::{Job, Task};
 use crate::evaluate::origins::{OriginRow, origins};
 use crate::evaluate::run::load;
@@ -42,7 +42,7 @@ Examples:
 
 Each row is a table or a figure of a paper. It has the paper's figures, ours with their spread over
 repetitions, where ours come from (simulated, replayed, real guests with or without KVM), and a
-verdict: `reproduced`, `in kind`, or `not, because …`. The verdict is computed from a band that
+verdict: `reproduced`, `in kind`, or `not` with the reason. The verdict is computed from a band that
 scenarios/evaluation argues beforehand. Without --real, rows that need real guests count only if
 they were run before.
 
@@ -168,7 +168,7 @@ fn text(findings: &Findings, outputs: &[&Path], width: Option<u16>) -> String {
     let mut out = String::new();
     for paper in &findings.papers {
         out.push_str(&format!("{}: {}\n\n", paper.paper, paper.title));
-        out.push_str(&tables::rows().in_capitals().table(&paper.rows, width));
+        out.push_str(&tables::rows(RowFindings::name).in_capitals().table(&paper.rows, width));
         out.push('\n');
     }
     out.push_str(&format!("{}.\n", findings.counts.shown()));
