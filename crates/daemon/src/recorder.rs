@@ -69,8 +69,8 @@ impl Recorder {
             pid: std::process::id(),
         };
         let mut journal = Journal::open(&settings.path, retention(settings), start)?;
-        let inherited = match journal.take_left() {
-            Ok(left) => Inherited::of(left, &boot_id),
+        let inherited = match journal.take_tail() {
+            Ok(tail) => Inherited::of(tail, &boot_id),
             Err(error) => {
                 tracing::warn!(
                     "cannot read what the last daemon promised, starting without it: {error}"

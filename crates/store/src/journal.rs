@@ -27,7 +27,7 @@ use ballast_model::{Bytes, Timestamp};
 use crate::JournalError;
 use crate::aside::MovedAside;
 use crate::entry::{Event, Start, Tick, TickEntry};
-use crate::latest::Left;
+use crate::latest::JournalTail;
 use crate::reader::Reader;
 use crate::retention::JournalConfig;
 use crate::writer::{Lost, Writer};
@@ -83,7 +83,7 @@ enum Message {
 /// The thread's report after its first attempt to open the file.
 struct Opened {
     error: Option<JournalError>,
-    left: Result<Left, JournalError>,
+    tail: Result<JournalTail, JournalError>,
 }
 
 /// The journal of a running daemon.
@@ -94,7 +94,7 @@ pub struct Journal {
     shared: Arc<Mutex<Shared>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
-    left: Result<Left, JournalError>,
+    tail: Result<JournalTail, JournalError>,
 }
 
 impl fmt::Debug for Journal {
@@ -126,25 +126,25 @@ impl Journal {
                 drop(alive);
             })
             .map_err(|e| JournalError::io(path, e))?;
-        let left = match first_try.recv_timeout(OPEN_WAIT) {
+        let tail = match first_try.recv_timeout(OPEN_WAIT) {
             Ok(Opened { error: Some(error @ JournalError::InUse { .. }), .. }) => {
                 return Err(error);
             }
-            Ok(Opened { left, .. }) => left,
+            Ok(Opened { tail, .. }) => tail,
             Err(_) => {
                 let slow = format!("the disk did not answer within {OPEN_WAIT:?}");
                 Err(JournalError::io(path, std::io::Error::other(slow)))
             }
         };
-        Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, left })
+        Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, tail })
     }
 
-    /// Takes what the daemons before this one left behind; later calls return nothing.
+    /// Takes the tail that the daemons before this one left behind; later calls return nothing.
     ///
     /// # Errors
     /// It cannot be read, or could not be read in time.
-    pub fn take_left(&mut self) -> Result<Left, JournalError> {
-        std::mem::replace(&mut self.left, Ok(Left::default()))
+    pub fn take_tail(&mut self) -> Result<JournalTail, JournalError> {
+        std::mem::replace(&mut self.tail, Ok(JournalTail::default()))
     }
 
     /// Queues one tick. Never waits.
@@ -287,10 +287,10 @@ fn run(
     let first = opening.open();
     let is_in_use = matches!(first, Err(JournalError::InUse { .. }));
     // Read while the writer holds the lock, so that nobody else adds to the file.
-    let left = Reader::open(&opening.path).and_then(|reader| reader.left());
-    let left = match left {
-        Err(JournalError::Missing { .. }) => Ok(Left::default()),
-        left => left,
+    let tail = Reader::open(&opening.path).and_then(|reader| reader.tail());
+    let tail = match tail {
+        Err(JournalError::Missing { .. }) => Ok(JournalTail::default()),
+        tail => tail,
     };
     let (mut state, error) = match first {
         Ok(writer) => (Ok(writer), None),
@@ -301,7 +301,7 @@ fn run(
         Err(shut) => locked(shared).status.error = Some(shut.error.clone()),
     }
     // Fails if the opening thread has given up waiting.
-    let _ = opened.send(Opened { error, left });
+    let _ = opened.send(Opened { error, tail });
     if is_in_use {
         return;
     }

@@ -16,8 +16,9 @@ use crate::reader::{Entries, Range, Reader};
 /// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
 const OUTCOME_TICKS_MAX: usize = 120;
 
-/// Most events of [`Left`]; the latest are kept. An operator hardly sends more between two ticks.
-const LEFT_EVENTS_MAX: usize = 64;
+/// Most events of [`JournalTail`]; the latest are kept. An operator hardly sends more between two
+/// ticks.
+const TAIL_EVENTS_MAX: usize = 64;
 
 /// The last tick and its context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +35,9 @@ pub struct Latest {
     pub stopped: Option<String>,
 }
 
-/// What the daemons before this one left behind.
+/// The tail of a journal: what the daemons before this one left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct JournalTail {
     /// The last tick, and the start of the daemon that recorded it; `None`: none was recorded.
     pub last: Option<(Session, TickEntry)>,
     /// The events after that tick, in order, each with the boot id of its session. They are of
@@ -85,29 +86,29 @@ impl Reader {
         Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
     }
 
-    /// What the daemons before this one left behind.
+    /// The tail of the journal: what the daemons before this one left behind.
     ///
     /// # Errors
     /// The last tick or what came after it cannot be read. An earlier tick is no substitute, as its
     /// promises no longer hold.
-    pub fn left(&self) -> Result<Left, JournalError> {
-        let mut left = Left::default();
+    pub fn tail(&self) -> Result<JournalTail, JournalError> {
+        let mut tail = JournalTail::default();
         let mut after = Range::default();
         if let Some((entry, tick)) = self.last_tick()? {
             after.from_id = Some(entry.id);
-            left.last = Some((self.session_of(&entry)?, tick));
+            tail.last = Some((self.session_of(&entry)?, tick));
         }
         for entry in self.events(after) {
             let entry = entry?;
             let boot_id = self.session_of(&entry)?.start.boot_id;
             if let What::Event(event) = entry.what {
-                left.events.push_back((boot_id, event));
+                tail.events.push_back((boot_id, event));
             }
-            if left.events.len() > LEFT_EVENTS_MAX {
-                left.events.pop_front();
+            if tail.events.len() > TAIL_EVENTS_MAX {
+                tail.events.pop_front();
             }
         }
-        Ok(left)
+        Ok(tail)
     }
 
     /// The session of `entry`.

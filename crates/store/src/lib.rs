@@ -40,7 +40,7 @@ pub use entry::{
 pub use error::JournalError;
 pub use export::EXPORT_FORMAT;
 pub use journal::{Journal, JournalStatus, QUEUE_MAX};
-pub use latest::{Latest, Left};
+pub use latest::{JournalTail, Latest};
 pub use reader::{Entries, Info, Range, Reader};
 pub use retention::JournalConfig;
 pub use schema::FORMAT;

@@ -167,7 +167,7 @@ impl Disk {
         let failures = self.files.disk().failures();
         let opened = Journal::open(&self.files.file(), KEEP, start);
         let mut journal = opened.map_err(|e| Violation::Journal { what: e.to_string() })?;
-        let left = journal.take_left();
+        let left = journal.take_tail();
         let status = journal.status();
         self.aside = status.moved_aside.len();
         let failed = self.files.disk().failures() > failures;
@@ -321,7 +321,7 @@ impl Disk {
 
     /// What a daemon of this boot finds in the file.
     fn told(&self) -> Result<Restart, JournalError> {
-        let left = self.quietly(|file| Reader::open(file)?.left())?;
+        let left = self.quietly(|file| Reader::open(file)?.tail())?;
         Ok(Inherited::of(left, &self.boot_id()).restart)
     }
 

@@ -487,26 +487,26 @@ fn commands_before_a_first_tick_are_left_behind() {
     };
     let run = |start: Start, ticks: bool, event: Event| {
         let mut journal = Journal::open(&path, KEEP, start).unwrap();
-        let left = journal.take_left().unwrap();
+        let tail = journal.take_tail().unwrap();
         if ticks {
             journal.record(&realistic(0, 1).tick()).unwrap();
         }
         journal.record_event(wall(9), Timestamp::ZERO, event).unwrap();
         journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
-        left
+        tail
     };
     let here = |words: &str| (start().boot_id, command(words));
     assert!(run(start(), false, command("pause")).last.is_none());
-    let left = run(start(), true, command("resume"));
-    assert!(left.last.is_none() && left.events.contains(&here("pause")), "{left:?}");
-    let left = run(start(), false, command("pause web"));
-    assert!(left.last.is_some() && left.events.contains(&here("resume")), "{left:?}");
-    assert!(!left.events.contains(&here("pause")), "before the last tick");
+    let tail = run(start(), true, command("resume"));
+    assert!(tail.last.is_none() && tail.events.contains(&here("pause")), "{tail:?}");
+    let tail = run(start(), false, command("pause web"));
+    assert!(tail.last.is_some() && tail.events.contains(&here("resume")), "{tail:?}");
+    assert!(!tail.events.contains(&here("pause")), "before the last tick");
     let after_boot = Start { boot_id: "another".to_owned(), ..start() };
     run(after_boot.clone(), false, command("pause"));
-    let left = run(after_boot, false, command("resume"));
-    assert!(left.events.contains(&here("pause web")));
-    assert!(left.events.contains(&("another".to_owned(), command("pause"))));
+    let tail = run(after_boot, false, command("resume"));
+    assert!(tail.events.contains(&here("pause web")));
+    assert!(tail.events.contains(&("another".to_owned(), command("pause"))));
 }
 
 /// If there are more commands than are kept, the last ones are kept.
@@ -527,7 +527,7 @@ fn the_last_events_are_left_behind() {
     }
     journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
     journal = Journal::open(&path, KEEP, start()).unwrap();
-    let events = journal.take_left().unwrap().events;
+    let events = journal.take_tail().unwrap().events;
     let is_last = |event: &Event| match event {
         Event::Command { command, .. } => command == "pause 199",
         _ => false,
