@@ -31,7 +31,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::JournalError;
-use crate::entry::{Entry, Event, TickEntry, What};
+use crate::entry::{Entry, EntryContent, Event, TickEntry};
 use crate::reader::{Range, Reader};
 
 /// Version of the lines. Exported ticks and curves are always whole.
@@ -66,12 +66,12 @@ impl Reader {
             "wall_ms": entry.wall_ms,
             "mono_ms": entry.mono.as_millis(),
         });
-        match &entry.what {
-            What::Tick(tick) => {
+        match &entry.content {
+            EntryContent::Tick(tick) => {
                 line["kind"] = "tick".into();
                 merge(&mut line, tick_value(entry, tick));
             }
-            What::Event(event) => {
+            EntryContent::Event(event) => {
                 line["kind"] = "event".into();
                 line["event"] = value(event);
                 match event {

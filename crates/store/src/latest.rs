@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use ballast_model::{GuestId, Outcome};
 
 use crate::JournalError;
-use crate::entry::{Entry, Event, Session, TickEntry, What};
+use crate::entry::{Entry, EntryContent, Event, Session, TickEntry};
 use crate::reader::{Entries, Range, Reader};
 
 /// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
@@ -79,7 +79,7 @@ impl Reader {
         let session = self.session_of(&entry)?;
         let mut stopped = None;
         for event in self.events_after(&entry) {
-            if let What::Event(Event::Stopped { why }) = event?.what {
+            if let EntryContent::Event(Event::Stopped { why }) = event?.content {
                 stopped = Some(why);
             }
         }
@@ -101,7 +101,7 @@ impl Reader {
         for entry in self.events(after) {
             let entry = entry?;
             let boot_id = self.session_of(&entry)?.start.boot_id;
-            if let What::Event(event) = entry.what {
+            if let EntryContent::Event(event) = entry.content {
                 tail.events.push_back((boot_id, event));
             }
             if tail.events.len() > TAIL_EVENTS_MAX {

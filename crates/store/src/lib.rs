@@ -34,8 +34,8 @@ mod writer;
 
 pub use aside::{ASIDE_MAX, MovedAside};
 pub use entry::{
-    Config, Entry, Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Session, Start, Tick, TickEntry,
-    What, wall_ms,
+    Config, Entry, EntryContent, Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Session, Start, Tick,
+    TickEntry, wall_ms,
 };
 pub use error::JournalError;
 pub use export::EXPORT_FORMAT;

@@ -22,7 +22,7 @@ use crate::aside::is_about_content;
 use crate::codec::{decode, decode_bytes};
 use crate::curves;
 use crate::delta::applied;
-use crate::entry::{Config, Entry, Event, RECORD_FORMAT, Session, Start, TickEntry, What};
+use crate::entry::{Config, Entry, EntryContent, Event, RECORD_FORMAT, Session, Start, TickEntry};
 use crate::row::RawRow;
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 
@@ -187,12 +187,12 @@ impl Reader {
             Err(NoEntry::Gone) => return Ok(None),
             Err(NoEntry::Failed(e)) => return Err(e),
         };
-        match &entry.what {
-            What::Tick(tick) => {
+        match &entry.content {
+            EntryContent::Tick(tick) => {
                 let tick = (**tick).clone();
                 Ok(Some((entry, tick)))
             }
-            What::Event(_) => Ok(None),
+            EntryContent::Event(_) => Ok(None),
         }
     }
 
@@ -250,7 +250,7 @@ impl Reader {
                 known: RECORD_FORMAT,
             }));
         }
-        let what = match row.kind {
+        let content = match row.kind {
             KIND_TICK => {
                 let tick: TickEntry = match row.base {
                     None => decode(&row.body).map_err(bad)?,
@@ -263,7 +263,7 @@ impl Reader {
                         Err(e) => Err(bad(format!("curve {id} shifted by {shifted} steps: {e}"))),
                     },
                 };
-                What::Tick(Box::new(curves::put_back(tick, find)?))
+                EntryContent::Tick(Box::new(curves::put_back(tick, find)?))
             }
             KIND_EVENT => {
                 let mut event: Event = decode(&row.body).map_err(bad)?;
@@ -271,7 +271,7 @@ impl Reader {
                     let config = self.config(id).map_err(NoEntry::Failed)?;
                     *toml = config.map(|config| config.toml).unwrap_or_default();
                 }
-                What::Event(event)
+                EntryContent::Event(event)
             }
             other => {
                 return Err(bad(format!("unknown kind {other}: expected 0 (tick) or 1 (event)")));
@@ -283,7 +283,7 @@ impl Reader {
             config: row.config,
             wall_ms: row.wall_ms,
             mono: Timestamp::from_millis(row.mono_ms.max(0).unsigned_abs()),
-            what,
+            content,
         })
     }
 

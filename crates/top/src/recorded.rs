@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 use ballast_api::{ExplainReply, Source, StatusReply, Tick};
 use ballast_model::{GuestId, Outcome};
-use ballast_store::{Entry, Latest, Place, Range, Reader, Seek, TickEntry, What};
+use ballast_store::{Entry, EntryContent, Latest, Place, Range, Reader, Seek, TickEntry};
 
 use crate::history::{HISTORY_TICKS, History};
 
@@ -134,7 +134,7 @@ impl Recording {
 
 /// The status of a recorded tick. A status does not show outcomes, so they are not looked up.
 fn status_of(entry: &Entry) -> Option<StatusReply> {
-    let What::Tick(tick) = &entry.what else { return None };
+    let EntryContent::Tick(tick) = &entry.content else { return None };
     let wall = entry.wall();
     Some(tell_tick(tick, wall, wall, &Outcomes::new(), |tick| StatusReply::from(tick)))
 }

@@ -16,7 +16,8 @@ use std::time::{Duration, SystemTime};
 use ballast_daemon::Inherited;
 use ballast_model::{Bytes, Plan, Restart, Timestamp};
 use ballast_store::{
-    ASIDE_MAX, Entry, Event, Journal, JournalConfig, JournalError, Range, Reader, Start, Tick, What,
+    ASIDE_MAX, Entry, EntryContent, Event, Journal, JournalConfig, JournalError, Range, Reader,
+    Start, Tick,
 };
 use fastrand::Rng;
 
@@ -399,7 +400,9 @@ fn ticks(file: &Path, from_id: Option<i64>) -> Result<Vec<(Timestamp, Plan)>, Jo
     let (mut found, mut failed) = (Vec::new(), None);
     for entry in reader.ticks(Range { from_id, ..Range::default() }) {
         match entry {
-            Ok(Entry { mono, what: What::Tick(tick), .. }) => found.push((mono, tick.plan)),
+            Ok(Entry { mono, content: EntryContent::Tick(tick), .. }) => {
+                found.push((mono, tick.plan));
+            }
             Ok(_) => {}
             Err(error) => failed = failed.or(Some(error)),
         }

@@ -11,7 +11,7 @@ use crate::harness::{Ground, PATIENCE, guest, wait_for};
 use ballast_control::Controller;
 use ballast_model::{Bytes, PolicyAnswer};
 use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
-use ballast_store::{Event, JournalConfig, Range, Reader, Start, What, Writer};
+use ballast_store::{EntryContent, Event, JournalConfig, Range, Reader, Start, Writer};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
@@ -68,7 +68,7 @@ fn memory_moves_to_the_guest_that_uses_it() {
     assert!(!ground.path("api.sock").exists(), "its socket goes with it");
     let reader = Reader::open(&ground.journal()).unwrap();
     let last = reader.events(Range::default()).map(Result::unwrap).last().unwrap();
-    assert!(matches!(last.what, What::Event(Event::Stopped { .. })), "{last:?}");
+    assert!(matches!(last.content, EntryContent::Event(Event::Stopped { .. })), "{last:?}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ pub(crate) fn replay(ground: &Ground) -> Vec<Option<PolicyAnswer>> {
     let mut controller: Option<Controller> = None;
     let mut answers = Vec::new();
     for entry in reader.ticks(Range::default()) {
-        let What::Tick(tick) = entry.unwrap().what else { continue };
+        let EntryContent::Tick(tick) = entry.unwrap().content else { continue };
         let now = tick.snapshot.taken_at;
         let controller =
             controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
@@ -465,7 +465,7 @@ fn no_guest_hears_what_the_journal_has_not() {
         let reader = Reader::open(&ground.journal()).unwrap();
         let mut recorded = Vec::new();
         for entry in reader.ticks(Range::default()) {
-            if let What::Tick(tick) = entry.unwrap().what {
+            if let EntryContent::Tick(tick) = entry.unwrap().content {
                 recorded.extend(tick.plan.actions);
             }
         }
@@ -495,9 +495,9 @@ fn what_a_killed_daemon_promised_holds_from_the_start() {
     let reader = Reader::open(&ground.journal()).unwrap();
     let ticks = |session| {
         let of_session = Range { session: Some(session), ..Range::default() };
-        let tick = |entry: Result<ballast_store::Entry, _>| match entry.unwrap().what {
-            What::Tick(tick) => tick,
-            What::Event(event) => panic!("{event:?}"),
+        let tick = |entry: Result<ballast_store::Entry, _>| match entry.unwrap().content {
+            EntryContent::Tick(tick) => tick,
+            EntryContent::Event(event) => panic!("{event:?}"),
         };
         reader.ticks(of_session).map(tick).collect::<Vec<_>>()
     };

@@ -24,7 +24,7 @@ use ballast_lab_guest::workload::Pattern;
 use ballast_lab_host::{Balloon, GuestSpec, Hotplug};
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, PolicyEntry};
-use ballast_store::{Range, Reader, What};
+use ballast_store::{EntryContent, Range, Reader};
 
 /// A quarter of the default tick, so that tests wait less.
 const FAST: &str = "tick = \"250ms\"";
@@ -795,9 +795,9 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
     });
     assert!(daemon.stop().success());
     let reader = Reader::open(&ground.journal()).unwrap();
-    let waited = reader.ticks(Range::default()).any(|entry| match entry.unwrap().what {
-        What::Tick(tick) => tick.outcomes.iter().any(|it| it.kind == OutcomeKind::Waiting),
-        What::Event(_) => false,
+    let waited = reader.ticks(Range::default()).any(|entry| match entry.unwrap().content {
+        EntryContent::Tick(tick) => tick.outcomes.iter().any(|it| it.kind == OutcomeKind::Waiting),
+        EntryContent::Event(_) => false,
     });
     assert!(waited, "the balloon waited");
 }

@@ -60,7 +60,7 @@ fn is_given_back(path: &Path, wholes: &[Whole]) {
     let entries: Vec<Entry> = reader.ticks(Range::default()).map(Result::unwrap).collect();
     assert_eq!(entries.len(), wholes.len());
     for (entry, whole) in entries.iter().zip(wholes) {
-        let What::Tick(tick) = &entry.what else { panic!("{entry:?}") };
+        let EntryContent::Tick(tick) = &entry.content else { panic!("{entry:?}") };
         assert!(bytes(&tick.at(entry.wall())) == bytes(&whole.tick()), "tick {}", entry.id);
     }
 }

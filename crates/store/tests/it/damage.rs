@@ -220,10 +220,12 @@ fn recording_begins_once_the_path_is_free() {
     let status = journal.status();
     assert_eq!((status.error, status.ticks_recorded, status.ticks_lost), (None, 1, 2));
     let reader = Reader::open(&path).unwrap();
-    let told: Vec<_> = reader.events(Range::default()).map(|entry| entry.unwrap().what).collect();
-    assert!(told.contains(&What::Event(loaded)), "{told:?}");
-    let is_gap = |what: &What| matches!(what, What::Event(Event::Gap { ticks: 2, events: 0, .. }));
-    assert!(told.iter().any(is_gap), "{told:?}");
+    let entries = reader.events(Range::default());
+    let events: Vec<_> = entries.map(|entry| entry.unwrap().content).collect();
+    assert!(events.contains(&EntryContent::Event(loaded)), "{events:?}");
+    let gap = |event: &Event| matches!(event, Event::Gap { ticks: 2, events: 0, .. });
+    let is_gap = |content: &EntryContent| matches!(content, EntryContent::Event(it) if gap(it));
+    assert!(events.iter().any(is_gap), "{events:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::support::{Whole, start, wall};
 use ballast_model::*;
-use ballast_store::{Event, JournalConfig, Range, Reader, What, Writer};
+use ballast_store::{EntryContent, Event, JournalConfig, Range, Reader, Writer};
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
@@ -636,9 +636,9 @@ fn every_variant_reads_back() {
     let mut wholes = ticks().into_iter();
     let mut told = events().into_iter();
     for entry in reader.entries(Range::default()) {
-        match entry.unwrap().what {
-            What::Event(event) => assert_eq!(Some(event), told.next()),
-            What::Tick(tick) => {
+        match entry.unwrap().content {
+            EntryContent::Event(event) => assert_eq!(Some(event), told.next()),
+            EntryContent::Tick(tick) => {
                 let whole = wholes.next().unwrap();
                 assert_eq!((&tick.snapshot, &tick.plan), (&whole.snapshot, &whole.plan));
                 assert_eq!(tick.answer, whole.answer);

@@ -16,9 +16,9 @@ fn ids(reader: &Reader) -> Vec<i64> {
 }
 
 fn events(reader: &Reader) -> Vec<Event> {
-    let event = |entry: Result<Entry, _>| match entry.unwrap().what {
-        What::Event(event) => event,
-        What::Tick(_) => panic!("a tick among events"),
+    let event = |entry: Result<Entry, _>| match entry.unwrap().content {
+        EntryContent::Event(event) => event,
+        EntryContent::Tick(_) => panic!("a tick among events"),
     };
     reader.events(Range::default()).map(event).collect()
 }
@@ -45,9 +45,9 @@ fn entries_keep_their_order_whatever_the_clock_does() {
     assert_eq!(ids(&reader), [1, 2, 3, 4, 5, 6]);
     let generations: Vec<u64> = reader
         .ticks(Range::default())
-        .map(|entry| match entry.unwrap().what {
-            What::Tick(tick) => tick.plan.generation.0,
-            What::Event(_) => panic!(),
+        .map(|entry| match entry.unwrap().content {
+            EntryContent::Tick(tick) => tick.plan.generation.0,
+            EntryContent::Event(_) => panic!(),
         })
         .collect();
     assert_eq!(generations, [1, 2, 3, 4, 5]);

@@ -5,7 +5,7 @@ use crate::support;
 use std::collections::BTreeMap;
 
 use ballast_model::{Held, Note, Plan, Reason, Snapshot};
-use ballast_store::{Range, Reader, TickEntry, What, Writer};
+use ballast_store::{EntryContent, Range, Reader, TickEntry, Writer};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -89,7 +89,7 @@ proptest! {
         let entries: Vec<_> = reader.ticks(Range::default()).map(Result::unwrap).collect();
         prop_assert_eq!(entries.len(), wholes.len());
         for (entry, whole) in entries.iter().zip(&wholes) {
-            let What::Tick(tick) = &entry.what else { panic!("{entry:?}") };
+            let EntryContent::Tick(tick) = &entry.content else { panic!("{entry:?}") };
             prop_assert_eq!(&tick.snapshot, &whole.snapshot);
             prop_assert_eq!(&tick.plan, &whole.plan);
             prop_assert_eq!((entry.wall_ms, entry.wall()), (whole.wall_ms, support::wall(whole.wall_ms)));

@@ -24,7 +24,7 @@ use ballast_lab_host::{
     Accel, DiskSpec, Guest, GuestSpec, Helper, LabError, Manager, Run, RunOptions, Speed,
 };
 use ballast_model::Bytes;
-use ballast_store::{Range, Reader, TickEntry, What};
+use ballast_store::{EntryContent, Range, Reader, TickEntry};
 use tempfile::TempDir;
 
 use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
@@ -295,10 +295,10 @@ pub fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
 pub fn ticks(ground: &Ground) -> Vec<TickEntry> {
     let reader = Reader::open(&ground.journal()).unwrap();
     let tick = |what| match what {
-        What::Tick(tick) => Some(*tick),
-        What::Event(_) => None,
+        EntryContent::Tick(tick) => Some(*tick),
+        EntryContent::Event(_) => None,
     };
-    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().what)).collect()
+    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().content)).collect()
 }
 
 /// Asserts that the checker refused no plan, and that all were recorded.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_model::{Bytes, GuestId};
 use ballast_store::{
-    Entry, Event, JournalError, Place, Range, Reader, Seek, TickEntry, What, wall_ms,
+    Entry, EntryContent, Event, JournalError, Place, Range, Reader, Seek, TickEntry, wall_ms,
 };
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ impl Past {
     }
 
     fn put_before(&mut self, entry: &Entry, only: Option<&GuestId>) {
-        let What::Tick(tick) = &entry.what else { return };
+        let EntryContent::Tick(tick) = &entry.content else { return };
         self.at_unix_ms.push_front(entry.wall_ms);
         let ticks = self.at_unix_ms.len();
         let ids = tick.snapshot.guests().iter().map(|sample| &sample.id);
@@ -160,8 +160,8 @@ fn events_within(
     while let Some(Place { id, .. }) = reader.event_before(before, from)? {
         let one = Range { from_id: Some(id), to_id: Some(id), ..Range::default() };
         // A damaged row is skipped; `ballast journal export` reports it.
-        if let Some(Ok(Entry { wall_ms, what: What::Event(event), .. })) = reader.events(one).next()
-        {
+        let entry = reader.events(one).next();
+        if let Some(Ok(Entry { wall_ms, content: EntryContent::Event(event), .. })) = entry {
             let (code, text) = words(event);
             found.push(JournalEvent { at_unix_ms: wall_ms, code, text });
         }
