@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ballast_model::{
-    GuestId, GuestPlan, GuestSample, KeptCurve, MissCurve, MissCurveError, Plan, Snapshot,
+    CurveReference, GuestId, GuestPlan, GuestSample, MissCurve, MissCurveError, Plan, Snapshot,
 };
 
 use crate::{Tick, TickEntry};
@@ -80,7 +80,7 @@ impl Curves {
             let Some(curve) = reported(guest).cloned() else { continue };
             let id = self.refer(&guest.id, Whose::Tracker, &curve, &mut added);
             trackers.insert(guest.id.clone(), (curve, id));
-            put(reported_mut(guest), KeptCurve { id, shifted: 0 });
+            set_reference(reported_mut(guest), CurveReference { id, shifted: 0 });
         }
         for guest in &mut plan.guests {
             let Some(curve) = estimated(guest).cloned() else { continue };
@@ -89,7 +89,7 @@ impl Curves {
                 .and_then(|(plain, id)| Some((*id, steps_between(plain, &curve)?)));
             let (id, shifted) = shifted
                 .unwrap_or_else(|| (self.refer(&guest.id, Whose::Estimate, &curve, &mut added), 0));
-            put(estimated_mut(guest), KeptCurve { id, shifted });
+            set_reference(estimated_mut(guest), CurveReference { id, shifted });
         }
         (added, Some((Snapshot::new(taken_at, host.clone(), guests), plan)))
     }
@@ -122,13 +122,13 @@ impl Curves {
 /// Replaces the references of `tick` by curves, which `find` looks up.
 pub(crate) fn put_back<E>(
     mut tick: TickEntry,
-    mut find: impl FnMut(KeptCurve) -> Result<Arc<MissCurve>, E>,
+    mut find: impl FnMut(CurveReference) -> Result<Arc<MissCurve>, E>,
 ) -> Result<TickEntry, E> {
     let mut restore = |slot: Option<&mut Arc<MissCurve>>| {
         if let Some(slot) = slot
-            && let Some(kept) = slot.stands_for()
+            && let Some(reference) = slot.reference()
         {
-            *slot = find(kept)?;
+            *slot = find(reference)?;
         }
         Ok(())
     };
@@ -163,9 +163,9 @@ fn estimated_mut(guest: &mut GuestPlan) -> Option<&mut Arc<MissCurve>> {
     guest.estimate.as_mut()?.curve.as_mut()
 }
 
-fn put(slot: Option<&mut Arc<MissCurve>>, kept: KeptCurve) {
+fn set_reference(slot: Option<&mut Arc<MissCurve>>, reference: CurveReference) {
     if let Some(slot) = slot {
-        *slot = Arc::new(MissCurve::stand_in(kept));
+        *slot = Arc::new(MissCurve::from_reference(reference));
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ballast_model::{Bytes, KeptCurve, MissCurve, Timestamp};
+use ballast_model::{Bytes, CurveReference, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::Value;
 
@@ -256,7 +256,7 @@ impl Reader {
                     None => decode(&row.body).map_err(bad)?,
                     Some(base) => self.tick_from(base, &row)?,
                 };
-                let find = |KeptCurve { id, shifted }| match shifted {
+                let find = |CurveReference { id, shifted }| match shifted {
                     0 => self.curve(id, &row),
                     _ => match curves::shifted(&*self.curve(id, &row)?, shifted) {
                         Ok(curve) => Ok(Arc::new(curve)),
@@ -340,7 +340,7 @@ impl Reader {
             return Err(if is_left { bad("there is none".into()) } else { NoEntry::Gone });
         };
         let curve: Arc<MissCurve> = decode(&body).map(Arc::new).map_err(bad)?;
-        if curve.stands_for().is_some() {
+        if curve.reference().is_some() {
             return Err(bad("it refers to another curve: expected its points".into()));
         }
         let mut curves = self.curves.borrow_mut();
