@@ -263,7 +263,7 @@ impl Reader {
                         Err(e) => Err(bad(format!("curve {id} shifted by {shifted} steps: {e}"))),
                     },
                 };
-                EntryContent::Tick(Box::new(curves::put_back(tick, find)?))
+                EntryContent::Tick(Box::new(curves::resolve(tick, find)?))
             }
             KIND_EVENT => {
                 let mut event: Event = decode(&row.body).map_err(bad)?;

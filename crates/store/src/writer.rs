@@ -247,14 +247,14 @@ impl Writer {
         let Some(open) = &mut self.open else { return Ok(()) };
         let new = match tick {
             Some(tick) => {
-                let (added, referring) = open.curves.take_out(tick);
+                let (curves, referring) = open.curves.extract(tick);
                 let row = match &referring {
                     Some((snapshot, plan)) => Tick { snapshot, plan, ..*tick },
                     None => *tick,
                 };
                 let body = open.wholes.body(&row, self.all_whole, &mut self.encoder);
                 let body = body.map_err(|e| JournalError::io(&self.path, e))?;
-                Some((wall_ms(tick.wall), tick.snapshot.taken_at, added, body))
+                Some((wall_ms(tick.wall), tick.snapshot.taken_at, curves, body))
             }
             None => None,
         };
@@ -287,11 +287,11 @@ impl Writer {
         for waiting in &self.waiting {
             rows.event(waiting.wall_ms, waiting.mono, &waiting.event).map_err(sqlite)?;
         }
-        if let Some((wall_ms, mono, added, body)) = &new {
-            for (id, curve) in &added.new {
+        if let Some((wall_ms, mono, curves, body)) = &new {
+            for (id, curve) in &curves.new {
                 rows.curve(*id, curve).map_err(sqlite)?;
             }
-            let refers = References { curve: added.lowest, base: body.base };
+            let refers = References { curve: curves.lowest, base: body.base };
             rows.insert(KIND_TICK, *wall_ms, *mono, &body.bytes, refers).map_err(sqlite)?;
         }
         let config = rows.config;
@@ -300,8 +300,8 @@ impl Writer {
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
-        if let Some((_, _, added, body)) = new {
-            open.curves = added.after;
+        if let Some((_, _, curves, body)) = new {
+            open.curves = curves.after;
             open.wholes.committed(id, body);
         }
         for waiting in self.waiting.drain(..) {
