@@ -21,7 +21,7 @@ use crate::JournalError;
 use crate::aside::is_about_content;
 use crate::codec::{decode, decode_bytes};
 use crate::curves;
-use crate::delta::applied;
+use crate::delta;
 use crate::entry::{Config, Entry, EntryContent, Event, RECORD_FORMAT, Session, Start, TickEntry};
 use crate::row::RawRow;
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
@@ -310,7 +310,7 @@ impl Reader {
         }
         let Some((_, value)) = &*last else { return Err(bad("it has no base".into())) };
         let made = decode_bytes(&row.body).map_err(bad)?;
-        let value = applied(value, &made).map_err(bad)?;
+        let value = delta::apply(value, &made).map_err(bad)?;
         serde_json::from_value(value).map_err(|e| bad(format!("its JSON does not fit: {e}")))
     }
 
