@@ -19,7 +19,7 @@ use crate::tree::Tree;
 pub const DELTAS_MAX: u32 = 59;
 
 /// The last tick that was written whole.
-struct Whole {
+struct WholeTick {
     id: i64,
     tree: Tree,
     /// Size of its row.
@@ -27,10 +27,10 @@ struct Whole {
     deltas: u32,
 }
 
-/// The base for the next difference.
+/// Encodes ticks, whole or as differences from the last whole one.
 #[derive(Default)]
-pub(crate) struct Wholes {
-    last: Option<Whole>,
+pub(crate) struct DeltaEncoder {
+    last: Option<WholeTick>,
 }
 
 /// A tick as it is written.
@@ -42,9 +42,9 @@ pub(crate) struct TickBody {
     tree: Option<Tree>,
 }
 
-impl Wholes {
+impl DeltaEncoder {
     /// The body to write for `row`; with `is_whole`, never a difference.
-    pub(crate) fn body(
+    pub(crate) fn encode(
         &self,
         row: &impl Serialize,
         is_whole: bool,
@@ -65,7 +65,7 @@ impl Wholes {
     /// Notes that `body` was committed as the row `id`.
     pub(crate) fn committed(&mut self, id: i64, body: TickBody) {
         if let Some(tree) = body.tree {
-            self.last = Some(Whole { id, tree, bytes: body.bytes.len(), deltas: 0 });
+            self.last = Some(WholeTick { id, tree, bytes: body.bytes.len(), deltas: 0 });
         } else if let Some(whole) = &mut self.last {
             whole.deltas += 1;
         }

@@ -25,7 +25,7 @@ use crate::curves::Curves;
 use crate::entry::{Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Start, Tick, wall_ms};
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
-use crate::whole::Wholes;
+use crate::whole::DeltaEncoder;
 
 /// Most waiting events; beyond that the oldest is dropped and counted.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -58,7 +58,7 @@ struct Open {
     /// The curves of the previous tick.
     curves: Curves,
     /// The tick that the next one may be written as a difference from.
-    wholes: Wholes,
+    deltas: DeltaEncoder,
 }
 
 /// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
@@ -252,7 +252,7 @@ impl Writer {
                     Some((snapshot, plan)) => Tick { snapshot, plan, ..*tick },
                     None => *tick,
                 };
-                let body = open.wholes.body(&row, self.all_whole, &mut self.encoder);
+                let body = open.deltas.encode(&row, self.all_whole, &mut self.encoder);
                 let body = body.map_err(|e| JournalError::io(&self.path, e))?;
                 Some((wall_ms(tick.wall), tick.snapshot.taken_at, curves, body))
             }
@@ -302,7 +302,7 @@ impl Writer {
         open.config = config;
         if let Some((_, _, curves, body)) = new {
             open.curves = curves.after;
-            open.wholes.committed(id, body);
+            open.deltas.committed(id, body);
         }
         for waiting in self.waiting.drain(..) {
             if let Event::ConfigLoaded { toml } = waiting.event {
@@ -331,8 +331,8 @@ impl Writer {
             .query_row("SELECT coalesce(max(id), 0) FROM curve", [], |row| row.get(0))
             .map_err(|e| JournalError::sqlite(&self.path, e))?;
         let curves = Curves::new(highest);
-        let wholes = Wholes::default();
-        self.open = Some(Open { connection, file, session: None, config: None, curves, wholes });
+        let deltas = DeltaEncoder::default();
+        self.open = Some(Open { connection, file, session: None, config: None, curves, deltas });
         Ok(())
     }
 
