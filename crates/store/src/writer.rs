@@ -35,7 +35,7 @@ const WAL_BYTES_MAX: u64 = 64 << 20;
 
 /// How many entries were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostCounts {
     pub(crate) ticks: u64,
     pub(crate) events: u64,
 }
@@ -47,7 +47,7 @@ struct WaitingEvent {
 }
 
 /// An open file and its state.
-struct Open {
+struct OpenFile {
     connection: Connection,
     /// Device and inode, to notice when the path leads to another file.
     file: (u64, u64),
@@ -67,15 +67,15 @@ pub struct Writer {
     path: PathBuf,
     retention: JournalConfig,
     start: Start,
-    open: Option<Open>,
+    open: Option<OpenFile>,
     encoder: Encoder,
     waiting: VecDeque<WaitingEvent>,
     /// The configuration in force, written again if the file is replaced.
     toml: Option<String>,
     /// Lost since the journal was opened.
-    lost: Lost,
+    lost: LostCounts,
     /// The part of `lost` that no [`Event::Gap`] records yet. `lost_why` is its last cause.
-    unrecorded: Lost,
+    unrecorded: LostCounts,
     lost_why: String,
     /// Why the last write failed.
     error: Option<String>,
@@ -109,8 +109,8 @@ impl Writer {
             encoder,
             waiting: VecDeque::from([started]),
             toml: None,
-            lost: Lost::default(),
-            unrecorded: Lost::default(),
+            lost: LostCounts::default(),
+            unrecorded: LostCounts::default(),
             lost_why: String::new(),
             error: None,
             pages: Pages::default(),
@@ -121,14 +121,14 @@ impl Writer {
         let written = match writer.write(None) {
             // At most one file is moved: with a new file only the disk can be wrong.
             Err(e) if writer.moved_aside.is_empty() && aside::is_unusable(&e) => {
-                writer.write_anew(None, e)
+                writer.write_to_new_file(None, e)
             }
             written => written,
         };
         writer.error = written.as_ref().err().map(ToString::to_string);
         match written {
             // A writer that has moved a file aside is returned: it reports that, and tries again.
-            Err(e) if !e.may_pass() && writer.moved_aside.is_empty() => Err(e),
+            Err(e) if !e.is_transient() && writer.moved_aside.is_empty() => Err(e),
             _ => Ok(writer),
         }
     }
@@ -140,7 +140,7 @@ impl Writer {
     pub fn record(&mut self, tick: &Tick<'_>) -> Result<(), JournalError> {
         self.write(Some(tick)).inspect_err(|e| {
             let why = e.to_string();
-            self.lose(Lost { ticks: 1, events: 0 }, why);
+            self.count_lost(LostCounts { ticks: 1, events: 0 }, why);
         })
     }
 
@@ -162,7 +162,7 @@ impl Writer {
         let result = self.write(None);
         if is_full {
             let why = result.as_ref().err().map_or_else(String::new, ToString::to_string);
-            self.lose(Lost { ticks: 0, events: 1 }, why);
+            self.count_lost(LostCounts { ticks: 0, events: 1 }, why);
         }
         result
     }
@@ -178,7 +178,7 @@ impl Writer {
     }
 
     /// Counts entries that were lost before they reached this writer.
-    pub(crate) fn lose(&mut self, lost: Lost, why: String) {
+    pub(crate) fn count_lost(&mut self, lost: LostCounts, why: String) {
         for total in [&mut self.lost, &mut self.unrecorded] {
             total.ticks = total.ticks.saturating_add(lost.ticks);
             total.events = total.events.saturating_add(lost.events);
@@ -186,7 +186,7 @@ impl Writer {
         self.lost_why = why;
     }
 
-    pub(crate) fn lost(&self) -> &Lost {
+    pub(crate) fn lost(&self) -> &LostCounts {
         &self.lost
     }
 
@@ -213,7 +213,7 @@ impl Writer {
 
     fn write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
         let result = match self.try_write(tick) {
-            Err(e) if aside::is_about_content(&e) => self.write_anew(tick, e),
+            Err(e) if aside::is_about_content(&e) => self.write_to_new_file(tick, e),
             result => result,
         };
         self.error = result.as_ref().err().map(ToString::to_string);
@@ -227,7 +227,7 @@ impl Writer {
     }
 
     /// Moves the file aside, because it cannot be written due to `error`, and writes to a new one.
-    fn write_anew(
+    fn write_to_new_file(
         &mut self,
         tick: Option<&Tick<'_>>,
         error: JournalError,
@@ -235,7 +235,7 @@ impl Writer {
         self.open = None;
         let why = error.to_string();
         let moved = aside::move_aside(&self.path, SystemTime::now(), why.clone())
-            .map_err(|source| JournalError::InTheWay { why, source })?;
+            .map_err(|source| JournalError::CannotMoveAside { why, source })?;
         self.moved_aside.push(moved);
         self.try_write(tick)
     }
@@ -279,8 +279,8 @@ impl Writer {
             (None, Some(last)) => (last.wall_ms, last.mono),
             (None, None) => (wall_ms(self.start.wall), self.start.mono),
         };
-        if self.unrecorded != Lost::default() {
-            let Lost { ticks, events } = self.unrecorded;
+        if self.unrecorded != LostCounts::default() {
+            let LostCounts { ticks, events } = self.unrecorded;
             let gap = Event::Gap { ticks, events, why: self.lost_why.clone() };
             rows.event(now_ms, now, &gap).map_err(sqlite)?;
         }
@@ -309,7 +309,7 @@ impl Writer {
                 self.toml = Some(toml);
             }
         }
-        self.unrecorded = Lost::default();
+        self.unrecorded = LostCounts::default();
         // The transaction is committed, so a failure here does no harm: the next write tries again.
         if let Ok(pages) = retention::vacuum(&open.connection) {
             self.pages = pages;
@@ -332,7 +332,8 @@ impl Writer {
             .map_err(|e| JournalError::sqlite(&self.path, e))?;
         let curves = Curves::new(highest);
         let deltas = DeltaEncoder::default();
-        self.open = Some(Open { connection, file, session: None, config: None, curves, deltas });
+        self.open =
+            Some(OpenFile { connection, file, session: None, config: None, curves, deltas });
         Ok(())
     }
 
@@ -344,13 +345,13 @@ impl Writer {
         if wal_bytes.get() <= WAL_BYTES_MAX {
             return Ok(());
         }
-        let is_folded = open
+        let is_checkpointed = open
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
                 Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
             })
             .is_ok_and(|(pages, done)| pages == done);
-        match is_folded {
+        match is_checkpointed {
             true => Ok(()),
             false => Err(JournalError::WalBlocked { path: self.path.clone(), wal_bytes }),
         }
