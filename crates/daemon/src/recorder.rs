@@ -95,7 +95,7 @@ impl Recorder {
     pub(super) fn tick(&mut self, tick: Tick<'_>) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = oneshot::channel();
-        let handed_over = journal.record_and(&tick, |is_written| {
+        let handed_over = journal.record_then(&tick, |is_written| {
             // The loop may not wait for it.
             let _ = written.send(is_written);
         });
@@ -110,7 +110,7 @@ impl Recorder {
         let and_then = |is_written| {
             let _ = written.send(is_written);
         };
-        let handed_over = journal.record_event_and(clock::wall(), clock::now(), event, and_then);
+        let handed_over = journal.record_event_then(clock::wall(), clock::now(), event, and_then);
         self.pending = Some(pending);
         if let Err(error) = handed_over {
             self.warnings.warn("journal", &error.to_string());

@@ -153,7 +153,7 @@ impl Journal {
     /// The queue is full or the writer has ended; the tick is counted as lost. A failed write
     /// appears later, in [`Journal::status`].
     pub fn record(&self, tick: &Tick<'_>) -> Result<(), JournalError> {
-        self.record_and(tick, |_| {})
+        self.record_then(tick, |_| {})
     }
 
     /// As [`Journal::record`]. `written` is called on the writer's thread with whether the kernel
@@ -161,7 +161,7 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::record`].
-    pub fn record_and(
+    pub fn record_then(
         &self,
         tick: &Tick<'_>,
         written: impl FnOnce(bool) + Send + 'static,
@@ -179,14 +179,14 @@ impl Journal {
         mono: Timestamp,
         event: Event,
     ) -> Result<(), JournalError> {
-        self.record_event_and(wall, mono, event, |_| {})
+        self.record_event_then(wall, mono, event, |_| {})
     }
 
-    /// Queues an event; `written` as in [`Journal::record_and`].
+    /// Queues an event; `written` as in [`Journal::record_then`].
     ///
     /// # Errors
     /// As [`Journal::record`].
-    pub fn record_event_and(
+    pub fn record_event_then(
         &self,
         wall: SystemTime,
         mono: Timestamp,

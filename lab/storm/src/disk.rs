@@ -243,7 +243,7 @@ impl Disk {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = mpsc::channel();
         let syncs = self.files.disk().syncs();
-        let handed_over = journal.record_and(&tick, move |is_written| {
+        let handed_over = journal.record_then(&tick, move |is_written| {
             let _ = written.send(is_written);
         });
         handed_over.expect("the queue is empty");
@@ -281,7 +281,7 @@ impl Disk {
 
     fn write_event(&self, wall: SystemTime, now: Timestamp, event: Event) -> Option<bool> {
         let (written, pending) = mpsc::channel();
-        let handed_over = self.journal.as_ref()?.record_event_and(wall, now, event, move |it| {
+        let handed_over = self.journal.as_ref()?.record_event_then(wall, now, event, move |it| {
             let _ = written.send(it);
         });
         handed_over.expect("the queue is empty");

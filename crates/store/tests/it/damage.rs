@@ -53,7 +53,7 @@ fn use_it(path: &Path) -> (JournalStatus, Result<JournalTail, JournalError>) {
     let mut journal = Journal::open(path, KEEP, start()).unwrap();
     let tail = journal.take_tail();
     let (written, is_written) = std::sync::mpsc::channel();
-    journal.record_and(&realistic(1000, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
+    journal.record_then(&realistic(1000, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
     let is_written = is_written.recv().unwrap();
     let status = journal.status();
     assert_eq!(is_written, status.error.is_none(), "{status:?}");
@@ -211,7 +211,7 @@ fn recording_begins_once_the_path_is_free() {
     journal.record_event(wall(1), Timestamp::ZERO, loaded.clone()).unwrap();
     let record = |nth| {
         let (written, is_written) = std::sync::mpsc::channel();
-        journal.record_and(&realistic(nth, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
+        journal.record_then(&realistic(nth, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
         is_written.recv().unwrap()
     };
     assert!(!record(0) && !record(1));
@@ -281,7 +281,7 @@ fn a_moved_file_is_named_though_no_new_one_begins() {
     let record = || {
         let (written, is_written) = std::sync::mpsc::channel();
         let tick = realistic(1000, 1);
-        journal.record_and(&tick.tick(), move |it| written.send(it).unwrap()).unwrap();
+        journal.record_then(&tick.tick(), move |it| written.send(it).unwrap()).unwrap();
         (is_written.recv().unwrap(), journal.status())
     };
     assert!(journal.status().error.is_some(), "nothing was recorded");
