@@ -211,7 +211,9 @@ fn recording_begins_once_the_path_is_free() {
     journal.record_event(wall(1), Timestamp::ZERO, loaded.clone()).unwrap();
     let record = |nth| {
         let (written, is_written) = std::sync::mpsc::channel();
-        journal.record_then(&realistic(nth, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
+        journal
+            .record_then(&realistic(nth, 1).tick(), move |it| written.send(it).unwrap())
+            .unwrap();
         is_written.recv().unwrap()
     };
     assert!(!record(0) && !record(1));
