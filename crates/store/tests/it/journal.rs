@@ -37,9 +37,9 @@ fn entries_keep_their_order_whatever_the_clock_does() {
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
     for (nth, wall_ms) in [5_000, 1_000, -7, i64::MAX / 2_000_000, 3_000].into_iter().enumerate() {
-        let mut whole = realistic(nth as u64, 1);
-        whole.wall_ms = wall_ms;
-        writer.record(&whole.tick()).unwrap();
+        let mut owned = realistic(nth as u64, 1);
+        owned.wall_ms = wall_ms;
+        writer.record(&owned.tick()).unwrap();
     }
     let reader = Reader::open(&path).unwrap();
     assert_eq!(ids(&reader), [1, 2, 3, 4, 5, 6]);
@@ -86,9 +86,9 @@ fn a_seek_leads_to_ticks_and_stops_at_ends() {
     assert_eq!(reader.seek(anywhere, Seek::First).unwrap(), None);
     // The ticks get the numbers 2, 3, 5 and 6; the clock is set back before the last one.
     for (nth, wall_ms) in [1_000, 2_000, 61_000, 1_500].into_iter().enumerate() {
-        let mut whole = realistic(nth as u64, 1);
-        whole.wall_ms = wall_ms;
-        writer.record(&whole.tick()).unwrap();
+        let mut owned = realistic(nth as u64, 1);
+        owned.wall_ms = wall_ms;
+        writer.record(&owned.tick()).unwrap();
         if nth == 1 {
             writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
         }
@@ -442,8 +442,8 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
     writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
-    let whole = realistic(0, 3);
-    writer.record(&whole.tick()).unwrap();
+    let owned = realistic(0, 3);
+    writer.record(&owned.tick()).unwrap();
     let mut out = Vec::new();
     assert_eq!(Reader::open(&path).unwrap().export(Range::default(), &mut out).unwrap(), 3);
     let text = String::from_utf8(out).unwrap();
@@ -459,7 +459,7 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
         assert!(line["id"].is_i64() && line["session"].is_i64() && line["wall_ms"].is_i64());
     }
     let guest = &tick["plan"]["guests"][1];
-    let plan = &whole.plan.guests[1];
+    let plan = &owned.plan.guests[1];
     assert_eq!(guest["change"]["text"], plan.change.to_string());
     assert_eq!(guest["change"]["figures"]["code"], "dead-band");
     assert_eq!(
@@ -470,7 +470,7 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
     assert_eq!(tick["plan"]["guests"][0]["clamps"][0]["code"], "step-up");
     assert_eq!(
         tick["plan"]["guests"][0]["clamps"][0]["text"],
-        whole.plan.guests[0].clamps[0].to_string()
+        owned.plan.guests[0].clamps[0].to_string()
     );
     assert_eq!(tick["sample"]["guests"][0]["id"], "guest-000");
 }
