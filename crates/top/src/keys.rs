@@ -39,7 +39,7 @@ impl State {
         if let Some(dialog) = self.dialog.take() {
             return self.dialog_key(dialog, key);
         }
-        if let Some(orders) = self.tape_key(key) {
+        if let Some(orders) = self.journal_key(key) {
             return orders;
         }
         match key.code {
@@ -122,8 +122,8 @@ impl State {
     }
 
     /// Handles a key that moves through a journal; `None`: another key, or there is no journal.
-    fn tape_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
-        let Source::Journal(tape) = &mut self.source else { return None };
+    fn journal_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
+        let Source::Journal(cursor) = &mut self.source else { return None };
         let seek = match key.code {
             KeyCode::Left => Seek::Previous,
             KeyCode::Right => Seek::Next,
@@ -132,12 +132,12 @@ impl State {
             KeyCode::Home => Seek::First,
             KeyCode::End => Seek::Last,
             KeyCode::Char(' ') => {
-                tape.playing = !tape.playing;
+                cursor.playing = !cursor.playing;
                 return Some(vec![]);
             }
             _ => return None,
         };
-        tape.playing = false;
+        cursor.playing = false;
         Some(self.seek(seek))
     }
 

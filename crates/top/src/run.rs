@@ -26,7 +26,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::order::Order;
 use crate::recorded::Recording;
-use crate::state::{Event, Source, State, Tape};
+use crate::state::{Event, JournalCursor, Source, State};
 use crate::view;
 
 /// Most replies that wait for the loop: one of each kind, and some more.
@@ -91,8 +91,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             replies.try_send(Event::Recorded(Ok(Box::new(last)))).context("no room")?;
             let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
             let requests = read_journal(recording, options.explain, replies)?;
-            let tape = Tape { file, places: None, playing: false };
-            (Source::Journal(tape), OrderHandler::Journal(requests))
+            let cursor = JournalCursor { file, places: None, playing: false };
+            (Source::Journal(cursor), OrderHandler::Journal(requests))
         }
     };
     let mut state = State::new(source, options.colour, TimeZone::system());

@@ -56,12 +56,12 @@ pub(crate) enum Source {
         socket: Option<String>,
     },
     /// A journal.
-    Journal(Tape),
+    Journal(JournalCursor),
 }
 
 /// A journal, and where in it the view is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tape {
+pub(crate) struct JournalCursor {
     /// The file.
     pub(crate) file: String,
     /// The oldest tick, the one shown, and the newest; `None`: none was read yet.
@@ -204,19 +204,19 @@ impl State {
                 self.under_way.seek = false;
                 self.history = scene.history;
                 let mut is_new = true;
-                if let Source::Journal(tape) = &mut self.source {
+                if let Source::Journal(cursor) = &mut self.source {
                     let [_, at, last] = scene.places;
-                    is_new = tape.places.is_none_or(|[_, before, _]| before != at);
-                    tape.playing &= at.id < last.id;
-                    tape.places = Some(scene.places);
+                    is_new = cursor.places.is_none_or(|[_, before, _]| before != at);
+                    cursor.playing &= at.id < last.id;
+                    cursor.places = Some(scene.places);
                 }
                 self.show(Box::new(scene.status), is_new)
             }
             Event::Status(Err(error)) => self.fail(error),
             Event::Recorded(Err(error)) => {
                 self.under_way.seek = false;
-                if let Source::Journal(tape) = &mut self.source {
-                    tape.playing = false;
+                if let Source::Journal(cursor) = &mut self.source {
+                    cursor.playing = false;
                 }
                 self.fail(error)
             }
@@ -239,7 +239,7 @@ impl State {
     /// The time after which [`Event::Beat`] is due.
     pub(crate) fn pace(&self) -> Duration {
         match &self.source {
-            Source::Journal(Tape { playing: true, .. }) => PLAYED_TICK,
+            Source::Journal(JournalCursor { playing: true, .. }) => PLAYED_TICK,
             _ => AGES,
         }
     }
@@ -311,7 +311,7 @@ impl State {
 
     fn play(&mut self) -> Vec<Order> {
         match &self.source {
-            Source::Journal(Tape { playing: true, .. }) => self.seek(Seek::Next),
+            Source::Journal(JournalCursor { playing: true, .. }) => self.seek(Seek::Next),
             _ => vec![],
         }
     }

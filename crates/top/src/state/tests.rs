@@ -15,9 +15,9 @@ fn live() -> State {
     state
 }
 
-fn tape() -> State {
-    let tape = Tape { file: "journal.db".to_owned(), places: None, playing: false };
-    let mut state = State::new(Source::Journal(tape), true, TimeZone::UTC);
+fn recorded() -> State {
+    let cursor = JournalCursor { file: "journal.db".to_owned(), places: None, playing: false };
+    let mut state = State::new(Source::Journal(cursor), true, TimeZone::UTC);
     state.update(scene(2, 4));
     state
 }
@@ -179,7 +179,7 @@ fn bounds_are_set_after_a_yes() {
 
 #[test]
 fn a_journal_obeys_no_command() {
-    let mut state = tape();
+    let mut state = recorded();
     for key in ["p", "s"] {
         assert_eq!((type_in(&mut state, key), &state.dialog), (vec![], &None));
         assert!(state.message.as_ref().unwrap().text.starts_with("this is a journal"));
@@ -188,7 +188,7 @@ fn a_journal_obeys_no_command() {
 
 #[test]
 fn keys_move_through_a_journal_one_at_a_time() {
-    let mut state = tape();
+    let mut state = recorded();
     for (code, seek) in [
         (KeyCode::Left, Seek::Previous),
         (KeyCode::Right, Seek::Next),
@@ -206,8 +206,9 @@ fn keys_move_through_a_journal_one_at_a_time() {
 
 #[test]
 fn playing_stops_at_the_end_and_on_errors() {
-    let playing = |state: &State| matches!(&state.source, Source::Journal(tape) if tape.playing);
-    let mut state = tape();
+    let playing =
+        |state: &State| matches!(&state.source, Source::Journal(cursor) if cursor.playing);
+    let mut state = recorded();
     assert_eq!(state.update(Event::Beat), []);
     type_in(&mut state, " ");
     assert_eq!(state.pace(), PLAYED_TICK);
@@ -337,7 +338,7 @@ proptest! {
         in_journal: bool,
         events in prop::collection::vec(any_event(), 0..60),
     ) {
-        let mut state = if in_journal { tape() } else { live() };
+        let mut state = if in_journal { recorded() } else { live() };
         state.update(Event::Size(80, 24));
         for event in events {
             for order in state.update(event) {

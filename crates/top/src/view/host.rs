@@ -12,7 +12,7 @@ use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
 use super::style::Look;
-use crate::state::{Source, State, Tape};
+use crate::state::{JournalCursor, Source, State};
 
 /// Width of the budget's bar, in columns.
 const BAR_CELLS: u64 = 12;
@@ -32,7 +32,7 @@ pub(super) fn lines(state: &State, look: Look, width: u16) -> Vec<Line<'static>>
     let Some(status) = &state.status else {
         let what = match &state.source {
             Source::Daemon { .. } => "no daemon answered yet".to_owned(),
-            Source::Journal(tape) => format!("journal {}", tape.file),
+            Source::Journal(cursor) => format!("journal {}", cursor.file),
         };
         return flow(vec![("Ballast".to_owned(), look.head()), (what, plain)], width);
     };
@@ -76,7 +76,7 @@ fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
     let number = format!("#{}", status.tick.generation);
     let mut facts = match &state.source {
         Source::Daemon { .. } => vec![("Ballast".to_owned(), look.head())],
-        Source::Journal(tape) => tape_facts(state, tape, status, look),
+        Source::Journal(cursor) => journal_facts(state, cursor, status, look),
     };
     let policy = status.daemon.as_ref().map_or(&status.tick.policy, |daemon| &daemon.policy);
     facts.push((format!("policy {policy}"), plain));
@@ -104,20 +104,25 @@ fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
 }
 
 /// The journal, the moment shown, and its place in the journal.
-fn tape_facts(state: &State, tape: &Tape, status: &StatusReply, look: Look) -> Vec<Fact> {
+fn journal_facts(
+    state: &State,
+    cursor: &JournalCursor,
+    status: &StatusReply,
+    look: Look,
+) -> Vec<Fact> {
     let plain = Style::new();
     let at = i64::try_from(status.tick.seen_at_unix_ms).unwrap_or(i64::MAX);
     let at = Timestamp::from_millisecond(at).map_or_else(
         |_| UNKNOWN.to_owned(),
         |at| at.to_zoned(state.zone.clone()).strftime("%F %T %:z").to_string(),
     );
-    let mut facts = vec![(format!("journal {}", tape.file), look.head()), (at, look.head())];
-    if let Some([first, at, last]) = tape.places {
+    let mut facts = vec![(format!("journal {}", cursor.file), look.head()), (at, look.head())];
+    if let Some([first, at, last]) = cursor.places {
         let (passed, whole) = (at.id.saturating_sub(first.id), last.id.saturating_sub(first.id));
         let percent = i128::from(passed) * 100 / i128::from(whole.max(1));
         facts.push((format!("at {percent} % of it"), plain));
     }
-    if tape.playing {
+    if cursor.playing {
         facts.push(("PLAYING".to_owned(), look.head()));
     }
     facts

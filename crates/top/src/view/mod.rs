@@ -145,9 +145,9 @@ fn told(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
 /// The keys that can be pressed now, the most useful first, as many as fit.
 fn keys(state: &State, width: usize) -> String {
     let mut keys = vec!["q quit".to_owned(), "? help".to_owned()];
-    if let Source::Journal(tape) = &state.source {
+    if let Source::Journal(cursor) = &state.source {
         keys.push("←→ tick  PgUp PgDn minute".to_owned());
-        keys.push(format!("Space {}", if tape.playing { "stop" } else { "play" }));
+        keys.push(format!("Space {}", if cursor.playing { "stop" } else { "play" }));
     }
     if state.explanation.is_some() {
         keys.extend(["Esc back", "j k scroll"].map(str::to_owned));

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::*;
 use crate::fixture::mixed;
-use crate::state::{Event, State, Tape};
+use crate::state::{Event, JournalCursor, State};
 use crossterm::event::KeyCode;
 use expect_test::expect;
 use jiff::tz::TimeZone;
@@ -181,8 +181,8 @@ fn nothing_is_coloured_where_colours_are_unwanted() {
 
 #[test]
 fn a_journal_shows_its_moment_and_place() {
-    let tape = Tape { file: "journal.db".to_owned(), places: None, playing: false };
-    let mut state = State::new(Source::Journal(tape), true, TimeZone::UTC);
+    let cursor = JournalCursor { file: "journal.db".to_owned(), places: None, playing: false };
+    let mut state = State::new(Source::Journal(cursor), true, TimeZone::UTC);
     let mut history = crate::history::History::default();
     for second in 10..16 {
         history.push(&mixed(second));
