@@ -53,7 +53,7 @@ fn tell_tick<T>(
 
 /// A tick of a journal with the ticks before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct RecordedTick {
     /// The tick.
     pub(crate) status: StatusReply,
     /// The figures of the ticks up to it.
@@ -84,7 +84,7 @@ impl Recording {
     ///
     /// # Errors
     /// There is no tick, or the tick to be shown cannot be read. The place stays as it is then.
-    pub(crate) fn seek(&mut self, seek: Seek) -> anyhow::Result<Scene> {
+    pub(crate) fn seek(&mut self, seek: Seek) -> anyhow::Result<RecordedTick> {
         let place = |seek| {
             let found = self.reader.seek(self.at, seek)?;
             found.context("the journal holds no tick yet")
@@ -117,7 +117,7 @@ impl Recording {
         let (id, status) = shown.context("retention deleted this tick meanwhile")??;
         anyhow::ensure!(id == to.id, "row {} cannot be read", to.id);
         self.at = to;
-        Ok(Scene { status, history: self.history.clone(), places: [first, to, last] })
+        Ok(RecordedTick { status, history: self.history.clone(), places: [first, to, last] })
     }
 
     /// The explanation of `guest` in the tick that is shown; its ages are as of then.
@@ -156,20 +156,20 @@ mod tests {
     #[test]
     fn a_step_ahead_shows_what_a_jump_there_shows() {
         let mut stepped = recording();
-        let mut scene = stepped.seek(Seek::First).unwrap();
+        let mut shown = stepped.seek(Seek::First).unwrap();
         let mut steps = 0;
-        while scene.places[1] != scene.places[2] {
-            scene = stepped.seek(Seek::Next).unwrap();
+        while shown.places[1] != shown.places[2] {
+            shown = stepped.seek(Seek::Next).unwrap();
             steps += 1;
         }
         assert_eq!(steps, 3);
         let jumped = recording().seek(Seek::Last).unwrap();
-        assert_eq!(scene.status, jumped.status);
-        assert_eq!(scene.places, jumped.places);
-        assert_eq!(format!("{:?}", scene.history), format!("{:?}", jumped.history));
+        assert_eq!(shown.status, jumped.status);
+        assert_eq!(shown.places, jumped.places);
+        assert_eq!(format!("{:?}", shown.history), format!("{:?}", jumped.history));
         // A step ahead from the last tick stays there.
         let again = stepped.seek(Seek::Next).unwrap();
-        assert_eq!(format!("{:?}", scene.history), format!("{:?}", again.history));
+        assert_eq!(format!("{:?}", shown.history), format!("{:?}", again.history));
     }
 
     #[test]
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn explanations_are_of_the_tick_shown() {
         let mut recording = recording();
-        let scene = recording.seek(Seek::First).unwrap();
-        let guest: GuestId = scene.status.guests[0].guest.parse().unwrap();
+        let shown = recording.seek(Seek::First).unwrap();
+        let guest: GuestId = shown.status.guests[0].guest.parse().unwrap();
         let reply = recording.explain(&guest).unwrap();
-        assert_eq!((reply.tick, reply.guest), (scene.status.tick, guest.to_string()));
+        assert_eq!((reply.tick, reply.guest), (shown.status.tick, guest.to_string()));
         let error = recording.explain(&"nobody".parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "there is no guest `nobody` in this tick");
     }

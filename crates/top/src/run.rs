@@ -253,8 +253,8 @@ fn read_journal(
         for request in received {
             let reply = match request {
                 Request::Seek(seek) => {
-                    let scene = recording.seek(seek).map(Box::new);
-                    Event::Recorded(scene.map_err(|error| format!("{error:#}")))
+                    let tick = recording.seek(seek).map(Box::new);
+                    Event::Recorded(tick.map_err(|error| format!("{error:#}")))
                 }
                 Request::Explain(guest) => {
                     let text = recording.explain(&guest).map(|reply| explain(&reply));

@@ -19,7 +19,7 @@ use crate::dialog::Dialog;
 use crate::guests::{self, Row, Showing};
 use crate::history::History;
 use crate::order::Order;
-use crate::recorded::Scene;
+use crate::recorded::RecordedTick;
 
 /// Time between recorded ticks while they are played.
 const PLAYED_TICK: Duration = Duration::from_millis(250);
@@ -40,7 +40,7 @@ pub(crate) enum Event {
     /// The daemon's status, or why there is none.
     Status(Result<Box<StatusReply>, String>),
     /// A tick of the journal, or why it cannot be read.
-    Recorded(Result<Box<Scene>, String>),
+    Recorded(Result<Box<RecordedTick>, String>),
     /// A guest's explanation, or why there is none.
     Explained(String, Result<String, String>),
     /// The result of a command.
@@ -200,17 +200,17 @@ impl State {
                 let is_new = self.status.as_deref().map(tick) != Some(tick(&status));
                 self.show(status, is_new)
             }
-            Event::Recorded(Ok(scene)) => {
+            Event::Recorded(Ok(recorded)) => {
                 self.under_way.seek = false;
-                self.history = scene.history;
+                self.history = recorded.history;
                 let mut is_new = true;
                 if let Source::Journal(cursor) = &mut self.source {
-                    let [_, at, last] = scene.places;
+                    let [_, at, last] = recorded.places;
                     is_new = cursor.places.is_none_or(|[_, before, _]| before != at);
                     cursor.playing &= at.id < last.id;
-                    cursor.places = Some(scene.places);
+                    cursor.places = Some(recorded.places);
                 }
-                self.show(Box::new(scene.status), is_new)
+                self.show(Box::new(recorded.status), is_new)
             }
             Event::Status(Err(error)) => self.fail(error),
             Event::Recorded(Err(error)) => {

@@ -18,17 +18,18 @@ fn live() -> State {
 fn recorded() -> State {
     let cursor = JournalCursor { file: "journal.db".to_owned(), places: None, playing: false };
     let mut state = State::new(Source::Journal(cursor), true, TimeZone::UTC);
-    state.update(scene(2, 4));
+    state.update(tick(2, 4));
     state
 }
 
 /// Tick `at` of a journal with ticks 1 to `last`.
-fn scene(at: i64, last: i64) -> Event {
+fn tick(at: i64, last: i64) -> Event {
     let place = |id| Place { id, wall_ms: id * 1000 };
     let status = mixed(at.unsigned_abs());
     let mut history = History::default();
     history.push(&status);
-    Event::Recorded(Ok(Box::new(Scene { status, history, places: [1, at, last].map(place) })))
+    let places = [1, at, last].map(place);
+    Event::Recorded(Ok(Box::new(RecordedTick { status, history, places })))
 }
 
 fn press(state: &mut State, code: KeyCode) -> Vec<Order> {
@@ -199,7 +200,7 @@ fn keys_move_through_a_journal_one_at_a_time() {
     ] {
         assert_eq!(press(&mut state, code), [Order::Seek(seek)]);
         assert_eq!(press(&mut state, code), []);
-        state.update(scene(2, 4));
+        state.update(tick(2, 4));
     }
     assert_eq!(live().seek(Seek::Next), []);
 }
@@ -214,10 +215,10 @@ fn playing_stops_at_the_end_and_on_errors() {
     assert_eq!(state.pace(), PLAYED_TICK);
     assert_eq!(state.update(Event::Beat), [Order::Seek(Seek::Next)]);
     assert_eq!(state.update(Event::Beat), []);
-    state.update(scene(3, 4));
+    state.update(tick(3, 4));
     assert!(playing(&state));
     assert_eq!(state.update(Event::Beat), [Order::Seek(Seek::Next)]);
-    state.update(scene(4, 4));
+    state.update(tick(4, 4));
     assert!(!playing(&state));
     type_in(&mut state, " ");
     state.update(Event::Recorded(Err("row 5 is damaged".to_owned())));
@@ -225,7 +226,7 @@ fn playing_stops_at_the_end_and_on_errors() {
     assert_eq!(state.trouble.as_ref().unwrap().text, "row 5 is damaged");
     // The next move is possible, and ends the trouble.
     assert_eq!(press(&mut state, KeyCode::Left), [Order::Seek(Seek::Previous)]);
-    state.update(scene(3, 4));
+    state.update(tick(3, 4));
     assert_eq!(state.trouble, None);
 }
 
@@ -319,7 +320,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         8 => any_key().prop_map(|code| Event::Key(code.into())),
         2 => size.prop_map(|(columns, rows)| Event::Size(columns, rows)),
         1 => any_status().prop_map(|status| Event::Status(Ok(Box::new(status)))),
-        1 => (1..5_i64).prop_map(|at| scene(at, 4)),
+        1 => (1..5_i64).prop_map(|at| tick(at, 4)),
         1 => Just(Event::Status(Err("gone".to_owned()))),
         1 => Just(Event::Recorded(Err("damaged".to_owned()))),
         1 => Just(Event::Explained("g1".to_owned(), Ok("guest      g1\nstate      ä …".to_owned()))),

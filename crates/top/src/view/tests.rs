@@ -192,8 +192,8 @@ fn a_journal_shows_its_moment_and_place() {
     status.tick.paused = true;
     let place = |id| ballast_store::Place { id, wall_ms: 0 };
     let places = [place(10), place(40), place(210)];
-    let scene = crate::recorded::Scene { status, history, places };
-    state.update(Event::Recorded(Ok(Box::new(scene))));
+    let recorded = crate::recorded::RecordedTick { status, history, places };
+    state.update(Event::Recorded(Ok(Box::new(recorded))));
     press(&mut state, " ");
     expect![[r#"
         journal journal.db  2026-01-02 03:04:15 +00:00  at 15 % of it  PLAYING
