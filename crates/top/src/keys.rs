@@ -103,7 +103,7 @@ impl State {
         match key.code {
             KeyCode::Char('y' | 'Y') if self.under_way.command => {
                 self.dialog = Some(Dialog::Question(question));
-                self.tell("the last command is not answered yet: try again")
+                self.show_message("the last command is not answered yet: try again")
             }
             KeyCode::Char('y' | 'Y') => {
                 self.under_way.command = true;
@@ -196,7 +196,7 @@ impl State {
         };
         let guest = match name.parse::<ballast_model::GuestId>() {
             Ok(guest) => guest,
-            Err(error) => return self.tell(error.to_string()),
+            Err(error) => return self.show_message(error.to_string()),
         };
         let (text, error, scroll) = (None, None, 0);
         self.explanation = Some(Explanation { guest: guest.clone(), text, error, scroll });
@@ -205,10 +205,10 @@ impl State {
 
     fn ask_to_pause(&mut self) -> Vec<Order> {
         if !self.is_live() {
-            return self.tell("this is a journal: nothing can be paused");
+            return self.show_message("this is a journal: nothing can be paused");
         }
         let Some(status) = &self.status else {
-            return self.tell("no daemon answered yet: nothing can be paused");
+            return self.show_message("no daemon answered yet: nothing can be paused");
         };
         let (text, arguments, order) = match status.tick.paused {
             false => {
@@ -223,12 +223,12 @@ impl State {
 
     fn open_form(&mut self) -> Vec<Order> {
         if !self.is_live() {
-            return self.tell("this is a journal: nothing can be set");
+            return self.show_message("this is a journal: nothing can be set");
         }
         let name = match (&self.explanation, &self.selected) {
             (Some(explanation), _) => explanation.guest.as_str(),
             (None, Some(Selected::Guest(name))) => name.as_str(),
-            _ => return self.tell("no guest is selected"),
+            _ => return self.show_message("no guest is selected"),
         };
         let guests = self.status.iter().flat_map(|status| &status.guests);
         let form = match guests.into_iter().find(|guest| guest.guest == name) {
@@ -237,7 +237,7 @@ impl State {
         };
         match form {
             Ok(form) => self.dialog = Some(Dialog::Form(form)),
-            Err(error) => return self.tell(error),
+            Err(error) => return self.show_message(error),
         }
         vec![]
     }

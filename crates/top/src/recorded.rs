@@ -1,6 +1,6 @@
 //! A journal's ticks in the form of a daemon's replies.
 //!
-//! Idea: [`tell`] makes a recorded tick into a [`Tick`] of the API, for every command that reads
+//! Idea: [`view_tick`] makes a recorded tick into a [`Tick`] of the API, for all commands that read
 //! journals. A `Recording` is the view's place in a journal: a step ahead reads one row, any other
 //! move reads the rows of one `History`. Cost: only those rows in memory, however long the journal
 //! is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the history; if
@@ -20,21 +20,21 @@ use crate::history::{HISTORY_TICKS, History};
 /// The last outcome of each guest, with its wall clock.
 type Outcomes = BTreeMap<GuestId, (SystemTime, Outcome)>;
 
-/// Calls `tell` with a recorded tick, as of `now`, and returns its result.
-pub fn tell<T>(latest: &Latest, now: SystemTime, tell: impl FnOnce(&Tick<'_>) -> T) -> T {
-    tell_tick(&latest.tick, latest.entry.wall(), now, &latest.outcomes, tell)
+/// Calls `view` with a recorded tick, as of `now`, and returns its result.
+pub fn view_tick<T>(latest: &Latest, now: SystemTime, view: impl FnOnce(&Tick<'_>) -> T) -> T {
+    view_entry(&latest.tick, latest.entry.wall(), now, &latest.outcomes, view)
 }
 
-fn tell_tick<T>(
+fn view_entry<T>(
     tick: &TickEntry,
     seen_at: SystemTime,
     now: SystemTime,
     outcomes: &Outcomes,
-    tell: impl FnOnce(&Tick<'_>) -> T,
+    view: impl FnOnce(&Tick<'_>) -> T,
 ) -> T {
     let guests = tick.snapshot.guests().iter();
     let limits = guests.map(|guest| (guest.id.clone(), tick.limits_of(&guest.id))).collect();
-    tell(&Tick {
+    view(&Tick {
         source: Source::Journal,
         now,
         seen_at,
@@ -127,7 +127,7 @@ impl Recording {
     pub(crate) fn explain(&self, guest: &GuestId) -> anyhow::Result<ExplainReply> {
         let latest = self.reader.latest_until(self.at.id)?;
         let latest = latest.context("retention deleted this tick meanwhile")?;
-        let reply = tell(&latest, latest.entry.wall(), |tick| ExplainReply::new(tick, guest));
+        let reply = view_tick(&latest, latest.entry.wall(), |tick| ExplainReply::new(tick, guest));
         reply.with_context(|| format!("there is no guest `{guest}` in this tick"))
     }
 }
@@ -136,7 +136,7 @@ impl Recording {
 fn status_of(entry: &Entry) -> Option<StatusReply> {
     let EntryContent::Tick(tick) = &entry.content else { return None };
     let wall = entry.wall();
-    Some(tell_tick(tick, wall, wall, &Outcomes::new(), |tick| StatusReply::from(tick)))
+    Some(view_entry(tick, wall, wall, &Outcomes::new(), |tick| StatusReply::from(tick)))
 }
 
 #[cfg(test)]

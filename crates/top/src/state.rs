@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    pub(crate) fn tell(&mut self, text: impl Into<String>) -> Vec<Order> {
+    pub(crate) fn show_message(&mut self, text: impl Into<String>) -> Vec<Order> {
         self.message = Some(Message { text: text.into(), is_failure: false });
         vec![]
     }
@@ -324,7 +324,7 @@ impl State {
         if let Some(trouble) = returned {
             let away = self.now.saturating_sub(trouble.since).as_millis();
             let away = span(away.try_into().unwrap_or(u64::MAX));
-            self.tell(format!("the daemon answers again, after {away}"));
+            self.show_message(format!("the daemon answers again, after {away}"));
         }
         let open = self.explanation.as_ref().map(|explanation| explanation.guest.clone());
         match open {

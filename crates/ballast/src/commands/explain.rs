@@ -40,8 +40,8 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let guest = &args.guest;
     let ask = async |client: Client| client.explain(guest).await;
-    let tell = |tick: &Tick<'_>| ExplainReply::new(tick, guest).ok_or_else(|| unknown(tick, guest));
-    let reply = args.origin.fetch(ask, tell).await?;
+    let view = |tick: &Tick<'_>| ExplainReply::new(tick, guest).ok_or_else(|| unknown(tick, guest));
+    let reply = args.origin.fetch(ask, view).await?;
     args.output.print(&reply, |reply, _| render(reply))
 }
 
