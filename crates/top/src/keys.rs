@@ -56,7 +56,7 @@ impl State {
     }
 
     fn filter_key(&mut self, key: KeyEvent) -> Vec<Order> {
-        let filter = &mut self.showing.filter;
+        let filter = &mut self.options.filter;
         match key.code {
             KeyCode::Enter => self.filtering = false,
             KeyCode::Esc => {
@@ -173,11 +173,11 @@ impl State {
             KeyCode::Char('g') | KeyCode::Home => self.select(0),
             KeyCode::Char('G') | KeyCode::End => self.select(usize::MAX),
             KeyCode::Char('/') => self.filtering = true,
-            KeyCode::Esc => self.showing.filter.clear(),
-            KeyCode::Char('f') => self.showing.folded = !self.showing.folded,
-            KeyCode::Char('>') => self.showing.column = self.showing.column.beside(1),
-            KeyCode::Char('<') => self.showing.column = self.showing.column.before(),
-            KeyCode::Char('r') => self.showing.turned = !self.showing.turned,
+            KeyCode::Esc => self.options.filter.clear(),
+            KeyCode::Char('f') => self.options.folded = !self.options.folded,
+            KeyCode::Char('>') => self.options.column = self.options.column.right_by(1),
+            KeyCode::Char('<') => self.options.column = self.options.column.left(),
+            KeyCode::Char('r') => self.options.reversed = !self.options.reversed,
             KeyCode::Enter => return self.open(),
             _ => {}
         }
@@ -189,7 +189,7 @@ impl State {
         let name = match &self.selected {
             Some(Selected::Guest(name)) => name,
             Some(Selected::Rest) => {
-                self.showing.folded = false;
+                self.options.folded = false;
                 return vec![];
             }
             None => return vec![],

@@ -16,7 +16,7 @@ use crossterm::event::KeyEvent;
 use jiff::tz::TimeZone;
 
 use crate::dialog::Dialog;
-use crate::guests::{self, Row, Showing};
+use crate::guests::{self, Row, TableOptions};
 use crate::history::History;
 use crate::order::Order;
 use crate::recorded::RecordedTick;
@@ -134,7 +134,7 @@ pub(crate) struct State {
     /// The last message; the next key clears it.
     pub(crate) message: Option<Message>,
     /// Which guests are shown, and how.
-    pub(crate) showing: Showing,
+    pub(crate) options: TableOptions,
     /// Whether keys go to the filter.
     pub(crate) filtering: bool,
     /// The selected line; `None`: there is none.
@@ -170,7 +170,7 @@ impl State {
             history: History::default(),
             trouble: None,
             message: None,
-            showing: Showing::default(),
+            options: TableOptions::default(),
             filtering: false,
             selected: None,
             explanation: None,
@@ -259,7 +259,7 @@ impl State {
     /// The lines of the table, filtered, sorted and folded.
     pub(crate) fn rows(&self) -> Vec<Row<'_>> {
         match &self.status {
-            Some(status) => guests::rows(status, &self.history, &self.showing),
+            Some(status) => guests::rows(status, &self.history, &self.options),
             None => vec![],
         }
     }

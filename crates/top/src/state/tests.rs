@@ -101,7 +101,7 @@ fn folded_guests_unfold_on_enter() {
     type_in(&mut state, "fG");
     assert_eq!(selected(&state), "at rest");
     assert_eq!(press(&mut state, KeyCode::Enter), []);
-    assert!(!state.showing.folded);
+    assert!(!state.options.folded);
     assert_eq!(state.rows().len(), 7);
 }
 
@@ -254,12 +254,12 @@ fn filters_take_letters_and_escape_clears_them() {
     let mut state = live();
     type_in(&mut state, "/qsp?");
     assert!(state.filtering && state.dialog.is_none());
-    assert_eq!((state.showing.filter.as_str(), selected(&state)), ("qsp?", "nothing"));
+    assert_eq!((state.options.filter.as_str(), selected(&state)), ("qsp?", "nothing"));
     press(&mut state, KeyCode::Esc);
-    assert_eq!((state.filtering, state.showing.filter.as_str()), (false, ""));
+    assert_eq!((state.filtering, state.options.filter.as_str()), (false, ""));
     type_in(&mut state, "/web");
     press(&mut state, KeyCode::Enter);
-    assert_eq!((state.showing.filter.as_str(), selected(&state)), ("web", "web-1"));
+    assert_eq!((state.options.filter.as_str(), selected(&state)), ("web", "web-1"));
     press(&mut state, KeyCode::Esc);
     assert_eq!(state.rows().len(), 7);
 }

@@ -124,7 +124,7 @@ fn foot(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
     }
     match &state.message {
         _ if state.filtering => {
-            let text = format!("/{}_  Enter keeps it, Esc ends it", state.showing.filter);
+            let text = format!("/{}_  Enter keeps it, Esc ends it", state.options.filter);
             lines.push(Line::styled(text, look.head()));
         }
         Some(message) => {
@@ -152,13 +152,13 @@ fn keys(state: &State, width: usize) -> String {
     if state.explanation.is_some() {
         keys.extend(["Esc back", "j k scroll"].map(str::to_owned));
     } else {
-        let filter = match state.showing.filter.as_str() {
+        let filter = match state.options.filter.as_str() {
             "" => "/ filter".to_owned(),
             filter => format!("/{filter}: Esc shows all"),
         };
         keys.push(filter);
         keys.push(format!("<>r {}", sorted_by(state)));
-        keys.push(if state.showing.folded { "f unfold" } else { "f fold" }.to_owned());
+        keys.push(if state.options.folded { "f unfold" } else { "f fold" }.to_owned());
         keys.push("Enter explain".to_owned());
     }
     if state.is_live() {

@@ -199,7 +199,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
         TableRow::new(cells).style(style)
     });
     let head = columns.iter().map(|(column, width)| {
-        let text = match column.is_of(state.showing.column) {
+        let text = match column.is_of(state.options.column) {
             true => sorted_by(state),
             false => column.head().to_owned(),
         };
@@ -301,8 +301,8 @@ fn cut(text: &str, width: usize) -> String {
 
 /// The name of the column sorted by, with the mark of the direction.
 pub(super) fn sorted_by(state: &State) -> String {
-    let mark = if state.showing.is_descending() { '▼' } else { '▲' };
-    format!("{}{mark}", column_name(state.showing.column))
+    let mark = if state.options.is_descending() { '▼' } else { '▲' };
+    format!("{}{mark}", column_name(state.options.column))
 }
 
 fn column_name(column: Column) -> &'static str {
