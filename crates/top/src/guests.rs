@@ -218,7 +218,8 @@ mod tests {
 
     #[test]
     fn filters_do_not_mind_case() {
-        let of = |filter: &str| TableOptions { filter: filter.to_owned(), ..TableOptions::default() };
+        let of =
+            |filter: &str| TableOptions { filter: filter.to_owned(), ..TableOptions::default() };
         assert_eq!(names(&of("wEb")), ["Web-2"]);
         assert!(names(&of("nobody")).is_empty());
     }

@@ -13,7 +13,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row as TableRow, Table};
 
-use super::style::Look;
+use super::style::Theme;
 use crate::guests::{Column, Doing, Resting, Row, doing};
 use crate::history::{HISTORY_TICKS, History, largest, sparkline};
 use crate::state::State;
@@ -156,7 +156,7 @@ fn fitting(width: usize, longest: usize, is_still: bool) -> Vec<(Shown, usize)> 
 }
 
 /// Draws the table.
-pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect) {
+pub(super) fn draw(state: &State, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     let rows = state.rows();
     if rows.is_empty() {
         let why = match &state.status {
@@ -166,7 +166,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
             }
             Some(_) => "no guest's name contains the filter's text",
         };
-        frame.render_widget(Paragraph::new(Line::styled(why, look.quiet())), area);
+        frame.render_widget(Paragraph::new(Line::styled(why, theme.quiet())), area);
         return;
     }
     let names = rows.iter().map(|row| match row {
@@ -183,7 +183,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
     let first = first.min(rows.len().saturating_sub(height));
     let shown = rows.iter().enumerate().skip(first).take(height).map(|(at, row)| {
         let (cells, style) = match row {
-            Row::Guest(guest) => cells(guest, &state.history, &columns, look),
+            Row::Guest(guest) => cells(guest, &state.history, &columns, theme),
             Row::Rest(resting) => {
                 let text = rest(resting);
                 let cells = columns.iter().map(|(column, width)| match column {
@@ -192,10 +192,10 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
                     Shown::Doing => cut("f unfolds", *width),
                     _ => String::new(),
                 });
-                (cells.collect(), look.quiet())
+                (cells.collect(), theme.quiet())
             }
         };
-        let style = if selected == Some(at) { style.patch(look.selected()) } else { style };
+        let style = if selected == Some(at) { style.patch(theme.selected()) } else { style };
         TableRow::new(cells).style(style)
     });
     let head = columns.iter().map(|(column, width)| {
@@ -208,7 +208,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
             false => text,
         }
     });
-    let head = TableRow::new(head.collect::<Vec<_>>()).style(look.head());
+    let head = TableRow::new(head.collect::<Vec<_>>()).style(theme.head());
     let widths = columns
         .iter()
         .map(|(_, width)| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
@@ -220,16 +220,16 @@ fn cells(
     guest: &GuestView,
     history: &History,
     columns: &[(Shown, usize)],
-    look: Look,
+    theme: Theme,
 ) -> (Vec<String>, Style) {
     let last = history.guest(&guest.guest);
     let rate = last.and_then(|last| last.swap_in_rate());
     let style = match doing(guest, rate) {
-        Doing::Held => look.trouble(),
+        Doing::Held => theme.trouble(),
         Doing::Resting => Style::new(),
         Doing::Moving => match guest.change.as_ref().map(|change| change.code.as_str()) {
-            Some("grow") => look.growing(),
-            Some("shrink") => look.shrinking(),
+            Some("grow") => theme.growing(),
+            Some("shrink") => theme.shrinking(),
             _ => Style::new(),
         },
     };
