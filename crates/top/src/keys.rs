@@ -7,7 +7,7 @@ use ballast_store::Seek;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::dialog::{Dialog, Question};
-use crate::form::{self, Filled, Form};
+use crate::form::{self, Form, FormResult};
 use crate::order::Order;
 use crate::state::{Explanation, Selected, Source, State};
 use crate::view;
@@ -84,9 +84,9 @@ impl State {
             },
             Dialog::Form(mut form) => {
                 self.dialog = match form.key(key) {
-                    Filled::Open => Some(Dialog::Form(form)),
-                    Filled::Dropped => None,
-                    Filled::Ready(change) => Some(Dialog::Question(Question {
+                    FormResult::Open => Some(Dialog::Form(form)),
+                    FormResult::Dropped => None,
+                    FormResult::Ready(change) => Some(Dialog::Question(Question {
                         text: format!("Change the bounds of {}?", form.guest),
                         command: self.command(&form::arguments(&form.guest, &change)),
                         order: Order::Set(form.guest.clone(), change),

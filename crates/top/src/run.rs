@@ -118,7 +118,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
                 None => return Ok(()),
             },
             Some(reply) = received.recv() => reply,
-            () = tokio::time::sleep(state.pace()) => Event::Beat,
+            () = tokio::time::sleep(state.timeout()) => Event::Timeout,
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             _ = hang_up.recv() => return Ok(()),

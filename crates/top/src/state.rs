@@ -22,9 +22,9 @@ use crate::order::Order;
 use crate::recorded::RecordedTick;
 
 /// Time between recorded ticks while they are played.
-const PLAYED_TICK: Duration = Duration::from_millis(250);
+const PLAYBACK_PERIOD: Duration = Duration::from_millis(250);
 /// Time after which ages are drawn again.
-const AGES: Duration = Duration::from_secs(1);
+const AGE_PERIOD: Duration = Duration::from_secs(1);
 
 /// An input of the state.
 #[derive(Clone, Debug)]
@@ -35,8 +35,8 @@ pub(crate) enum Event {
     Size(u16, u16),
     /// The time since the start. It precedes every other event.
     Time(Duration),
-    /// [`State::pace`] went by without another event.
-    Beat,
+    /// [`State::timeout`] went by without another event.
+    Timeout,
     /// The daemon's status, or why there is none.
     Status(Result<Box<StatusReply>, String>),
     /// A tick of the journal, or why it cannot be read.
@@ -192,7 +192,7 @@ impl State {
                 self.now = now;
                 vec![]
             }
-            Event::Beat => self.play(),
+            Event::Timeout => self.play(),
             Event::Status(Ok(status)) => {
                 self.history.push(&status);
                 let tick =
@@ -224,23 +224,23 @@ impl State {
                 self.under_way.explain = false;
                 self.take_explanation(&guest, text)
             }
-            Event::Done(told) => {
+            Event::Done(result) => {
                 self.under_way.command = false;
-                let is_failure = told.is_err();
-                let (Ok(text) | Err(text)) = told;
+                let is_failure = result.is_err();
+                let (Ok(text) | Err(text)) = result;
                 self.message = Some(Message { text, is_failure });
                 vec![]
             }
         };
-        self.select_what_is_there();
+        self.restore_selection();
         orders
     }
 
-    /// The time after which [`Event::Beat`] is due.
-    pub(crate) fn pace(&self) -> Duration {
+    /// The time after which [`Event::Timeout`] is due.
+    pub(crate) fn timeout(&self) -> Duration {
         match &self.source {
-            Source::Journal(JournalCursor { playing: true, .. }) => PLAYED_TICK,
-            _ => AGES,
+            Source::Journal(JournalCursor { playing: true, .. }) => PLAYBACK_PERIOD,
+            _ => AGE_PERIOD,
         }
     }
 
@@ -339,14 +339,14 @@ impl State {
         vec![]
     }
 
-    fn take_explanation(&mut self, guest: &str, told: Result<String, String>) -> Vec<Order> {
+    fn take_explanation(&mut self, guest: &str, result: Result<String, String>) -> Vec<Order> {
         let Some(explanation) = &mut self.explanation else { return vec![] };
         if explanation.guest.as_str() != guest {
             // The explanation of another guest was opened meanwhile.
             let wanted = explanation.guest.clone();
             return self.explain(wanted);
         }
-        match told {
+        match result {
             Ok(text) => (explanation.text, explanation.error) = (Some(text), None),
             Err(error) => explanation.error = Some(error),
         }
@@ -354,7 +354,7 @@ impl State {
     }
 
     /// If the selected line is gone, selects the line in its place.
-    fn select_what_is_there(&mut self) {
+    fn restore_selection(&mut self) {
         let rows = self.rows();
         match self.position(&rows) {
             Some(at) => self.at = at,

@@ -210,14 +210,14 @@ fn playing_stops_at_the_end_and_on_errors() {
     let playing =
         |state: &State| matches!(&state.source, Source::Journal(cursor) if cursor.playing);
     let mut state = recorded();
-    assert_eq!(state.update(Event::Beat), []);
+    assert_eq!(state.update(Event::Timeout), []);
     type_in(&mut state, " ");
-    assert_eq!(state.pace(), PLAYED_TICK);
-    assert_eq!(state.update(Event::Beat), [Order::Seek(Seek::Next)]);
-    assert_eq!(state.update(Event::Beat), []);
+    assert_eq!(state.timeout(), PLAYBACK_PERIOD);
+    assert_eq!(state.update(Event::Timeout), [Order::Seek(Seek::Next)]);
+    assert_eq!(state.update(Event::Timeout), []);
     state.update(tick(3, 4));
     assert!(playing(&state));
-    assert_eq!(state.update(Event::Beat), [Order::Seek(Seek::Next)]);
+    assert_eq!(state.update(Event::Timeout), [Order::Seek(Seek::Next)]);
     state.update(tick(4, 4));
     assert!(!playing(&state));
     type_in(&mut state, " ");
@@ -326,7 +326,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Explained("g1".to_owned(), Ok("guest      g1\nstate      ä …".to_owned()))),
         1 => Just(Event::Done(Ok("done".to_owned()))),
         1 => (0..100_u64).prop_map(|second| Event::Time(Duration::from_secs(second))),
-        1 => Just(Event::Beat),
+        1 => Just(Event::Timeout),
     ]
 }
 

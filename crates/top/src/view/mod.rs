@@ -27,7 +27,7 @@ use table::sorted_by;
 const EXPLANATION_INDENT: usize = 11;
 
 /// Most lines of an error or a message.
-const TOLD_LINES_MAX: usize = 3;
+const MESSAGE_LINES_MAX: usize = 3;
 
 /// Draws the state.
 pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
@@ -120,7 +120,7 @@ fn foot(state: &State, theme: Theme, width: usize) -> Vec<Line<'static>> {
             Source::Daemon { .. } => format!("no status for {since}, asking again: "),
             Source::Journal(_) => String::new(),
         };
-        lines.extend(told(&format!("{again}{}", trouble.text), width, theme.trouble()));
+        lines.extend(message_lines(&format!("{again}{}", trouble.text), width, theme.trouble()));
     }
     match &state.message {
         _ if state.filtering => {
@@ -129,17 +129,17 @@ fn foot(state: &State, theme: Theme, width: usize) -> Vec<Line<'static>> {
         }
         Some(message) => {
             let style = if message.is_failure { theme.trouble() } else { theme.head() };
-            lines.extend(told(&message.text, width, style));
+            lines.extend(message_lines(&message.text, width, style));
         }
         None => lines.push(Line::styled(keys(state, width), theme.quiet())),
     }
     lines
 }
 
-/// A sentence in at most `TOLD_LINES_MAX` lines.
-fn told(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
+/// A sentence in at most `MESSAGE_LINES_MAX` lines.
+fn message_lines(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(&harmless_line(text), width, 0);
-    lines.into_iter().take(TOLD_LINES_MAX).map(|line| Line::styled(line, style)).collect()
+    lines.into_iter().take(MESSAGE_LINES_MAX).map(|line| Line::styled(line, style)).collect()
 }
 
 /// The keys that can be pressed now, the most useful first, as many as fit.

@@ -261,14 +261,14 @@ fn cells(
             Shown::SwapInLine => last.map_or_else(String::new, |last| {
                 sparkline(&last.swap_in, largest([&last.swap_in]), width)
             }),
-            Shown::Doing => cut(&told(guest, width), width),
+            Shown::Doing => cut(&doing_text(guest, width), width),
         }
     });
     (cells.collect(), style)
 }
 
 /// What happens to a guest: a sentence if there is room, else a code.
-fn told(guest: &GuestView, width: usize) -> String {
+fn doing_text(guest: &GuestView, width: usize) -> String {
     let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
     if width >= DOING_SENTENCE_WIDTH {
         return harmless_line(&change.text);
