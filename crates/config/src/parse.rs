@@ -18,7 +18,7 @@ use ballast_toml_strict::{Error, nearest};
 use ballast_working_set::Budget;
 
 use crate::file::{EventsTable, File, GuestTable, RestTable};
-use crate::knobs::Knobs;
+use crate::policy_parameters::PolicyParameters;
 use crate::range::in_range;
 use crate::settings::{
     AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
@@ -127,15 +127,16 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             let near = near.map(|near| format!("; the nearest is `{near}`"));
             at(&["policy", "name"], format!("{e}{}", near.unwrap_or_default()))
         })?;
-    let knobs = Knobs {
+    let parameters = PolicyParameters {
         reserve_per_guest: file.policy.reserve_per_guest,
         tau: file.policy.tau,
         meb: &file.policy.meb,
         tws: &file.policy.tws,
         flexmemd: &file.policy.flexmemd,
     };
-    let (policy_settings, probing) =
-        knobs.settings().map_err(|([table, key], message)| at(&["policy", table, key], message))?;
+    let (policy_settings, probing) = parameters
+        .settings()
+        .map_err(|([table, key], message)| at(&["policy", table, key], message))?;
     ballast_policy::check(policy, &policy_settings)
         .map_err(|error| at(&["policy", "flexmemd"], error.to_string()))?;
     let external = file
