@@ -152,7 +152,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
     let (mut limits, mut given) = (BTreeMap::new(), BTreeMap::new());
     for (id, table) in &file.guests {
-        let own = table.over(&limits_default);
+        let own = table.limits_or(&limits_default);
         own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
         limits.insert(id.clone(), own);
         given.insert(id.clone(), table.change());
@@ -335,11 +335,11 @@ pub fn floors_fit(
 
 impl GuestTable {
     fn limits(&self) -> GuestLimits {
-        self.over(&GuestLimits::default())
+        self.limits_or(&GuestLimits::default())
     }
 
     /// The limits of this table, with `default` for missing keys.
-    fn over(&self, default: &GuestLimits) -> GuestLimits {
+    fn limits_or(&self, default: &GuestLimits) -> GuestLimits {
         GuestLimits {
             swap: self.swap.or(default.swap),
             fence: self.fence.unwrap_or(default.fence),
