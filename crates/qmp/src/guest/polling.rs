@@ -50,7 +50,7 @@ impl GuestMonitor {
 
     fn begin_probe(&mut self, now: Timestamp) {
         self.probe_again = false;
-        self.run.mark_uncertain();
+        self.run.request_query();
         // Readings of an earlier probe do not add up with those of this one.
         (self.balloon_actual, self.uncounted) = (None, None);
         let before = self.sent.len();
@@ -65,7 +65,7 @@ impl GuestMonitor {
         for (purpose, command) in queries.into_iter().chain(folders) {
             self.send(purpose, Requester::Probe, &command, now);
         }
-        self.run.take_uncertain();
+        self.run.take_query_due();
         self.probe = Some((self.sent.len() - before, ProbeResult::default()));
     }
 
@@ -127,7 +127,7 @@ impl GuestMonitor {
             self.balloon_path = Some(path);
         }
         // Without a balloon every poll queries the status, so that it detects a hanging hypervisor.
-        if self.run.take_uncertain() || !has_balloon {
+        if self.run.take_query_due() || !has_balloon {
             self.send(Purpose::Status, requester, &QmpCommand::QueryStatus, now);
         }
         let left = self.sent.len() - before;

@@ -184,7 +184,7 @@ impl GuestMonitor {
                     found.capabilities.deflate_on_oom = Some(false);
                 }
             }
-            Purpose::Status => self.run.mark_uncertain(),
+            Purpose::Status => self.run.request_query(),
             Purpose::Step => {
                 if let Requester::Caller(ticket) = requester {
                     self.step_answered(ticket, Err(error));
