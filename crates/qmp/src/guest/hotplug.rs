@@ -120,8 +120,8 @@ impl HotplugState {
         self.devices.as_ref().map(MemoryDevices::plugged)
     }
 
-    /// Memory that QEMU does not count as the guest's.
-    pub(super) fn uncounted(&self) -> Option<Bytes> {
+    /// Memory plugged by virtio-mem, which `query-balloon` does not count; `None` if not read yet.
+    pub(super) fn virtio_mem_plugged(&self) -> Option<Bytes> {
         self.devices.as_ref().map(MemoryDevices::virtio_mem_size)
     }
 

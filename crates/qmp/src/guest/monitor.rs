@@ -56,7 +56,7 @@ pub struct GuestMonitor {
     /// The reply to `query-balloon` and the memory it does not count, each with its requester: they
     /// add up to an allocation if they have the same one.
     pub(super) balloon_actual: Option<(Requester, Bytes)>,
-    pub(super) uncounted: Option<(Requester, Bytes)>,
+    pub(super) virtio_mem_plugged: Option<(Requester, Bytes)>,
     pub(super) base_memory: Option<Bytes>,
     pub(super) hotplug: HotplugState,
     pub(super) stats: Option<GuestStats>,
@@ -91,7 +91,7 @@ impl GuestMonitor {
             pinned: None,
             allocation: None,
             balloon_actual: None,
-            uncounted: None,
+            virtio_mem_plugged: None,
             base_memory: None,
             hotplug: HotplugState::default(),
             stats: None,
@@ -277,13 +277,13 @@ impl GuestMonitor {
     /// requester.
     pub(super) fn update_allocation_with_balloon(&mut self, now: Timestamp) {
         let Some((requester, actual)) = self.balloon_actual else { return };
-        let uncounted = match self.uncounted {
-            Some((by, uncounted)) if by == requester => uncounted,
+        let plugged = match self.virtio_mem_plugged {
+            Some((by, plugged)) if by == requester => plugged,
             // A probe always queries both parts, a poll only if there are devices.
             _ if requester == Requester::Probe || self.hotplug.has_devices() => return,
             _ => Bytes::ZERO,
         };
-        self.allocation = Some((actual.saturating_add(uncounted), now));
+        self.allocation = Some((actual.saturating_add(plugged), now));
     }
 
     /// Begins to query what a tick needs. Returns whether there is anything to wait for: not if the

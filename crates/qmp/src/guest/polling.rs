@@ -52,7 +52,7 @@ impl GuestMonitor {
         self.probe_again = false;
         self.run.request_query();
         // Readings of an earlier probe do not add up with those of this one.
-        (self.balloon_actual, self.uncounted) = (None, None);
+        (self.balloon_actual, self.virtio_mem_plugged) = (None, None);
         let before = self.sent.len();
         let folders = FOLDERS.map(|path| (Purpose::Folder(path), QmpCommand::QomList { path }));
         let queries = [
