@@ -199,8 +199,8 @@ impl GuestMonitor {
                 self.handle_reply(command, result, now, wall_secs)?;
                 match requester {
                     Requester::Probe => {
-                        if let Some((left, _)) = &mut self.probe {
-                            *left = left.saturating_sub(1);
+                        if let Some((pending, _)) = &mut self.probe {
+                            *pending = pending.saturating_sub(1);
                         }
                     }
                     Requester::Poll(number) => self.poll_answered(number, now),
@@ -222,12 +222,14 @@ impl GuestMonitor {
     }
 
     fn poll_answered(&mut self, answered: u64, now: Timestamp) {
-        let Some(Poll { number, begun_at, left: Some(left) }) = &mut self.poll else { return };
+        let Some(Poll { number, begun_at, pending: Some(pending) }) = &mut self.poll else {
+            return;
+        };
         if *number != answered {
             return;
         }
-        *left = left.saturating_sub(1);
-        if *left == 0 {
+        *pending = pending.saturating_sub(1);
+        if *pending == 0 {
             self.poll_took = Some(now.saturating_since(*begun_at));
             self.poll = None;
         }
@@ -296,7 +298,7 @@ impl GuestMonitor {
             return false;
         }
         self.polls += 1;
-        self.poll = Some(Poll { number: self.polls, begun_at: now, left: None });
+        self.poll = Some(Poll { number: self.polls, begun_at: now, pending: None });
         self.advance(now);
         self.poll.is_some()
     }

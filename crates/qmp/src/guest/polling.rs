@@ -32,7 +32,7 @@ impl GuestMonitor {
         }
         self.continue_probe(now);
         self.advance_actions(now);
-        if let Some(poll @ Poll { left: None, .. }) = self.poll
+        if let Some(poll @ Poll { pending: None, .. }) = self.poll
             && self.probed_at.is_some()
         {
             self.send_poll(poll, now);
@@ -71,7 +71,7 @@ impl GuestMonitor {
 
     /// Starts the probe's next round, or ends the probe, once all replies of a round have come.
     fn continue_probe(&mut self, now: Timestamp) {
-        let Some((0, mut found)) = self.probe.take_if(|(left, _)| *left == 0) else { return };
+        let Some((0, mut found)) = self.probe.take_if(|(pending, _)| *pending == 0) else { return };
         found.folders_done();
         if let Some(path) = found.vsock_path.take() {
             let command = QmpCommand::QomGet { path: &path, property: "guest-cid" };
@@ -130,8 +130,8 @@ impl GuestMonitor {
         if self.run.take_query_due() || !has_balloon {
             self.send(Purpose::Status, requester, &QmpCommand::QueryStatus, now);
         }
-        let left = self.sent.len() - before;
-        self.poll = (left > 0).then_some(Poll { left: Some(left), ..poll });
+        let pending = self.sent.len() - before;
+        self.poll = (pending > 0).then_some(Poll { pending: Some(pending), ..poll });
     }
 
     /// Sends a command with the usual timeout; returns whether it was accepted for sending.
