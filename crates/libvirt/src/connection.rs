@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
     /// The call was sent at this time: the figures in the answer are as old.
     Stats(Timestamp),
     /// The guest's current memory; the call was sent at this time.
-    Holds(GuestId, Timestamp),
+    CurrentMemory(GuestId, Timestamp),
     Xml(GuestId),
     StatsPeriod(GuestId),
     Order,
@@ -85,9 +85,13 @@ impl Connection {
 
     /// Whether a call for current memory is open: of this guest or, if `None`, any; sent at this
     /// time or, if `None`, at any time.
-    pub(crate) fn awaits_holds(&self, of: Option<&GuestId>, at: Option<Timestamp>) -> bool {
+    pub(crate) fn awaits_current_memory(
+        &self,
+        of: Option<&GuestId>,
+        at: Option<Timestamp>,
+    ) -> bool {
         let is_it = |purpose: &Purpose| match purpose {
-            Purpose::Holds(id, asked_at) => {
+            Purpose::CurrentMemory(id, asked_at) => {
                 of.is_none_or(|of| of == id) && at.is_none_or(|at| at == *asked_at)
             }
             _ => false,

@@ -106,16 +106,16 @@ impl LibvirtHost {
             self.call(Call::AllDomainStats, Purpose::Stats(clocks.now()));
         }
         let asked_at = clocks.now();
-        self.ask_what_moving_guests_hold(asked_at);
+        self.query_moving_guests(asked_at);
         let is_pending =
-            |it: &Connection| it.awaits_stats() || it.awaits_holds(None, Some(asked_at));
+            |it: &Connection| it.awaits_stats() || it.awaits_current_memory(None, Some(asked_at));
         self.run(until, |it| !is_pending(it)).await;
         self.take_answers(clocks);
         if self.connection.is_none() {
             self.drop_ended();
         }
         self.take_events();
-        self.ask_for_facts(clocks.now());
+        self.request_facts(clocks.now());
         let is_told = |it: &Connection| !it.asked.values().any(|it| matches!(it, Purpose::Xml(_)));
         self.run(until, is_told).await;
         self.take_answers(clocks);
@@ -189,13 +189,13 @@ impl LibvirtHost {
             (Purpose::Stats(_), Err(error)) => {
                 self.disconnected(LinkDown::Closed(error.to_string()));
             }
-            (Purpose::Holds(id, asked_at), Ok(Reply::Holds(Some(kib)))) => {
+            (Purpose::CurrentMemory(id, asked_at), Ok(Reply::CurrentMemory(Some(kib)))) => {
                 if let Some(guest) = self.guests.get_mut(&id) {
-                    guest.observe_holds(kib, asked_at);
+                    guest.observe_current_memory(kib, asked_at);
                 }
             }
             // The domain has ended or is busy; the call for all domains shows that.
-            (Purpose::Holds(..), _) => {}
+            (Purpose::CurrentMemory(..), _) => {}
             (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml, clocks.now()),
             (Purpose::Xml(_), _) => {}
             (Purpose::StatsPeriod(id), Ok(_)) => {
@@ -309,23 +309,23 @@ impl LibvirtHost {
 
     /// Queries the current memory of guests whose balloons move. While a reply is missing, its
     /// guest is not queried again, and the others do not wait for it.
-    fn ask_what_moving_guests_hold(&mut self, asked_at: Timestamp) {
+    fn query_moving_guests(&mut self, asked_at: Timestamp) {
         let mut calls = Vec::new();
         for (id, guest) in &self.guests {
             let is_awaited =
-                self.connection.as_ref().is_some_and(|it| it.awaits_holds(Some(id), None));
+                self.connection.as_ref().is_some_and(|it| it.awaits_current_memory(Some(id), None));
             if guest.is_moving() && !is_awaited {
                 calls.push((id.clone(), guest.domain.clone()));
             }
         }
         for (id, domain) in calls {
-            self.call(Call::MemoryStats(domain), Purpose::Holds(id, asked_at));
+            self.call(Call::MemoryStats(domain), Purpose::CurrentMemory(id, asked_at));
         }
     }
 
     /// Requests the XML of domains that are new, that changed, or whose XML is old. Looks for
     /// hypervisor processes that are not known yet.
-    fn ask_for_facts(&mut self, now: Timestamp) {
+    fn request_facts(&mut self, now: Timestamp) {
         let folder = self.config.socket.parent().unwrap_or(Path::new("/")).to_owned();
         let mut calls = Vec::new();
         let mut rereads = 0;
