@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::call::{BalloonStats, DomainStats};
 use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
-use crate::virtio_mem::{VirtioMem, together};
+use crate::virtio_mem::{VirtioMem, total_hotplug};
 
 /// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
@@ -172,7 +172,7 @@ impl DomainGuest {
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
-        sample.hotplug = together(self.virtio_mem());
+        sample.hotplug = total_hotplug(self.virtio_mem());
         sample.pinned = self.facts.as_ref().and_then(|it| it.pinned);
         sample.capabilities = self.facts.as_ref().map(|it| it.capabilities).unwrap_or_default();
         let settings = self.settings.clone();
