@@ -24,7 +24,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(crate) struct Connection {
     stream: UnixStream,
     pub(crate) session: LibvirtSession,
-    pub(crate) asked: BTreeMap<Serial, Purpose>,
+    pub(crate) pending: BTreeMap<Serial, Purpose>,
     /// Whether events were subscribed to.
     pub(crate) is_watched: bool,
     /// Outcomes of orders, as received.
@@ -67,7 +67,7 @@ impl Connection {
         Connection {
             stream,
             session: LibvirtSession::new(uri),
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             is_watched: false,
             outcomes: BTreeMap::new(),
             replies: BTreeMap::new(),
@@ -75,12 +75,12 @@ impl Connection {
         }
     }
 
-    pub(crate) fn is_asked(&self, purpose: &Purpose) -> bool {
-        self.asked.values().any(|it| it == purpose)
+    pub(crate) fn is_pending(&self, purpose: &Purpose) -> bool {
+        self.pending.values().any(|it| it == purpose)
     }
 
     pub(crate) fn awaits_stats(&self) -> bool {
-        self.asked.values().any(|it| matches!(it, Purpose::Stats(_)))
+        self.pending.values().any(|it| matches!(it, Purpose::Stats(_)))
     }
 
     /// Whether a call for current memory is open: of this guest or, if `None`, any; sent at this
@@ -96,13 +96,13 @@ impl Connection {
             }
             _ => false,
         };
-        self.asked.values().any(is_it)
+        self.pending.values().any(is_it)
     }
 
     /// Files the received answers by the purposes of their calls.
     pub(crate) fn sort_answers(&mut self) {
         while let Some((serial, answer)) = self.session.next_answer() {
-            match (self.asked.remove(&serial), answer) {
+            match (self.pending.remove(&serial), answer) {
                 // The caller no longer waits.
                 (None, _) => {}
                 (Some(Purpose::Order), Ok(_)) => {

@@ -32,7 +32,7 @@ impl LibvirtHost {
                 }
             }
             if !sent.is_empty() {
-                self.run(until, |it| !it.is_asked(&Purpose::Order)).await;
+                self.run(until, |it| !it.is_pending(&Purpose::Order)).await;
             }
             for (place, serial) in sent {
                 let outcome = self.outcome(serial);
@@ -42,7 +42,7 @@ impl LibvirtHost {
             }
             if let Some(connection) = &mut self.connection {
                 // Later answers are dropped.
-                connection.asked.retain(|_, purpose| *purpose != Purpose::Order);
+                connection.pending.retain(|_, purpose| *purpose != Purpose::Order);
                 connection.outcomes.clear();
             }
         }
