@@ -11,7 +11,7 @@ use crate::advice::{GuestAdvice, NeedAdvice};
 use crate::amounts::Percentiles;
 use crate::confidence::percent;
 use crate::guest_finding::{GuestFinding, rounded};
-use crate::recorded_need::{SWAPPING_MIN, told_in_swap};
+use crate::recorded_need::{SWAPPING_MIN, reported_swap};
 use crate::row::ReplayRow;
 use crate::totals::bytes;
 
@@ -55,7 +55,7 @@ impl GuestSeen<'_> {
 
     /// Whether it reads back from swap and no agent reports what else is in there.
     fn is_hiding(&self) -> bool {
-        told_in_swap(self.sample).is_none()
+        reported_swap(self.sample).is_none()
             && self.row.is_some_and(|row| row.recorded_swap_in >= SWAPPING_MIN)
     }
 
