@@ -114,7 +114,7 @@ impl ImaginedGuest {
             imagined: holds,
             recorded_swap_in: swap_in,
             imagined_swap_in: read,
-            is_foreseen: is_foreseen(&stats.value, demand, recorded, holds),
+            is_predictable: is_predictable(&stats.value, demand, recorded, holds),
             recorded_target: plan.and_then(|plan| plan.target),
             imagined_target: None,
         };
@@ -211,7 +211,7 @@ fn differ<T: PartialEq>(before: Option<T>, now: Option<T>) -> bool {
 /// `recorded`: it must lack no more than in the record, and only free memory may be taken from it.
 /// If more is taken, its kernel reclaims, and the record does not say whether it would drop caches
 /// or swap out.
-fn is_foreseen(reported: &GuestStats, demand: Bytes, recorded: Bytes, holds: Bytes) -> bool {
+fn is_predictable(reported: &GuestStats, demand: Bytes, recorded: Bytes, holds: Bytes) -> bool {
     let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
     let spare = reported.free.unwrap_or_default().saturating_sub(KEPT_FREE);
     lacks <= lacked && recorded.saturating_sub(holds) <= spare

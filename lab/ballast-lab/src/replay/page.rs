@@ -187,7 +187,7 @@ mod tests {
                 imagined: Bytes::mib(512 + tick),
                 recorded_swap_in: Bytes::ZERO,
                 imagined_swap_in: Bytes::ZERO,
-                is_foreseen: true,
+                is_predictable: true,
                 recorded_target: None,
                 imagined_target: None,
             };
