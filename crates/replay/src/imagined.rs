@@ -178,7 +178,13 @@ impl ImaginedGuest {
     }
 
     /// The guest's statistics if it used `filled` of what it `holds`.
-    fn stats(&self, reported: &GuestStats, filled: Bytes, recorded: Bytes, holds: Bytes) -> GuestStats {
+    fn stats(
+        &self,
+        reported: &GuestStats,
+        filled: Bytes,
+        recorded: Bytes,
+        holds: Bytes,
+    ) -> GuestStats {
         let shifted = |size: Bytes| size.saturating_add(holds).saturating_sub(recorded).min(holds);
         let most = reported.total.map_or(Bytes::MAX, shifted);
         GuestStats {
@@ -220,7 +226,9 @@ fn is_predictable(reported: &GuestStats, demand: Bytes, recorded: Bytes, holds: 
 /// What the agent would have reported instead of `reported`, if the guest had `lacks` in its swap
 /// instead of `lacked`.
 fn swap_of(reported: &AgentReport, lacked: Bytes, lacks: Bytes) -> AgentReport {
-    let (Some(used), Some(free)) = (reported.swap_used, reported.swap_free) else { return *reported };
+    let (Some(used), Some(free)) = (reported.swap_used, reported.swap_free) else {
+        return *reported;
+    };
     let all = used.saturating_add(free);
     let used = used.saturating_sub(lacked).saturating_add(lacks).min(all);
     AgentReport { swap_used: Some(used), swap_free: Some(all.saturating_sub(used)), ..*reported }
