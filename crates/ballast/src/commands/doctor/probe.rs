@@ -46,9 +46,9 @@ pub(super) struct MemoryCgroups {
 /// Finds the hierarchy below `root`, which is `/` except in tests. `None`: there is none.
 pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, String> {
     let path = root.join("proc/self/mountinfo");
-    let told = |why: String| format!("{}: {why}", path.display());
-    let text = fs::read(&path).map_err(|error| told(error.to_string()))?;
-    let mounts = parse_mountinfo(&text).map_err(told)?;
+    let context = |why: String| format!("{}: {why}", path.display());
+    let text = fs::read(&path).map_err(|error| context(error.to_string()))?;
+    let mounts = parse_mountinfo(&text).map_err(context)?;
     let has_memory = |point: &Path, file: &str| {
         let below = root.join(point.strip_prefix("/").unwrap_or(point));
         let words = fs::read_to_string(below.join(file)).unwrap_or_default();

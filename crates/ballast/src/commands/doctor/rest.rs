@@ -116,13 +116,13 @@ pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<F
             findings.push(note(format!("{asked} of {} sockets were asked", sockets.len())));
         }
         for socket in sockets {
-            findings.extend(of_socket(*hypervisor, socket, hears_vsock, config));
+            findings.extend(socket_findings(*hypervisor, socket, hears_vsock, config));
         }
     }
     findings
 }
 
-fn of_socket(
+fn socket_findings(
     hypervisor: RestHypervisor,
     socket: &RestSocket,
     hears_vsock: bool,
@@ -137,7 +137,7 @@ fn of_socket(
         None => return Vec::new(),
         Some(Ok(answer)) => answer,
         Some(Err(down)) => {
-            return vec![of_silence(hypervisor, down, &path, |s, f| found(WHY, s, f))];
+            return vec![silence_finding(hypervisor, down, &path, |s, f| found(WHY, s, f))];
         }
     };
     let version = answer.version.as_deref().map_or(String::new(), |it| format!(" {}", shown(it)));
@@ -157,7 +157,7 @@ fn of_socket(
 }
 
 /// The finding about a socket on which the hypervisor does not answer.
-fn of_silence(
+fn silence_finding(
     hypervisor: RestHypervisor,
     down: &LinkDown,
     path: &str,
@@ -168,9 +168,9 @@ fn of_silence(
             .remedy("sudo ballast doctor host    # run the daemon as root, too"),
         LinkDown::Refused => found(Severity::Note, down.to_string()).remedy(format!("rm {path}")),
         LinkDown::Protocol(_) => {
-            let told = format!("no guest of {}: {down}", hypervisor.name());
+            let text = format!("no guest of {}: {down}", hypervisor.name());
             let table = hypervisor.table();
-            found(Severity::Warning, told)
+            found(Severity::Warning, text)
                 .remedy(format!("fuser -v {path}    # who does; correct sockets of [{table}]"))
         }
         _ => found(Severity::Warning, down.to_string())
