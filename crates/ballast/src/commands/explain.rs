@@ -140,12 +140,12 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
 fn need(estimate: &EstimateView, objective: Option<u64>) -> Vec<(&'static str, String)> {
     let demand = &estimate.demand;
     let (source, age) = (&demand.source.text, span(demand.age_ms));
-    let told = format!(
+    let text = format!(
         "{}, from {source} {age} old, confidence {}%",
         size(demand.size_bytes),
         demand.confidence_percent
     );
-    let mut lines = vec![("demand", told)];
+    let mut lines = vec![("demand", text)];
     lines.extend(estimate.passed_over.iter().map(|other| {
         let (bytes, age) = (size(other.size_bytes), span(other.age_ms));
         ("", format!("not {} ({bytes}, {age} old): {}", other.source.text, other.why.text))
@@ -276,32 +276,32 @@ fn agent(view: &AgentView) -> String {
 
 /// The state, result and cost of page tracking, and why it does not work.
 fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
-    let mut told = view.state.text.clone();
+    let mut text = view.state.text.clone();
     let share = |millionths: u32| Share::from_millionths(millionths);
     if let Some(watched) = view.watched_millionths {
-        told.push_str(&format!(", {} of its pages", share(watched)));
+        text.push_str(&format!(", {} of its pages", share(watched)));
     }
     if let Some(cost) = view.cost_millionths {
-        told.push_str(&format!(", for {} of a core", share(cost)));
+        text.push_str(&format!(", for {} of a core", share(cost)));
     }
     if let Some((bytes, age)) = view.working_set_bytes.zip(view.age_ms) {
-        told.push_str(&format!("; working set {}, {} old", size(bytes), span(age)));
+        text.push_str(&format!("; working set {}, {} old", size(bytes), span(age)));
         if let Some(source) = view.source.as_ref().filter(|source| source.code != "library") {
-            told.push_str(&format!(" ({})", source.text));
+            text.push_str(&format!(" ({})", source.text));
         }
     }
     let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
-    std::iter::once(("tracking", told)).chain(trouble).collect()
+    std::iter::once(("tracking", text)).chain(trouble).collect()
 }
 
 /// The fence, and why it is missing.
 fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
-    let told = match view.limit_bytes {
+    let text = match view.limit_bytes {
         Some(limit) => format!("at {}: its cgroup cannot grow beyond that", size(limit)),
         None => "none stands".to_owned(),
     };
     let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
-    std::iter::once(("fence", told)).chain(trouble).collect()
+    std::iter::once(("fence", text)).chain(trouble).collect()
 }
 
 fn bounds(limits: &LimitsView) -> String {

@@ -312,19 +312,19 @@ fn fenced(fence: Option<&FenceView>) -> String {
 }
 
 /// Regret is shown from this many basis points on; smaller values are normal.
-const REGRET_TOLD: u64 = 1_000;
+const REGRET_SHOWN_MIN: u64 = 1_000;
 
 fn doing(guest: &GuestView) -> String {
     let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
-    let told = change.why.as_ref().is_some_and(|why| why.code == "stuck");
+    let is_stuck = change.why.as_ref().is_some_and(|why| why.code == "stuck");
     let mut text = change.text.clone();
     if let Some(compliance) = &guest.compliance
         && compliance.code != "compliant"
-        && !told
+        && !is_stuck
     {
         text.push_str(&format!("; {}", compliance.text));
     }
-    if let Some(regret) = guest.regret.filter(|regret| regret.basis_points >= REGRET_TOLD) {
+    if let Some(regret) = guest.regret.filter(|regret| regret.basis_points >= REGRET_SHOWN_MIN) {
         text.push_str(&format!("; read back {} % of what was taken", regret.basis_points / 100));
     }
     text
