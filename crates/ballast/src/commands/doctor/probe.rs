@@ -213,7 +213,7 @@ pub(super) struct RestAnswer {
     pub(super) version: Option<String>,
     pub(super) sample: GuestSample,
     /// Whether it has a balloon that does not report its size.
-    pub(super) has_blind_balloon: bool,
+    pub(super) has_unmeasured_balloon: bool,
     /// The socket of its vsock device.
     pub(super) vsock: Option<PathBuf>,
 }
@@ -263,7 +263,7 @@ fn answer_of<G: RestGuest>(guest: &G, name: &str) -> Result<RestAnswer, LinkDown
     Ok(RestAnswer {
         version: guest.version().map(str::to_owned),
         sample: guest.sample(&id, Timestamp::ZERO),
-        has_blind_balloon: guest.has_blind_balloon(),
+        has_unmeasured_balloon: guest.has_unmeasured_balloon(),
         vsock: guest.vsock_socket().map(Path::to_owned),
     })
 }

@@ -191,7 +191,7 @@ fn balloon(
         free_page_reporting: can.free_page_reporting == Some(true),
     };
     let line = || hypervisor.balloon_line(guest, start);
-    if answer.has_blind_balloon {
+    if answer.has_unmeasured_balloon {
         let text = "its balloon is not used: it was configured without statistics before boot, and \
                     does not say what it holds";
         return found(WHY, Severity::Problem, text.into()).remedy(line());

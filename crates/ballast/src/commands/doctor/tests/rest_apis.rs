@@ -12,7 +12,7 @@ fn answered(change: impl FnOnce(&mut RestAnswer)) -> Option<Result<RestAnswer, L
     let mut answer = RestAnswer {
         version: Some("53.0.0".to_owned()),
         sample,
-        has_blind_balloon: false,
+        has_unmeasured_balloon: false,
         vsock: Some("/r/a.vsock".into()),
     };
     change(&mut answer);
@@ -42,7 +42,7 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
         }),
         answered(|it| {
             bare(it);
-            it.has_blind_balloon = true;
+            it.has_unmeasured_balloon = true;
         }),
         answered(|it| {
             it.version = None;
