@@ -18,19 +18,19 @@ const FLEET: &str = "ballast-fleet";
 
 /// Arguments passed on to another program, which parses them.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PassedOn {
+pub struct ProgramArguments {
     /// As that program takes them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     arguments: Vec<OsString>,
 }
 
-impl PassedOn {
+impl ProgramArguments {
     /// Executes `ballast-lab` with the command `name` in place of this process; returns only on
     /// failure.
     ///
     /// # Errors
     /// `ballast-lab` is not installed, or cannot be executed.
-    pub fn hand_on(self, name: &str) -> anyhow::Result<()> {
+    pub fn exec_lab(self, name: &str) -> anyhow::Result<()> {
         let mut command = lab_program(name)?;
         command.arg(name);
         self.execute(command)
@@ -40,7 +40,7 @@ impl PassedOn {
     ///
     /// # Errors
     /// `ballast-fleet` is not installed, or cannot be executed.
-    pub fn hand_to_fleet(self) -> anyhow::Result<()> {
+    pub fn exec_fleet(self) -> anyhow::Result<()> {
         self.execute(program(FLEET, "fleet")?)
     }
 
