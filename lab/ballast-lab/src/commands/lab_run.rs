@@ -316,7 +316,7 @@ pub(super) async fn play_and_report(
         Some(report) => write(&record, &comparison, calibration, report)?,
         None => Vec::new(),
     };
-    let told = RunOutput {
+    let run_output = RunOutput {
         started_at: &record.started_at,
         scenario: &record.scenario,
         machine: &record.machine,
@@ -327,7 +327,7 @@ pub(super) async fn play_and_report(
         calibration,
         files: &files,
     };
-    output.print(&told, |_, _| {
+    output.print(&run_output, |_, _| {
         let page = files.first().map(|page| format!("\nThe page with plots: {}\n", page.display()));
         format!(
             "\n{}{}",
@@ -335,7 +335,8 @@ pub(super) async fn play_and_report(
             page.unwrap_or_default()
         )
     })?;
-    let (all, missed) = (told.expectations.len(), told.expectations.iter().filter(|it| !it.is_met));
+    let expectations = &run_output.expectations;
+    let (all, missed) = (expectations.len(), expectations.iter().filter(|it| !it.is_met));
     match missed.count() {
         0 => Ok(()),
         missed => bail!("{missed} of {all} expectations of the scenario are not met"),

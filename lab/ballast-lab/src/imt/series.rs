@@ -334,9 +334,9 @@ mod tests {
     fn events_may_be_in_another_column() {
         let text = b"wss_bytes,events,faults\n4096,,9\n";
         assert_eq!(parse_with(text, "faults"), Ok(vec![recorded(4096, 9)]));
-        let told = parse_with(text, "swaps").unwrap_err().to_string();
+        let error = parse_with(text, "swaps").unwrap_err().to_string();
         assert_eq!(
-            told,
+            error,
             "1:1: no column swaps in the header: expected the columns wss_bytes and swaps"
         );
         assert!(parse(text).is_err());
@@ -346,7 +346,7 @@ mod tests {
     fn what_is_wrong_is_told_with_its_place() {
         let long = format!("wss_bytes,events\n1,{}\n", "9".repeat(300));
         let wide = "x,".repeat(65) + "wss_bytes,events\n";
-        for (text, told) in [
+        for (text, expected) in [
             ("", "1:1: nothing: expected a header with the columns wss_bytes and events"),
             ("\n\n", "3:1: nothing: expected a header with the columns wss_bytes and events"),
             ("wss_bytes,events\n", "2:1: no row: expected one for every interval below the header"),
@@ -389,7 +389,7 @@ mod tests {
             (&wide, "1:129: more than 64 columns"),
         ] {
             let fault = parse(text.as_bytes()).expect_err(text);
-            assert_eq!(fault.to_string(), told, "{text:?}");
+            assert_eq!(fault.to_string(), expected, "{text:?}");
         }
     }
 

@@ -113,8 +113,8 @@ impl AutoEngine {
             Some(Dropped { tags, why }) => {
                 // The text behind the colon is about the reserve's memory, which is not the reason
                 // here.
-                let told = reserve(self.memory_bytes).to_string();
-                let name = told.split(": ").next().unwrap_or_default();
+                let text = reserve(self.memory_bytes).to_string();
+                let name = text.split(": ").next().unwrap_or_default();
                 let why = match why {
                     DropReason::TooMany => "too many",
                     DropReason::TooFarApart => "which lie too far apart",

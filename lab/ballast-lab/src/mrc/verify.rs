@@ -128,11 +128,11 @@ impl Oracle {
         if count == 0 {
             return Ok(Verified { oracle, distances, error: None });
         }
-        let told: Vec<String> = first
+        let differences: Vec<String> = first
             .iter()
             .map(|(at, found, expected)| format!("{at}: {engine} {found}, {oracle} {expected}"))
             .collect();
-        bail!("{engine} and {oracle} differ at {count} distances: {}", told.join("; "))
+        bail!("{engine} and {oracle} differ at {count} distances: {}", differences.join("; "))
     }
 }
 
