@@ -130,7 +130,7 @@ impl Args {
     ///
     /// # Errors
     /// They are (`--state` was given).
-    pub(super) fn ensure_kept_nowhere(&self) -> anyhow::Result<()> {
+    pub(super) fn ensure_no_state_folder(&self) -> anyhow::Result<()> {
         ensure!(
             self.state.is_none(),
             "--state: runs in an outer machine cannot be kept: expected `lab run`, or leave it out"
@@ -146,7 +146,7 @@ impl Args {
 
     /// The command line that does the same on another machine, with the scenario in the file
     /// `scenario` and the page in `report`.
-    pub(super) fn elsewhere(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
+    pub(super) fn remote_command(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
         let mut argv = ["ballast-lab", "lab", "run"].map(str::to_owned).to_vec();
         argv.push(scenario.display().to_string());
         let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
