@@ -28,7 +28,7 @@ use crate::run_folder::{GuestRecord, RunFolder};
 use crate::{GuestState, LabError};
 
 /// The arguments that are added to the command line of the guest's present QEMU.
-const WAITS: [&str; 3] = ["-incoming", "defer", "-S"];
+const INCOMING_ARGUMENTS: [&str; 3] = ["-incoming", "defer", "-S"];
 /// The prefix of an argument that names an inherited file.
 const INHERITED: &str = "/proc/self/fd/";
 /// Timeout for its monitor to greet: several times what it takes on a busy machine.
@@ -78,7 +78,9 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
     let moved = |word: &[u8]| replaced(word, from.path(), to.path());
     let mut files = Vec::new();
     let mut words = Vec::new();
-    for word in words_of(&read("cmdline")?).take_while(|word| *word != WAITS[0].as_bytes()) {
+    for word in
+        words_of(&read("cmdline")?).take_while(|word| *word != INCOMING_ARGUMENTS[0].as_bytes())
+    {
         words.push(reopened(&moved(word), &process, &mut files)?);
     }
     let Some((program, arguments)) = words.split_first() else {
@@ -94,7 +96,7 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
     let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
     let also = log.try_clone().map_err(LabError::io("create", &messages))?;
     let mut command = Command::new(program);
-    command.args(arguments).args(WAITS).env_clear().envs(variables);
+    command.args(arguments).args(INCOMING_ARGUMENTS).env_clear().envs(variables);
     command.stdin(Stdio::null()).stdout(log).stderr(also).process_group(0);
     for file in &files {
         rustix::io::fcntl_setfd(file, FdFlags::empty())
