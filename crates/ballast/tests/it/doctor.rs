@@ -64,8 +64,8 @@ fn this_machine_is_judged_without_a_daemon() {
         .collect();
     host.sort_unstable();
     assert_eq!(host, HOST_TOPICS);
-    let (severity, told) = finding(&found, "daemon", None);
-    assert!(severity == "note" && told.contains("no daemon listens on"), "{told}");
+    let (severity, text) = finding(&found, "daemon", None);
+    assert!(severity == "note" && text.contains("no daemon listens on"), "{text}");
     assert_eq!(finding(&found, "journal", None).0, "ok");
     let folder = ground.path("qmp");
     assert_eq!(finding(&found, "qmp", folder.to_str()), ("note", "no sockets of guests"));
@@ -104,11 +104,11 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
     assert!(found.iter().any(|it| it["found"] == usable), "the daemon has it: {found:?}");
     assert_eq!(finding(&found, "monitor", Some("web")), ("ok", "running"));
     assert_eq!(finding(&found, "balloon", Some("web")), ("ok", "has a balloon device"));
-    let (severity, told) = finding(&found, "statistics", Some("web"));
-    assert!(severity == "ok" && told.starts_with("the driver reports, last "), "{told}");
+    let (severity, text) = finding(&found, "statistics", Some("web"));
+    assert!(severity == "ok" && text.starts_with("the driver reports, last "), "{text}");
     assert_eq!(finding(&found, "journal", None), ("ok", "the daemon records"));
-    let (_, told) = finding(&found, "daemon-rights", None);
-    assert!(told.contains(&format!("process {}", daemon.pid())), "{told}");
+    let (_, text) = finding(&found, "daemon-rights", None);
+    assert!(text.contains(&format!("process {}", daemon.pid())), "{text}");
 
     let found = findings(&ground, &["guests", "web"]);
     assert!(found.iter().all(|it| it["subject"] == "web"), "{found:?}");
@@ -163,8 +163,8 @@ fn sockets_of_rest_apis_are_judged_and_nothing_changed() {
             .join("\n")
     };
     let has = |socket: &str, parts: &[&str]| {
-        let told = of(socket);
-        assert!(parts.iter().all(|part| told.contains(part)), "{parts:?} in {told}");
+        let text = of(socket);
+        assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} in {text}");
     };
     has("ch/whole.sock", &["Cloud Hypervisor 53.0.0 answers", "has a balloon;", "/run/a.vsock"]);
     has("ch/bare.sock", &["no balloon", "--balloon size=0", "--vsock cid=3,socket="]);

@@ -61,8 +61,8 @@ fn the_documented_example_decides_and_replays() {
     configure(&ground, &example.canonicalize().unwrap(), &[]);
     let daemon = ground.start();
     wait_for("its targets", || holds(&busy, BY_EXAMPLE));
-    let (_, told, _) = ground.ballast(&["explain", "busy"]);
-    assert!(told.contains("the policy's program answered"), "{told}");
+    let (_, output, _) = ground.ballast(&["explain", "busy"]);
+    assert!(output.contains("the policy's program answered"), "{output}");
 
     let first = program_of(&daemon).unwrap();
     kill_process(first, Signal::KILL).unwrap();
@@ -93,7 +93,7 @@ fn the_documented_example_decides_and_replays() {
 #[test]
 fn programs_that_fail_leave_the_balancing_to_global() {
     let (shell, missing) = (PathBuf::from("/bin/sh"), PathBuf::from("/no/such/program"));
-    for (program, args, told) in [
+    for (program, args, reason) in [
         (&shell, &["-c", "read line; exec cat /dev/zero"][..], "longer than 1MiB"),
         (&shell, &["-c", "exec sleep 600"], "did not answer within 300 ms"),
         (&shell, &["-c", "while read line; do echo hello; done"], "no answer that can be read"),
@@ -106,10 +106,10 @@ fn programs_that_fail_leave_the_balancing_to_global() {
         let daemon = ground.start();
         wait_for("what global gives", || holds(&busy, BY_GLOBAL));
         let note = wait_for("the reason", || unanswered(&daemon.status()?));
-        assert!(note.contains(told) && note.contains("`global`"), "{note}");
+        assert!(note.contains(reason) && note.contains("`global`"), "{note}");
         let (_, explained, _) = ground.ballast(&["explain", "busy"]);
-        assert!(explained.contains(told) && explained.contains("taxed"), "{explained}");
-        wait_for("the log", || ground.log().contains(told).then_some(()));
+        assert!(explained.contains(reason) && explained.contains("taxed"), "{explained}");
+        wait_for("the log", || ground.log().contains(reason).then_some(()));
         assert!(daemon.stop().success());
     }
 }

@@ -68,8 +68,8 @@ struct Tab {
 impl Tab {
     /// Connects to a page of the browser with this profile; `None`: it does not listen yet.
     fn open(profile: &Path) -> Option<Tab> {
-        let told = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
-        let (port, path) = told.split_once('\n')?;
+        let text = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
+        let (port, path) = text.split_once('\n')?;
         let stream = TcpStream::connect(("127.0.0.1", port.parse().ok()?)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let address = format!("ws://127.0.0.1:{port}{}", path.trim());
@@ -327,8 +327,8 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     browser.shows("[aria-selected=true]", "busy");
     browser.press("Enter");
     browser.shows("#why", "plan #");
-    let (_, told, _) = ground.ballast(&["explain", "busy"]);
-    for name in told.lines().filter_map(|line| line.get(..11)).map(str::trim) {
+    let (_, output, _) = ground.ballast(&["explain", "busy"]);
+    for name in output.lines().filter_map(|line| line.get(..11)).map(str::trim) {
         browser.shows("#why", name);
     }
     browser.picture("why");

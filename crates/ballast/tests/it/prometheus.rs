@@ -110,8 +110,8 @@ fn promtool_has_nothing_to_say_of_the_metrics() {
     );
     assert!(classic.contains("# TYPE ballast_ticks_total counter\nballast_ticks_total "));
     // Only metrics are served there, and no commands are accepted.
-    let (status, _, told) = get(address, "/v1/status", CLASSIC);
-    assert!(status == 404 && told.contains("only /metrics"), "{told}");
+    let (status, _, body) = get(address, "/v1/status", CLASSIC);
+    assert!(status == 404 && body.contains("only /metrics"), "{body}");
     assert!(daemon.stop().success());
     let Some(promtool) = tool("promtool") else { return };
     let said = check_metrics(&promtool, &classic);
@@ -210,9 +210,9 @@ const OF_ITS_ABSENCE: [&str; 1] = ["BallastDown"];
 
 #[test]
 fn every_alert_has_a_story() {
-    let told = [&OF_A_DAEMON[..], &OF_A_HOST, &OF_A_VIEW, &OF_ITS_ABSENCE].concat();
-    let told: BTreeSet<String> = told.into_iter().map(str::to_owned).collect();
-    assert_eq!(told, alerts());
+    let expected = [&OF_A_DAEMON[..], &OF_A_HOST, &OF_A_VIEW, &OF_ITS_ABSENCE].concat();
+    let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
+    assert_eq!(expected, alerts());
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_doctor_finds_their_drivers(ground: &Ground) {
     let findings = reply["findings"].as_array().unwrap();
     assert_eq!(code, Some(0), "{reply:#}");
     for name in ["busy", "idle"] {
-        for (topic, severity, told) in [
+        for (topic, severity, beginning) in [
             ("monitor", "ok", "running"),
             ("balloon", "ok", "has a balloon device"),
             ("statistics", "ok", "the driver reports, last "),
@@ -147,7 +147,7 @@ fn a_doctor_finds_their_drivers(ground: &Ground) {
             ("hotplug", "ok", "none: 512MiB is the most it can have"),
         ] {
             let found = finding(findings, topic, Some(name));
-            assert!(found.0 == severity && found.1.starts_with(told), "{topic}: {found:?}");
+            assert!(found.0 == severity && found.1.starts_with(beginning), "{topic}: {found:?}");
         }
     }
     let (_, reply) = ground.doctor(&["host"]);
@@ -282,8 +282,8 @@ fn every_policy_runs_on_balloon_statistics_and_respects_priority() {
 /// Switches the policy and checks its plans.
 fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     let name = entry.name.as_str();
-    let (code, told, err) = ground.ballast(&["set", "--policy", name]);
-    assert_eq!(code, Some(0), "{name}: {told}{err}");
+    let (code, output, err) = ground.ballast(&["set", "--policy", name]);
+    assert_eq!(code, Some(0), "{name}: {output}{err}");
     let policy = || Some(daemon.status()?.tick.policy);
     wait_for("the policy", || (policy()? == name).then_some(()));
     wait_settled(daemon);
@@ -299,8 +299,8 @@ fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     assert!(targets > 0 && targets <= BOOT.get(), "{name}: {:?}", status.guests);
     for note in &missing {
         assert!(
-            note.contains("2 guests") && told.contains(note.as_str()),
-            "{name}: {note}: {told}"
+            note.contains("2 guests") && output.contains(note.as_str()),
+            "{name}: {note}: {output}"
         );
     }
     let reason = |guest: &str| {
@@ -546,8 +546,8 @@ fn tracking_goes_on_with_the_next_process(lab: Lab, next: Vec<GuestSpec>) {
     let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
     rows.next().expect("an interval of the first process").unwrap();
     drop(lab);
-    let told = notes.next().unwrap().unwrap();
-    assert!(told.contains("waiting until the guest is started again"), "{told}");
+    let note = notes.next().unwrap().unwrap();
+    assert!(note.contains("waiting until the guest is started again"), "{note}");
     let _lab = Lab::boot(next);
     let goes_on = |note: &String| note.contains("the guest is process");
     assert!(notes.map_while(Result::ok).any(|note| goes_on(&note)));
@@ -650,8 +650,8 @@ fn guests_are_balanced_and_outlive_the_daemon() {
             wait_for(&format!("the working set of {name}"), || {
                 let tracking = guest(&daemon.status()?, name)?.tracking.clone()?;
                 if state == "referenced" && lab.is_kvm() {
-                    let told = tracking.trouble?.contains("runs under KVM");
-                    return (told && tracking.working_set_bytes.is_none()).then_some(());
+                    let is_explained = tracking.trouble?.contains("runs under KVM");
+                    return (is_explained && tracking.working_set_bytes.is_none()).then_some(());
                 }
                 let wss = Bytes::new(tracking.working_set_bytes?);
                 let is_it = tracking.state.code == state && wss >= size.fraction(9, 10);
@@ -709,10 +709,10 @@ fn requests_of_an_agent_are_answered() {
     wait_allocation("what it asks for", &daemon, "asks", |holds| holds >= Bytes::mib(280));
     let request = wait_for("its request", || agent("asks")?.request);
     assert!(["more", "emergency", "less"].contains(&&*request.code), "{request:?}");
-    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("asks: asks for");
+    let wait_log = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
+    wait_log("asks: asks for");
     lab.shell("asks", "kill -9 $(pidof ballast-agent)");
-    told(", restarted");
+    wait_log(", restarted");
     wait_for("a report of the new one", || agent("asks").filter(|view| view.age_ms < 5000));
     assert!(daemon.stop().success());
     // The request is in the journal.
@@ -780,11 +780,11 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
     );
     ground.configure_for(lab.sockets(), FAST, &settings);
     let daemon = ground.start();
-    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("gives: agent ballast-agent");
+    let wait_log = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
+    wait_log("gives: agent ballast-agent");
     set(&ground, &["gives", "--ceiling", "192MiB"]);
     wait_allocation("what its balloon takes", &daemon, "gives", |holds| holds <= Bytes::mib(192));
-    told("gives: its programs gave back ");
+    wait_log("gives: its programs gave back ");
     let swapped = lab.shell("gives", "grep pswpout /proc/vmstat");
     let pages: u64 = swapped.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(pages < 5_000, "{pages} pages swapped out");
@@ -818,8 +818,8 @@ fn a_lying_guest_takes_nothing_from_an_honest_one() {
     );
     ground.configure_for(lab.sockets(), FAST, &settings);
     let daemon = ground.start();
-    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("liar (agent): rejected an implausible message from its agent");
+    let wait_log = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
+    wait_log("liar (agent): rejected an implausible message from its agent");
     wait_allocation("what the other does not want", &daemon, "liar", |holds| {
         holds > Bytes::mib(340)
     });

@@ -137,9 +137,9 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
     wait_for("its floor to be protected", || {
         (slice.amount("idle", "memory.low") == Some(Bytes::mib(64))).then_some(())
     });
-    let (code, told, error) = ground.ballast(&["explain", "idle"]);
+    let (code, output, error) = ground.ballast(&["explain", "idle"]);
     assert_eq!(code, Some(0), "{error}");
-    eprintln!("{told}");
+    eprintln!("{output}");
 
     daemon.kill();
     let daemon = ground.start();
@@ -177,11 +177,11 @@ fn containers_a_domain_and_a_plain_machine_share_a_budget() {
     assert_eq!(status.guests.len(), names.len());
     wait_shared(&daemon, &names, budget);
     assert!(slice.holds("busy") >= Bytes::mib(HELD_MIB));
-    let (code, told, error) = ground.ballast(&["status"]);
+    let (code, output, error) = ground.ballast(&["status"]);
     assert_eq!(code, Some(0), "{error}");
-    eprintln!("{told}");
+    eprintln!("{output}");
     for name in names {
-        assert!(told.lines().any(|line| line.starts_with(name)), "{name} in {told}");
+        assert!(output.lines().any(|line| line.starts_with(name)), "{name} in {output}");
     }
     assert!(daemon.stop().success());
 }

@@ -28,10 +28,10 @@ fn actual(run: &Run, name: &str) -> Bytes {
 fn assert_agreed(lab: &Lab, daemon: &Daemon<'_>) {
     wait_for("libvirt to say the same", || {
         let names = ["busy", "idle"];
-        let told = names.map(|name| allocation(daemon, name));
+        let reported = names.map(|name| allocation(daemon, name));
         let held = names.map(|name| actual(&lab.run, name));
         assert!(held.iter().copied().sum::<Bytes>() <= BOOT, "{held:?}");
-        (told == held.map(Some)).then_some(())
+        (reported == held.map(Some)).then_some(())
     });
 }
 
@@ -113,14 +113,14 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     let (_, reply) = ground.doctor(&[]);
     let findings = reply["findings"].as_array().unwrap();
     let socket = lab.run.folder().libvirt_socket();
-    let (severity, told) = finding(findings, "libvirt", socket.to_str());
+    let (severity, text) = finding(findings, "libvirt", socket.to_str());
     let version = lab.run.virsh(&["version", "--daemon"]).unwrap();
     let number = version.lines().find_map(|line| line.strip_prefix("Running against daemon: "));
     let number = number.unwrap_or_else(|| panic!("{version}"));
-    assert_eq!((severity, told), ("ok", format!("libvirt {number} answers").as_str()));
+    assert_eq!((severity, text), ("ok", format!("libvirt {number} answers").as_str()));
     assert_eq!(finding(findings, "balloon", Some("busy")), ("ok", "has a balloon device"));
-    let (severity, told) = finding(findings, "statistics", Some("busy"));
-    assert!(severity == "ok" && told.starts_with("the driver reports"), "{told}");
+    let (severity, text) = finding(findings, "statistics", Some("busy"));
+    assert!(severity == "ok" && text.starts_with("the driver reports"), "{text}");
 }
 
 #[test]
@@ -250,8 +250,8 @@ fn settings_live_in_the_metadata_of_a_domain() {
 fn wait_owned(daemon: &Daemon<'_>, is_owned: bool) {
     wait_for("the owner to count, or not", || {
         let change = guest(&daemon.status()?, "web")?.change.clone()?;
-        let told = change.why.is_some_and(|why| why.code == "another-owner");
-        (told == is_owned).then_some(())
+        let has_other_owner = change.why.is_some_and(|why| why.code == "another-owner");
+        (has_other_owner == is_owned).then_some(())
     });
 }
 

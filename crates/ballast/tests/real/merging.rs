@@ -58,8 +58,8 @@ fn like_guests_are_merged_only_while_the_host_is_short() {
         (is_merged(&host.saved_bytes) && guests.iter().all(is_merged)).then_some(())
     });
     assert!(ksm(&daemon).unwrap().running);
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("KSM saves "), "{told}");
+    let (_, output, _) = ground.ballast(&["status"]);
+    assert!(output.contains("KSM saves "), "{output}");
 
     drop(taken);
     wait_for("rest", || (!ksm(&daemon)?.running).then_some(()));

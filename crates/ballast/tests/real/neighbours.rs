@@ -357,7 +357,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
         (view(&daemon, NEIGHBOUR)?.change?.why?.code == "stale").then_some(())
     });
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(REST), "it has not taken it");
-    let told = ticks(&ground).len();
+    let recorded = ticks(&ground).len();
     daemon.kill();
 
     // The ceilings ended with the daemon: the other guest may have all that is not promised.
@@ -380,7 +380,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     wait_settled(&daemon);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    let ticks = &ticks(&ground)[told..];
+    let ticks = &ticks(&ground)[recorded..];
     for tick in ticks {
         let other = promised(tick, OFFENDER).unwrap_or_default();
         assert!(other <= REST.saturating_add(SLACK), "{other} promised twice: {:#?}", tick.plan);

@@ -179,8 +179,8 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
         (charged() <= group.limit()?).then_some(())
     });
     wait_for("an explanation that names it", || {
-        let told = format!("fence      at {}", group.limit()?);
-        ground.ballast(&["explain", "stubborn"]).1.contains(&told).then_some(())
+        let line = format!("fence      at {}", group.limit()?);
+        ground.ballast(&["explain", "stubborn"]).1.contains(&line).then_some(())
     });
     assert!(lab.pace("stubborn").touches_per_s > 0.0);
     lab.assert_intact(&data);

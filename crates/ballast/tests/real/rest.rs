@@ -110,14 +110,17 @@ fn balance(hypervisor: Hypervisor) {
     });
     let [starved, idle] = held();
     assert!(idle <= idle_before, "{idle} of {idle_before}");
-    let (_, told, _) = ground.ballast(&["explain", "starved"]);
-    eprintln!("{before} to {starved}, idle {idle_before} to {idle}\n{told}");
+    let (_, output, _) = ground.ballast(&["explain", "starved"]);
+    eprintln!("{before} to {starved}, idle {idle_before} to {idle}\n{output}");
     // It may still grow, so QEMU is asked last: the kernel's count cannot be more than that.
     let counted = lab.fresh_report("starved").memory.total.unwrap();
-    let told = allocation(&daemon, "starved").unwrap();
+    let reported = allocation(&daemon, "starved").unwrap();
     let [after, _] = held();
-    assert!(counted <= after && told <= after.saturating_add(SLACK), "{counted} {told} {after}");
-    assert!(told >= starved.saturating_sub(SLACK), "{told} of {starved}");
+    assert!(
+        counted <= after && reported <= after.saturating_add(SLACK),
+        "{counted} {reported} {after}"
+    );
+    assert!(reported >= starved.saturating_sub(SLACK), "{reported} of {starved}");
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
 }
@@ -173,8 +176,8 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
         (held >= LOOP.saturating_add(Bytes::mib(36)) && seen >= LOOP.fraction(9, 10))
             .then_some(held)
     });
-    let (_, told, _) = ground.ballast(&["explain", "mute"]);
-    eprintln!("{told}");
+    let (_, output, _) = ground.ballast(&["explain", "mute"]);
+    eprintln!("{output}");
     lab.stop_workload("mute");
     wait_for("it to be idle again", is_said);
     wait_settled(&daemon);

@@ -89,9 +89,9 @@ fn is_loop(size: Bytes) -> bool {
 /// The output of `ballast track` for some seconds, one object per interval.
 fn track(ground: &Ground, source: &str) -> Vec<serde_json::Value> {
     let line = ["track", "stock", "--source", source, "--budget", "5", "--for", "12s", "--json"];
-    let (code, told, error) = ground.ballast(&line);
+    let (code, output, error) = ground.ballast(&line);
     assert_eq!(code, Some(0), "{error}");
-    told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn working_set(interval: &serde_json::Value) -> Bytes {
@@ -100,10 +100,10 @@ fn working_set(interval: &serde_json::Value) -> Bytes {
 
 /// What `ballast doctor tracking` finds about the guest.
 fn diagnosis(ground: &Ground) -> serde_json::Value {
-    let (code, told, error) = ground.ballast(&["doctor", "tracking", "--json"]);
+    let (code, output, error) = ground.ballast(&["doctor", "tracking", "--json"]);
     assert_eq!(code, Some(0), "{error}");
-    let mut told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    told["guests"][0].take()
+    let mut diagnosis: serde_json::Value = serde_json::from_str(&output).unwrap();
+    diagnosis["guests"][0].take()
 }
 
 fn is_left_behind() -> bool {
@@ -126,11 +126,11 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
         "used memory",
     ];
     wait_for("the source and its confidence to be told", || {
-        let (_, told, _) = ground.ballast(&["explain", "stock"]);
-        words.iter().all(|words| told.contains(words)).then_some(())
+        let (_, output, _) = ground.ballast(&["explain", "stock"]);
+        words.iter().all(|words| output.contains(words)).then_some(())
     });
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("by DAMON"), "{told}");
+    let (_, output, _) = ground.ballast(&["status"]);
+    assert!(output.contains("by DAMON"), "{output}");
 
     let found = diagnosis(&ground);
     assert_eq!(found["best"], "damon", "{found}");
@@ -139,8 +139,8 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
     assert!(found["referenced"]["note"].as_str().unwrap().contains("KVM"), "{found}");
 
     // Only one program can use DAMON at a time: a second one reports that and changes nothing.
-    let (code, _, told) = ground.ballast(&["track", "stock", "--for", "2s"]);
-    assert!(code == Some(1) && told.contains("another program of Ballast uses DAMON"), "{told}");
+    let (code, _, error) = ground.ballast(&["track", "stock", "--for", "2s"]);
+    assert!(code == Some(1) && error.contains("another program of Ballast uses DAMON"), "{error}");
     daemon.kill();
     assert!(is_left_behind(), "its kdamond goes on");
     let daemon = ground.start();
@@ -148,15 +148,15 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
     assert!(daemon.stop().success());
     assert!(!is_left_behind());
 
-    let (_, told, _) = ground.ballast(&["track"]);
-    assert!(told.contains("stock  none: by DAMON"), "{told}");
+    let (_, output, _) = ground.ballast(&["track"]);
+    assert!(output.contains("stock  none: by DAMON"), "{output}");
     let seen = track(&ground, "auto");
     assert!(seen.iter().all(|seen| seen["source"] == "damon"), "{seen:?}");
     assert!(
         is_loop(working_set(seen.last().unwrap())) && seen.last().unwrap()["misses"].is_array()
     );
-    let (code, _, told) = ground.ballast(&["track", "stock", "--every"]);
-    assert!(code != Some(0) && told.contains("need the tracker"), "{told}");
+    let (code, _, error) = ground.ballast(&["track", "stock", "--every"]);
+    assert!(code != Some(0) && error.contains("need the tracker"), "{error}");
     assert!(!is_left_behind());
 }
 
@@ -187,12 +187,12 @@ fn huge_pages_give_an_upper_bound_that_decides_nothing() {
     assert!(size >= LOOP, "{size}");
     let found = diagnosis(&ground);
     assert!(found["damon"]["note"].as_str().unwrap().contains("upper bound"), "{found}");
-    let told = wait_for("the guest's own figures", || {
-        let (_, told, _) = ground.ballast(&["explain", "stock"]);
-        told.contains("from used memory").then_some(told)
+    let output = wait_for("the guest's own figures", || {
+        let (_, output, _) = ground.ballast(&["explain", "stock"]);
+        output.contains("from used memory").then_some(output)
     });
     for words in ["by pieces of 2MiB", "working set at most, in huge pages"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     assert!(daemon.stop().success());
     assert!(!is_left_behind());
@@ -239,8 +239,8 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
         (LOOP.fraction(9, 10)..LOOP.fraction(5, 4)).contains(&size).then_some(size)
     });
     eprintln!("the daemon sees {size}");
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("by MGLRU"), "{told}");
+    let (_, output, _) = ground.ballast(&["status"]);
+    assert!(output.contains("by MGLRU"), "{output}");
     let found = diagnosis(&ground);
     assert_eq!(found["mglru"]["note"], "page by page", "{found}");
     assert!(daemon.stop().success());

@@ -160,7 +160,7 @@ fn the_shipped_unit_names_what_a_policys_user_takes() {
         return systemd::run_again("unit::the_shipped_unit_names_what_a_policys_user_takes", UNIT);
     }
     let program = start_with_program("exec sleep 600");
-    let told = wait_for("the reason", || {
+    let reason = wait_for("the reason", || {
         let status = program.ground.of_another().status()?;
         let note = status.notes.iter().find(|note| note.code == "unanswered")?;
         Some(note.text.clone())
@@ -171,7 +171,7 @@ fn the_shipped_unit_names_what_a_policys_user_takes() {
         "SystemCallFilter=@setuid",
         "`global`",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(reason.contains(words), "{words}: {reason}");
     }
     systemctl(&["stop", "ballast.service"]);
 }

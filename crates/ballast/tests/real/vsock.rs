@@ -41,8 +41,8 @@ fn an_agent_is_heard_by_vsock() {
     assert_eq!(agent("mute"), None);
     lab.shell("asks", "kill -9 $(pidof ballast-agent); sleep 1");
     lab.shell("asks", "/bin/ballast-agent --connect vsock >/dev/null 2>&1 &");
-    let told = ", restarted";
-    wait_for(told, || ground.log().contains(told).then_some(()));
+    let line = ", restarted";
+    wait_for(line, || ground.log().contains(line).then_some(()));
     wait_for("a report of the new one", || agent("asks").filter(|view| view.age_ms < 5000));
     assert!(daemon.stop().success());
 }

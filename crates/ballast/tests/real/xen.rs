@@ -143,9 +143,9 @@ fn configured(budget: Bytes, policy: &str) -> Ground {
 /// Why the guest has its memory, as text. Callers print it, because an emulated machine without
 /// output for long would be taken to hang.
 fn explained(ground: &Ground, name: &str) -> String {
-    let (code, told, error) = ground.ballast(&["explain", name]);
+    let (code, output, error) = ground.ballast(&["explain", name]);
     assert_eq!(code, Some(0), "{error}");
-    told
+    output
 }
 
 fn target(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {

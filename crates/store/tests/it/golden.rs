@@ -634,10 +634,10 @@ fn every_variant_reads_back() {
     write(&path);
     let reader = Reader::open(&path).unwrap();
     let mut recorded = ticks().into_iter();
-    let mut told = events().into_iter();
+    let mut expected = events().into_iter();
     for entry in reader.entries(Range::default()) {
         match entry.unwrap().content {
-            EntryContent::Event(event) => assert_eq!(Some(event), told.next()),
+            EntryContent::Event(event) => assert_eq!(Some(event), expected.next()),
             EntryContent::Tick(tick) => {
                 let owned = recorded.next().unwrap();
                 assert_eq!((&tick.snapshot, &tick.plan), (&owned.snapshot, &owned.plan));
@@ -653,7 +653,7 @@ fn every_variant_reads_back() {
             }
         }
     }
-    assert_eq!((recorded.next().is_some(), told.next()), (false, None));
+    assert_eq!((recorded.next().is_some(), expected.next()), (false, None));
 }
 
 /// The reader's error for row 8, after `from` was replaced by `to` in that row.

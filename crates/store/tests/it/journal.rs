@@ -128,7 +128,7 @@ fn events_and_configurations_read_back_in_full() {
         command: "set web-1 floor 256MiB".into(),
         answer,
     };
-    let told = [
+    let sent = [
         loaded("a = 1\n"),
         loaded("a = 1\n"),
         Event::ConfigRefused { why: "line 3: `flor`: did you mean `floor`?".into() },
@@ -137,14 +137,14 @@ fn events_and_configurations_read_back_in_full() {
         loaded("a = 2\n"),
         Event::Stopped { why: "SIGTERM".into() },
     ];
-    for event in told.clone() {
+    for event in sent.clone() {
         writer.record_event(wall(1), Timestamp::from_millis(2), event).unwrap();
     }
     writer.record(&realistic(0, 1).tick()).unwrap();
     let reader = Reader::open(&path).unwrap();
     let found = events(&reader);
     assert_eq!(found[0], Event::Started);
-    assert_eq!(found[1..], told);
+    assert_eq!(found[1..], sent);
     let config = reader.last_tick().unwrap().unwrap().0.config.unwrap();
     assert_eq!(config, 2, "the same text twice is one row");
     let config = reader.config(config).unwrap().unwrap();
@@ -324,12 +324,12 @@ fn a_dropped_journal_has_written_its_queue() {
     assert_eq!(reader.ticks(Range::default()).count(), handed);
     assert_eq!(status.error, None);
     // Ticks that did not fit into the queue are counted, in the status and in the journal itself.
-    let told: u64 = events(&reader)
+    let reported: u64 = events(&reader)
         .iter()
         .map(|event| if let Event::Gap { ticks, .. } = event { *ticks } else { 0 })
         .sum();
     let lost = 1_000 - handed as u64;
-    assert!(status.ticks_lost == lost && told <= lost, "{status:?}, {told} told of {lost}");
+    assert!(status.ticks_lost == lost && reported <= lost, "{status:?}, {reported} of {lost}");
 }
 
 #[test]
