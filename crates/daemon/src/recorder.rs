@@ -40,7 +40,7 @@ pub(super) struct Recorder {
     /// The same for an entry that was not written in time.
     overdue: Option<oneshot::Receiver<bool>>,
     /// Files moved aside that were reported.
-    told: BTreeSet<PathBuf>,
+    reported: BTreeSet<PathBuf>,
 }
 
 impl Recorder {
@@ -57,7 +57,7 @@ impl Recorder {
             warnings: WarnOnce::default(),
             pending: None,
             overdue: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         };
         let Some(settings) = settings else { return Ok((recorder, Inherited::default())) };
         let boot_id = boot_id(PROC.as_ref()).context("cannot tell this boot from others")?;
@@ -79,7 +79,7 @@ impl Recorder {
             }
         };
         recorder.journal = Some(journal);
-        recorder.tell_trouble(None);
+        recorder.report_trouble(None);
         Ok((recorder, inherited))
     }
 
@@ -100,7 +100,7 @@ impl Recorder {
             let _ = written.send(is_written);
         });
         self.pending = Some(pending);
-        self.tell_trouble(handed_over.err().map(|e| e.to_string()));
+        self.report_trouble(handed_over.err().map(|e| e.to_string()));
     }
 
     /// Records something that happened between ticks.
@@ -137,10 +137,10 @@ impl Recorder {
     }
 
     /// Reports once what is wrong and when it is over, and which files were moved aside.
-    fn tell_trouble(&mut self, trouble: Option<String>) {
+    fn report_trouble(&mut self, trouble: Option<String>) {
         let JournalStatus { error, moved_aside, .. } = self.status();
         for moved in moved_aside {
-            if self.told.insert(moved.to.clone()) {
+            if self.reported.insert(moved.to.clone()) {
                 tracing::warn!(
                     "{}; it is now {}, and a new journal is begun",
                     moved.why,

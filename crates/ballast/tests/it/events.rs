@@ -15,8 +15,8 @@ use crate::harness::{Ground, wait_for};
 /// names it.
 fn script(ground: &Ground, text: &str) -> String {
     let path: PathBuf = ground.path("told");
-    let told = ground.path("events");
-    fs::write(&path, format!("#!/bin/sh\ntold={}\n{text}\n", told.display())).unwrap();
+    let events = ground.path("events");
+    fs::write(&path, format!("#!/bin/sh\nevents={}\n{text}\n", events.display())).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     format!("[events]\nrun = {path:?}\napart = \"0s\"\ntimeout = \"500ms\"")
 }
@@ -38,7 +38,7 @@ fn a_script_hears_of_stuck_guests_and_a_short_host() {
     let _stuck = peers.spawn(&ground, "stuck", unmoved);
     // One write per line, because scripts for two kinds of events run at the same time.
     let events_table =
-        script(&ground, "line=$(cat); echo \"$line\" >>$told; echo heard of $BALLAST_EVENT");
+        script(&ground, "line=$(cat); echo \"$line\" >>$events; echo heard of $BALLAST_EVENT");
     let guard = "[guard]\nstuck_after = \"1s\"\nrelease_grace = \"0s\"";
     ground.configure(FAST, &format!("{BUDGET}\n{guard}\n{events_table}"));
     let daemon = ground.start();
