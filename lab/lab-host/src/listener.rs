@@ -214,7 +214,7 @@ mod tests {
 
     #[test]
     fn only_paths_in_the_folder_are_replaced() {
-        let told = |word: &str| {
+        let replaced_text = |word: &str| {
             let word = replaced(word.as_bytes(), Path::new("/r/f,a"), Path::new("/r/f,b"));
             String::from_utf8(word).unwrap()
         };
@@ -224,7 +224,7 @@ mod tests {
             ("/r/f,,ab/g.sock", "/r/f,,ab/g.sock"),
             ("-nodefaults", "-nodefaults"),
         ] {
-            assert_eq!(told(word), expected);
+            assert_eq!(replaced_text(word), expected);
         }
     }
 
@@ -250,8 +250,8 @@ mod tests {
     fn a_guest_that_is_nowhere_cannot_be_listened_for() {
         let base = tempfile::tempdir().unwrap();
         let guest: GuestId = "g".parse().unwrap();
-        let told = || listen(base.path(), "a", &guest).unwrap_err().to_string();
-        assert!(told().contains("no run `a`"));
+        let error = || listen(base.path(), "a", &guest).unwrap_err().to_string();
+        assert!(error().contains("no run `a`"));
         let folder = base.path().join("runs");
         let run = RunFolder::create(&folder, &"a".parse().unwrap()).unwrap();
         let why = listen(&folder, "a", &guest).unwrap_err().to_string();

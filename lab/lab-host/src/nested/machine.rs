@@ -418,11 +418,11 @@ mod tests {
 
     #[test]
     fn failures_of_the_machine_are_tried_once_more() {
-        let told = std::cell::RefCell::new(String::new());
-        let say = |line: &str| told.borrow_mut().push_str(line);
+        let lines = std::cell::RefCell::new(String::new());
+        let say = |line: &str| lines.borrow_mut().push_str(line);
         let mut left = vec![Ok(7), Err(gone())];
         assert_eq!(with_one_retry(&say, || left.pop().unwrap()).unwrap(), 7);
-        assert!(told.borrow().contains("has panicked") && told.borrow().contains("oops"));
+        assert!(lines.borrow().contains("has panicked") && lines.borrow().contains("oops"));
         let mut runs = 0;
         let twice = with_one_retry::<()>(&say, || {
             runs += 1;
