@@ -930,7 +930,7 @@ fn moves_twice_in_mid_action() -> bool {
     wait_holds(&daemon, "leaves", Bytes::mib(380));
 
     let left = lab.guest("leaves").lab_qmp_socket();
-    let comes = ComingIn::begin(&daemon, &lab, left, "comes");
+    let comes = IncomingGuest::begin(&daemon, &lab, left, "comes");
     set(&ground, &["leaves", "--ceiling", "200MiB"]);
     wait_for("the balloon on its way", || {
         (allocation(&daemon, "leaves")? < Bytes::mib(370)).then_some(())
@@ -946,7 +946,7 @@ fn moves_twice_in_mid_action() -> bool {
     }
 
     let left = comes.destination.second_qmp();
-    let stays = ComingIn::begin(&daemon, &lab, &left, "stays");
+    let stays = IncomingGuest::begin(&daemon, &lab, &left, "stays");
     let (plugged, requested) =
         set_ceiling_and_wait(&ground, &mut Monitor::connect(&left), "comes", 780);
     eprintln!("moves with {plugged} plugged in of {requested} asked for");
@@ -965,19 +965,19 @@ fn moves_twice_in_mid_action() -> bool {
 }
 
 /// A guest on its way to another QEMU, where the daemon sees it under another name.
-struct ComingIn {
+struct IncomingGuest {
     destination: Destination,
     name: &'static str,
 }
 
-impl ComingIn {
+impl IncomingGuest {
     /// Begins a move out of the QEMU with the QMP socket `source`, slow enough to last until
-    /// [`ComingIn::end`].
-    fn begin(daemon: &Daemon<'_>, lab: &Lab, source: &Path, name: &'static str) -> ComingIn {
+    /// [`IncomingGuest::end`].
+    fn begin(daemon: &Daemon<'_>, lab: &Lab, source: &Path, name: &'static str) -> IncomingGuest {
         let destination = Destination::start(lab, "leaves", name);
         wait_for("the guest that is to come", || state(daemon, name));
         destination.begin(source, 8);
-        ComingIn { destination, name }
+        IncomingGuest { destination, name }
     }
 
     /// Ends the move. The guest is held on both sides until it runs here, and from then on at the

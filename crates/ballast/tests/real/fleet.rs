@@ -249,7 +249,7 @@ impl Watched {
     /// Checks that the guest runs on one host at most, that it is copied as small as was ordered,
     /// and that its process meanwhile occupies no more than was reported. An empty QEMU counts as
     /// its reservation.
-    fn look(&mut self, daemons: &[Daemon<'_>], order: &MoveRecord) {
+    fn check(&mut self, daemons: &[Daemon<'_>], order: &MoveRecord) {
         let statuses = [daemons[0].status(), daemons[1].status()];
         let views = statuses.each_ref().map(|it| guest(it.as_ref()?, GUEST));
         let runs = |view: &Option<&GuestView>| view.is_some_and(|it| it.state.code == "running");
@@ -304,14 +304,14 @@ fn moves() -> bool {
     assert_eq!(order.term.0, term);
 
     let second = wait_for("another leader", || {
-        store.order().iter().for_each(|order| watched.look(&daemons, order));
+        store.order().iter().for_each(|order| watched.check(&daemons, order));
         store.leader().filter(|(host, _)| host != "c")
     });
     assert!(second.1 > term, "{second:?} after {term}");
     let mut last = order;
     wait_for("the end of the move", || match store.order() {
         Some(order) => {
-            watched.look(&daemons, &order);
+            watched.check(&daemons, &order);
             last = order;
             None
         }

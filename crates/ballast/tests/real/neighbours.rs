@@ -251,7 +251,7 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     let filled = resident(&daemon, OFFENDER).unwrap();
     let device = BalloonDevice::find(&lab, OFFENDER);
     lab.shell(OFFENDER, "rmmod virtio_balloon");
-    device.claim_whatever_is_asked();
+    device.claim_every_target();
 
     reconfigure(&lab, &ground, &daemon, &[OFFENDER, NEIGHBOUR], PAGING_OFF);
     wait_allocation("the claim that it has given", &daemon, OFFENDER, |holds| holds == REST);
@@ -298,14 +298,14 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     let daemon = start_with_all_granted(&lab, &ground, PAGING_OFF);
     let device = BalloonDevice::find(&lab, OFFENDER);
 
-    device.claim_given(0);
+    device.claim_actual(0);
     wait_allocation("the claim to have given nothing", &daemon, OFFENDER, |holds| holds == BOOT);
     wait_stuck(&daemon, OFFENDER);
     wait_noted(&daemon, "beyond-entitlement");
     wait_settled(&daemon);
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
 
-    device.claim_given(u32::MAX);
+    device.claim_actual(u32::MAX);
     wait_for("the claim to be refused", || {
         let why = view(&daemon, OFFENDER)?.change?.why?;
         (why.code == "unreachable").then_some(())
@@ -314,7 +314,7 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     eprintln!("{:?}", view(&daemon, OFFENDER));
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
 
-    device.claim_given(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
+    device.claim_actual(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
     wait_allocation("the truth", &daemon, OFFENDER, |holds| holds == REST);
     wait_for("the guest to comply", || {
         (view(&daemon, OFFENDER)?.compliance?.code == "compliant").then_some(())
@@ -347,7 +347,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     set_ceiling(&ground, OFFENDER, REST);
     wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
     let device = BalloonDevice::find(&lab, NEIGHBOUR);
-    device.deafen();
+    device.mask_interrupts();
     set_ceiling(&ground, NEIGHBOUR, BOOT);
     wait_for("the promise", || {
         (view(&daemon, NEIGHBOUR)?.target_bytes? == BOOT.get()).then_some(())
@@ -373,7 +373,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     let target = neighbour.target_bytes.map(Bytes::new).unwrap();
     assert!(target >= BOOT.saturating_sub(SLACK), "{neighbour:?}");
 
-    device.undeafen();
+    device.unmask_interrupts();
     wait_allocation("what it was promised", &daemon, NEIGHBOUR, |holds| {
         holds >= BOOT.saturating_sub(SLACK)
     });

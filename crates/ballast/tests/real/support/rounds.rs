@@ -27,7 +27,7 @@ const RELEASE_SLACK: Bytes = Bytes::mib(4);
 
 /// The event of a round.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum RoundAction {
     Squeeze,
     ChangePolicy,
     KillDaemon,
@@ -37,14 +37,14 @@ enum Deed {
     BadFile,
 }
 
-const DEEDS: [Deed; 7] = [
-    Deed::Squeeze,
-    Deed::ChangePolicy,
-    Deed::KillDaemon,
-    Deed::KillDaemonInMidAction,
-    Deed::Pause,
-    Deed::Work,
-    Deed::BadFile,
+const ROUND_ACTIONS: [RoundAction; 7] = [
+    RoundAction::Squeeze,
+    RoundAction::ChangePolicy,
+    RoundAction::KillDaemon,
+    RoundAction::KillDaemonInMidAction,
+    RoundAction::Pause,
+    RoundAction::Work,
+    RoundAction::BadFile,
 ];
 
 /// A daemon with two guests, and their known state.
@@ -99,32 +99,32 @@ impl<'a> Rounds<'a> {
 
     /// Runs one round.
     pub fn run(&mut self, number: u64) {
-        let deed = DEEDS[self.random.below(DEEDS.len() as u64) as usize];
+        let action = ROUND_ACTIONS[self.random.below(ROUND_ACTIONS.len() as u64) as usize];
         let name = NAMES[self.random.below(2) as usize];
-        eprintln!("round {number}: {deed:?}, {name}");
-        match deed {
-            Deed::Squeeze => self.squeeze(name),
-            Deed::ChangePolicy => self.change_policy(),
-            Deed::KillDaemon => self.kill_daemon(),
-            Deed::KillDaemonInMidAction => {
+        eprintln!("round {number}: {action:?}, {name}");
+        match action {
+            RoundAction::Squeeze => self.squeeze(name),
+            RoundAction::ChangePolicy => self.change_policy(),
+            RoundAction::KillDaemon => self.kill_daemon(),
+            RoundAction::KillDaemonInMidAction => {
                 let ceiling = self.some_ceiling();
                 self.set(&[name, "--ceiling", &format!("{ceiling:#}")]);
                 let ticks = self.random.below(TICKS_TO_KILL_MAX);
                 wait_ticks(self.daemon(), ticks);
                 self.kill_daemon();
             }
-            Deed::Pause => self.pause(name),
-            Deed::Work => self.work(name),
-            Deed::BadFile => self.bad_file(),
+            RoundAction::Pause => self.pause(name),
+            RoundAction::Work => self.work(name),
+            RoundAction::BadFile => self.bad_file(),
         }
         wait_settled(self.daemon());
-        self.look();
+        self.check_invariants();
     }
 
     /// Stops the daemon and checks the invariants a last time.
     pub fn end(mut self) {
         assert!(self.daemon.take().unwrap().stop().success());
-        self.look();
+        self.check_invariants();
         assert!(self.audit.ticks_within > 0, "the budget was never kept");
     }
 
@@ -153,7 +153,7 @@ impl<'a> Rounds<'a> {
             let enough = ceiling + RELEASE_SLACK;
             (is_stuck || view.allocation_bytes? <= enough.get()).then_some(())
         });
-        self.look();
+        self.check_invariants();
         self.set(&[name, "--ceiling", &self.boot.to_string()]);
     }
 
@@ -215,7 +215,7 @@ impl<'a> Rounds<'a> {
     }
 
     /// Checks the invariants.
-    fn look(&mut self) {
+    fn check_invariants(&mut self) {
         self.audit.read(&self.ground.journal());
         assert_file_intact(&self.ground.journal());
         self.data.iter().for_each(|data| self.lab.assert_intact(data));

@@ -130,7 +130,7 @@ impl<'a> Squeezes<'a> {
         eprintln!(
             "round {number}: wet wants {demand}, dry {work:?} (first: {is_dry_first}), ceiling {ceiling}: {before} to {after}"
         );
-        self.look(!matches!(work, Work::Nothing));
+        self.check_invariants(!matches!(work, Work::Nothing));
         self.lab.stop_workload(WET);
         if !matches!(work, Work::Nothing) {
             self.lab.stop_workload(DRY);
@@ -140,7 +140,7 @@ impl<'a> Squeezes<'a> {
 
     /// Stops the daemon and checks the invariants a last time.
     pub fn end(mut self) {
-        self.look(false);
+        self.check_invariants(false);
         eprintln!("squeezed in {} of {} rounds", self.squeezed, self.rounds);
         // Every second round should squeeze it.
         assert!(self.squeezed * 5 >= self.rounds, "{} of {}", self.squeezed, self.rounds);
@@ -198,7 +198,7 @@ impl<'a> Squeezes<'a> {
     }
 
     /// Checks the invariants after a round.
-    fn look(&mut self, is_working: bool) {
+    fn check_invariants(&mut self, is_working: bool) {
         for name in [DRY, WET] {
             let report = self.lab.fresh_report(name);
             let console = fs::read_to_string(self.lab.guest(name).console()).unwrap();
