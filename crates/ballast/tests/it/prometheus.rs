@@ -1,7 +1,7 @@
 //! Debian's Prometheus checks the daemon's metrics, the alert rules and the dashboard.
 //!
 //! Idea: a daemon is brought into a state, and promtool tests the rules with what it exports then,
-//! held constant for ten minutes (a story). So alerts are tested with real metrics, for troubled
+//! held constant for ten minutes. So alerts are tested with real metrics, for troubled
 //! daemons and for a calm one, without waiting for minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,20 +140,20 @@ fn a_port_in_use_is_told_of_and_tried_again() {
 }
 
 /// Each series with its values, in promtool's notation.
-type Story = BTreeMap<String, String>;
+type InputSeries = BTreeMap<String, String>;
 
 /// The samples of a scrape as series that stay constant.
-fn held(metrics: &str) -> Story {
+fn constant_series(metrics: &str) -> InputSeries {
     let samples = metrics.lines().filter(|line| !line.starts_with('#'));
     let series = samples.filter_map(|line| line.rsplit_once(' '));
     series.map(|(name, value)| (name.to_owned(), format!("{value}x39"))).collect()
 }
 
-/// Asserts, by promtool, that after ten minutes of a story the alerts `expected` fire, and no
+/// Asserts, by promtool, that after ten minutes of these series the alerts `expected` fire, and no
 /// others of `asked`.
-fn assert_alerts(promtool: &Path, story: &Story, asked: &[&str], expected: &[&str]) {
+fn assert_alerts(promtool: &Path, input_series: &InputSeries, asked: &[&str], expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let series: Vec<Value> = story
+    let series: Vec<Value> = input_series
         .iter()
         .map(|(series, values)| serde_json::json!({ "series": series, "values": values }))
         .collect();
@@ -209,7 +209,7 @@ const OF_A_VIEW: [&str; 5] = [
 const OF_ITS_ABSENCE: [&str; 1] = ["BallastDown"];
 
 #[test]
-fn every_alert_has_a_story() {
+fn every_alert_is_tested() {
     let expected = [&OF_A_DAEMON[..], &OF_A_HOST, &OF_A_VIEW, &OF_ITS_ABSENCE].concat();
     let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
     assert_eq!(expected, alerts());
@@ -262,7 +262,7 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
         .then_some(metrics)
     });
     assert!(daemon.stop().success());
-    assert_alerts(&promtool, &held(&metrics), &OF_A_DAEMON, &OF_A_DAEMON);
+    assert_alerts(&promtool, &constant_series(&metrics), &OF_A_DAEMON, &OF_A_DAEMON);
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn an_alert_fires_for_a_host_short_of_memory() {
         (value(&metrics, "ballast_host_rung") == Some("4")).then_some(metrics)
     });
     assert!(daemon.stop().success());
-    assert_alerts(&promtool, &held(&metrics), &OF_A_HOST, &OF_A_HOST);
+    assert_alerts(&promtool, &constant_series(&metrics), &OF_A_HOST, &OF_A_HOST);
 }
 
 /// A server of handmade views, for states into which no peer can be brought.
@@ -343,8 +343,8 @@ fn alerts_fire_for_what_no_guest_can_be_brought_to() {
     }
     let served = Served::start(calm());
     let (first, then) = (served.scrape(earlier), served.scrape(later));
-    let before = held(&first);
-    let story: Story = held(&then)
+    let before = constant_series(&first);
+    let input_series: InputSeries = constant_series(&then)
         .into_iter()
         .map(|(series, now)| {
             let first = &before[&series];
@@ -358,7 +358,7 @@ fn alerts_fire_for_what_no_guest_can_be_brought_to() {
             (series, values)
         })
         .collect();
-    assert_alerts(&promtool, &story, &OF_A_VIEW, &OF_A_VIEW);
+    assert_alerts(&promtool, &input_series, &OF_A_VIEW, &OF_A_VIEW);
 }
 
 /// A Prometheus that scrapes a daemon every second.
@@ -495,13 +495,14 @@ fn a_prometheus_understands_metrics_rules_and_dashboard() {
     // A calm daemon raises no alert; one that has gone raises its own.
     let names: Vec<String> = alerts().into_iter().collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    assert_alerts(&promtool, &held(&metrics), &names, &[]);
+    assert_alerts(&promtool, &constant_series(&metrics), &names, &[]);
     let gone = wait_for("its absence", || {
         let up = prometheus.query("up{job=\"ballast\"}")?["data"]["result"][0].clone();
         (up["value"][1] == "0").then(|| up["metric"]["instance"].clone())
     });
     let up = format!("up{{job=\"ballast\",instance={gone}}}");
-    assert_alerts(&promtool, &Story::from([(up, "0x39".to_owned())]), &names, &OF_ITS_ABSENCE);
+    let absent = InputSeries::from([(up, "0x39".to_owned())]);
+    assert_alerts(&promtool, &absent, &names, &OF_ITS_ABSENCE);
 }
 
 #[test]
