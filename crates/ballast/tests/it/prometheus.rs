@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::daemon::{BUDGET, FAST, Peers};
-use crate::harness::{Ground, guest, wait_for};
+use crate::harness::{Testbed, guest, wait_for};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const RULES: &str = "packaging/prometheus/ballast.rules.yml";
@@ -62,10 +62,10 @@ fn scrape(address: SocketAddr) -> String {
     })
 }
 
-/// Where the last daemon of this ground serves its metrics.
-fn port(ground: &Ground) -> SocketAddr {
+/// Where the last daemon of this testbed serves its metrics.
+fn port(testbed: &Testbed) -> SocketAddr {
     wait_for("the port for metrics", || {
-        let log = ground.log();
+        let log = testbed.log();
         let (_, rest) = log.rsplit_once("metrics on http://")?;
         rest.split_once("/metrics")?.0.parse().ok()
     })
@@ -90,11 +90,11 @@ fn check_metrics(promtool: &Path, metrics: &str) -> Output {
 
 #[test]
 fn promtool_has_nothing_to_say_of_the_metrics() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guests = [peers.using(&ground, "busy", 600), peers.using(&ground, "idle", 100)];
-    ground.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
-    let daemon = ground.start();
-    let address = port(&ground);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guests = [peers.using(&testbed, "busy", 600), peers.using(&testbed, "idle", 100)];
+    testbed.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
+    let daemon = testbed.start();
+    let address = port(&testbed);
     wait_for("both guests", || {
         let metrics = scrape(address);
         value(&metrics, "ballast_guest_used_bytes{guest=\"idle\"}").map(|_| ())
@@ -121,18 +121,18 @@ fn promtool_has_nothing_to_say_of_the_metrics() {
 
 #[test]
 fn a_port_in_use_is_told_of_and_tried_again() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guest = peers.using(&ground, "a", 100);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guest = peers.using(&testbed, "a", 100);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();
-    ground.configure(FAST, &format!("{BUDGET}\n[metrics]\nlisten = \"{address}\""));
-    let daemon = ground.start();
+    testbed.configure(FAST, &format!("{BUDGET}\n[metrics]\nlisten = \"{address}\""));
+    let daemon = testbed.start();
     let trouble = wait_for("the trouble", || daemon.status()?.daemon?.metrics_trouble);
     assert!(trouble.contains(&address.to_string()), "{trouble}");
     assert!(trouble.contains("another program listens there"), "{trouble}");
     let ticks = daemon.status().unwrap().daemon.unwrap().ticks;
     wait_for("more ticks", || (daemon.status()?.daemon?.ticks > ticks + 3).then_some(()));
-    assert!(ground.ballast(&["status"]).1.contains("metrics  no metrics on 127.0.0.1:"));
+    assert!(testbed.ballast(&["status"]).1.contains("metrics  no metrics on 127.0.0.1:"));
     drop(other);
     wait_for("the port", || daemon.status()?.daemon?.metrics_trouble.is_none().then_some(()));
     assert!(scrape(address).contains("ballast_guests 1"));
@@ -218,20 +218,20 @@ fn every_alert_is_tested() {
 #[test]
 fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
     let Some(promtool) = tool("promtool") else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let low = peers.using(&ground, "low", 100);
-    let _busy = peers.using(&ground, "busy", 600);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let low = peers.using(&testbed, "low", 100);
+    let _busy = peers.using(&testbed, "busy", 600);
     let unmoved =
         PeerConfig { used: Bytes::mib(100), rate_per_sec: Bytes::ZERO, ..PeerConfig::default() };
-    let _stuck = peers.spawn(&ground, "stuck", unmoved);
-    let frozen = peers.using(&ground, "frozen", 100);
+    let _stuck = peers.spawn(&testbed, "stuck", unmoved);
+    let frozen = peers.using(&testbed, "frozen", 100);
     let mute = PeerConfig { misbehaviour: Misbehaviour::NoGreeting, ..PeerConfig::default() };
-    let _mute = peers.spawn(&ground, "mute", mute);
-    fs::create_dir(ground.journal()).unwrap();
+    let _mute = peers.spawn(&testbed, "mute", mute);
+    fs::create_dir(testbed.journal()).unwrap();
     let budget = BUDGET.replace("1GiB", "3GiB");
     let guard = "[guard]\nstuck_after = \"1s\"\nrelease_grace = \"0s\"\nstale_after = \"1s\"";
-    ground.configure(FAST, &format!("{budget}\n{guard}\n{LISTEN}"));
-    let daemon = ground.start();
+    testbed.configure(FAST, &format!("{budget}\n{guard}\n{LISTEN}"));
+    let daemon = testbed.start();
     wait_for("a guest that gave memory", || (low.allocation() < Bytes::mib(800)).then_some(()));
     frozen.misbehave(Misbehaviour::FrozenStatistics);
     wait_for("the stuck guest", || {
@@ -241,15 +241,15 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
     // Together with the guests that come later, the floors exceed the budget, so nobody gives
     // anything up. The stuck guest still has to give what it holds above its own floor.
     for name in ["low", "busy"] {
-        let (code, out, err) = ground.ballast(&["set", name, "--floor", "1GiB"]);
+        let (code, out, err) = testbed.ballast(&["set", name, "--floor", "1GiB"]);
         assert_eq!(code, Some(0), "{out}{err}");
     }
-    let late = |number: u32| peers.using(&ground, &format!("late-{number}"), 100);
+    let late = |number: u32| peers.using(&testbed, &format!("late-{number}"), 100);
     let _late: Vec<_> = (0..4).map(late).collect();
-    let broken = fs::read_to_string(ground.config_file()).unwrap() + "[gard]\n";
-    fs::write(ground.config_file(), broken).unwrap();
+    let broken = fs::read_to_string(testbed.config_file()).unwrap() + "[gard]\n";
+    fs::write(testbed.config_file(), broken).unwrap();
     daemon.signal(Signal::HUP);
-    let address = port(&ground);
+    let address = port(&testbed);
     let metrics = wait_for("all troubles", || {
         let metrics = scrape(address);
         let is = |series: &str, wanted: &str| value(&metrics, series) == Some(wanted);
@@ -268,11 +268,11 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
 #[test]
 fn an_alert_fires_for_a_host_short_of_memory() {
     let Some(promtool) = tool("promtool") else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guest = peers.using(&ground, "a", 100);
-    ground.configure(FAST, &format!("[host]\nreserve = \"1000TiB\"\n{LISTEN}"));
-    let daemon = ground.start();
-    let address = port(&ground);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guest = peers.using(&testbed, "a", 100);
+    testbed.configure(FAST, &format!("[host]\nreserve = \"1000TiB\"\n{LISTEN}"));
+    let daemon = testbed.start();
+    let address = port(&testbed);
     let metrics = wait_for("the last rung", || {
         let metrics = scrape(address);
         (value(&metrics, "ballast_host_rung") == Some("4")).then_some(metrics)
@@ -454,15 +454,15 @@ fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn a_prometheus_understands_metrics_rules_and_dashboard() {
     let (Some(program), Some(promtool)) = (tool("prometheus"), tool("promtool")) else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
+    let daemon = testbed.start();
     wait_for("the division", || {
         (busy.allocation().abs_diff(Bytes::mib(740)) <= Bytes::mib(10)).then_some(())
     });
-    let address = port(&ground);
+    let address = port(&testbed);
     let metrics = scrape(address);
     let prometheus = Prometheus::start(&program, address);
     wait_for("a scrape", || {

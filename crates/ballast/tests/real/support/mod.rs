@@ -27,7 +27,7 @@ use ballast_model::Bytes;
 use ballast_store::{EntryContent, Range, Reader, TickEntry};
 use tempfile::TempDir;
 
-use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, PATIENCE, Testbed, guest, wait_for};
 
 /// Reports over which a workload's pace is measured.
 const PACE_REPORTS: u64 = 6;
@@ -257,8 +257,8 @@ pub fn wait_allocation(
 }
 
 /// Sets a guest's ceiling, as an operator does.
-pub fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
-    let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
+pub fn set_ceiling(testbed: &Testbed, name: &str, bytes: Bytes) {
+    let (code, out, err) = testbed.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
     assert_eq!(code, Some(0), "{out}{err}");
 }
 
@@ -292,8 +292,8 @@ pub fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
 }
 
 /// The ticks in the journal.
-pub fn ticks(ground: &Ground) -> Vec<TickEntry> {
-    let reader = Reader::open(&ground.journal()).unwrap();
+pub fn ticks(testbed: &Testbed) -> Vec<TickEntry> {
+    let reader = Reader::open(&testbed.journal()).unwrap();
     let tick = |what| match what {
         EntryContent::Tick(tick) => Some(*tick),
         EntryContent::Event(_) => None,
