@@ -60,16 +60,16 @@ pub fn lab_program(name: &str) -> anyhow::Result<Command> {
 }
 
 fn program(program: &str, name: &str) -> anyhow::Result<Command> {
-    let own = env::current_exe().ok();
-    let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let executable = env::current_exe().ok();
+    let folder = executable.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = find(beside.iter().cloned().chain(env::split_paths(&path)), OsStr::new(program));
+    let found = find(folder.iter().cloned().chain(env::split_paths(&path)), OsStr::new(program));
     found.map(Command::new).ok_or_else(|| {
         // The fleet's program comes with the daemon.
         let package = if program == FLEET { "ballast" } else { program };
-        let beside = beside.map_or(String::new(), |folder| format!("in {} nor ", folder.display()));
+        let place = folder.map_or(String::new(), |folder| format!("in {} nor ", folder.display()));
         anyhow!(
-            "`ballast {name}` needs the program {program}, which is neither {beside}on PATH: install \
+            "`ballast {name}` needs the program {program}, which is neither {place}on PATH: install \
              the package {package}, or build it with `make build`"
         )
     })

@@ -216,8 +216,9 @@ impl Journal {
     /// Records the stop and waits at most `wait` for the queue to empty. Returns whether everything
     /// was written.
     pub fn close(mut self, wall: SystemTime, mono: Timestamp, why: &str, wait: Duration) -> bool {
-        let said = self.record_event(wall, mono, Event::Stopped { why: why.to_owned() }).is_ok();
-        said && self.finish(wait)
+        let stopped = Event::Stopped { why: why.to_owned() };
+        let is_queued = self.record_event(wall, mono, stopped).is_ok();
+        is_queued && self.finish(wait)
     }
 
     fn finish(&mut self, wait: Duration) -> bool {

@@ -66,7 +66,7 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
     let TickView { generation, policy, age_ms, .. } = &reply.tick;
     let decision = format!("plan #{generation} by policy {policy}, {} ago", span(*age_ms));
     step("decision", decision);
-    for (name, line) in tick::stillness(&reply.tick) {
+    for (name, line) in tick::inactivity(&reply.tick) {
         step(name, line);
     }
     for note in &reply.notes {
@@ -313,7 +313,7 @@ fn bounds(limits: &LimitsView) -> String {
         (Some(_), Some("default") | None) => "set".to_owned(),
         (Some(_), Some(source)) => source.to_owned(),
     };
-    let said = |source: Option<&str>| match source {
+    let source_text = |source: Option<&str>| match source {
         Some("default") | None => String::new(),
         Some(source) => format!(" ({source})"),
     };
@@ -325,20 +325,20 @@ fn bounds(limits: &LimitsView) -> String {
         of(limits.ceiling_set_bytes, by(|it| &it.ceiling), "its boot memory")
     );
     if let Some(shares) = limits.shares {
-        out.push_str(&format!(", {shares} shares{}", said(by(|it| &it.shares))));
+        out.push_str(&format!(", {shares} shares{}", source_text(by(|it| &it.shares))));
     }
     if let Some(priority) = limits.priority {
-        out.push_str(&format!(", priority {priority}{}", said(by(|it| &it.priority))));
+        out.push_str(&format!(", priority {priority}{}", source_text(by(|it| &it.priority))));
     }
     if let Some(rate) = limits.miss_rate_max_per_s {
-        let by = said(by(|it| &it.miss_rate_max));
+        let by = source_text(by(|it| &it.miss_rate_max));
         out.push_str(&format!(", at most {rate} misses/s{by}"));
     }
     if limits.managed == Some(false) {
-        out.push_str(&format!(", not managed{}", said(by(|it| &it.managed))));
+        out.push_str(&format!(", not managed{}", source_text(by(|it| &it.managed))));
     }
     if limits.take_over == Some(true) {
-        out.push_str(&format!(", taken over{}", said(by(|it| &it.take_over))));
+        out.push_str(&format!(", taken over{}", source_text(by(|it| &it.take_over))));
     }
     out
 }

@@ -110,15 +110,15 @@ impl Shown {
 }
 
 /// Columns that fit into `width`, with their widths. The longest name has `longest` characters;
-/// `is_still`: plans are not carried out.
-fn fitting(width: usize, longest: usize, is_still: bool) -> Vec<(Shown, usize)> {
+/// `is_inactive`: plans are not carried out.
+fn fitting(width: usize, longest: usize, is_inactive: bool) -> Vec<(Shown, usize)> {
     let name = longest.min(width / NAME_PART).max(NAME_WIDTH_MIN);
     let mut by_importance = COLUMNS;
     by_importance.sort_by_key(|(_, importance)| *importance);
     let mut left = width;
     let mut taken = Vec::new();
     for (column, _) in by_importance {
-        if column == Shown::Wanted && !is_still {
+        if column == Shown::Wanted && !is_inactive {
             continue;
         }
         let needed = column.width_min(name) + if taken.is_empty() { 0 } else { GAP };
@@ -174,8 +174,8 @@ pub(super) fn draw(state: &State, theme: Theme, frame: &mut Frame<'_>, area: Rec
         Row::Rest(resting) => rest(resting).chars().count(),
     });
     let tick = state.status.as_ref().map(|status| &status.tick);
-    let is_still = tick.is_some_and(|tick| tick.paused || tick.observing);
-    let columns = fitting(area.width.into(), names.max().unwrap_or(0), is_still);
+    let is_inactive = tick.is_some_and(|tick| tick.paused || tick.observing);
+    let columns = fitting(area.width.into(), names.max().unwrap_or(0), is_inactive);
     let height = usize::from(area.height.saturating_sub(1));
     let selected = state.position(&rows);
     // The selected line is in the middle if there are enough lines around it.
