@@ -76,7 +76,7 @@ fn guest_findings(
     findings.push(working_set(guest, sources));
     findings.extend(discard(guest));
     findings.extend(another_owner(guest));
-    findings.into_iter().map(|finding| finding.of(guest.guest.clone())).collect()
+    findings.into_iter().map(|finding| finding.about(guest.guest.clone())).collect()
 }
 
 fn finding(

@@ -46,7 +46,7 @@ const QMP_WHY: &str = "A guest of QEMU is seen only if it has a QMP socket for B
 fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     let shown = folder.path.display().to_string();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "qmp", QMP_WHY, severity, found).of(shown.clone())
+        Finding::new(Area::Hypervisors, "qmp", QMP_WHY, severity, found).about(shown.clone())
     };
     let mut findings = Vec::new();
     for notice in &folder.notices {
@@ -96,7 +96,7 @@ fn socket_finding(socket: &QmpSocket) -> Option<Finding> {
     const WHY: &str = "Ballast sees and balances a guest only while its socket answers.";
     let path = socket.path.display();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "qmp-socket", WHY, severity, found).of(path.to_string())
+        Finding::new(Area::Hypervisors, "qmp-socket", WHY, severity, found).about(path.to_string())
     };
     let down = match &socket.state {
         SocketState::Answers | SocketState::NotAsked => return None,
@@ -125,7 +125,7 @@ fn libvirt_finding(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     const WHY: &str = "Domains of libvirt are balanced through its socket as they run.";
     let socket = libvirt.socket.display().to_string();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).of(socket.clone())
+        Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).about(socket.clone())
     };
     if libvirt.is_configured && !libvirt.is_there {
         // The packaged configuration enables libvirt, whether or not it is installed.
@@ -168,7 +168,7 @@ fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
         and lets them grow.";
     let socket = xen.socket.display().to_string();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "xen", WHY, severity, found).of(socket.clone())
+        Finding::new(Area::Hypervisors, "xen", WHY, severity, found).about(socket.clone())
     };
     if !xen.is_configured {
         let found = match &xen.found.store {
@@ -200,7 +200,8 @@ fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
 fn pattern_finding(seen: &PatternSeen) -> Finding {
     const WHY: &str = "Containers are balanced by memory.high of their cgroups.";
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "containers", WHY, severity, found).of(seen.pattern.clone())
+        Finding::new(Area::Hypervisors, "containers", WHY, severity, found)
+            .about(seen.pattern.clone())
     };
     if let Some(path) = &seen.unreadable {
         return finding(Severity::Problem, format!("{} cannot be read", path.display()))

@@ -108,7 +108,7 @@ pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<F
             Finding::new(Area::Hypervisors, hypervisor.topic(), WHY, Severity::Note, found)
         };
         for (pattern, _) in patterns.iter().filter(|(_, count)| *count == 0) {
-            let found = note("matches no socket now".to_owned()).of(pattern.clone());
+            let found = note("matches no socket now".to_owned()).about(pattern.clone());
             findings.push(found.remedy(format!("ls -l {pattern}")));
         }
         let asked = sockets.iter().filter(|it| it.answer.is_some()).count();
@@ -131,7 +131,8 @@ fn socket_findings(
     const WHY: &str = "A guest is balanced only while its hypervisor's API answers.";
     let path = shown(&socket.path.to_string_lossy());
     let found = |why, severity, found: String| {
-        Finding::new(Area::Hypervisors, hypervisor.topic(), why, severity, found).of(path.clone())
+        Finding::new(Area::Hypervisors, hypervisor.topic(), why, severity, found)
+            .about(path.clone())
     };
     let answer = match &socket.answer {
         None => return Vec::new(),

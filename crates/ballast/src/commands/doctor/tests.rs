@@ -653,7 +653,8 @@ fn text_has_a_table_for_each_area_and_json_everything() {
         ("balloon", Severity::Ok, "has one"),
         ("statistics", Severity::Problem, "none"),
     ] {
-        findings.push(Finding::new(Area::Guests, topic, "So it is.", severity, found).of("web-1"));
+        let finding = Finding::new(Area::Guests, topic, "So it is.", severity, found);
+        findings.push(finding.about("web-1"));
     }
     expect![[r#"
         HOST
