@@ -8,12 +8,13 @@
 //! Source: the rules and figures of oVirt's MOM (`ksm.rules`), which are those of `ksmtuned` (its
 //! `ksmtuned.conf` documents them); MOM evaluates them every 10 s (`policy-engine-interval`).
 //! Deviations: the last reading counts, not a mean of the last ten; guests' memory is what their
-//! processes occupy, else what they hold.
+//! processes occupy, else what they hold. A size of a process that is older than a step may be just
+//! the part that the host could count, so it counts for no less than what the guest holds.
 //! Cost: O(n) for each period.
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, HostSample, MergingKnobs, Snapshot, Timestamp};
+use ballast_model::{Bytes, GuestSample, HostSample, Measured, MergingKnobs, Snapshot, Timestamp};
 
 /// Time between two steps: MOM's `policy-engine-interval`.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -52,14 +53,18 @@ impl MergingTuner {
         if self.stepped_at.is_some_and(|at| now.saturating_since(at) < PERIOD) {
             return None;
         }
-        let guests = snapshot.guests().iter().filter_map(|guest| {
-            let holds = guest.resident.or(guest.allocation)?;
-            Some(holds.value)
-        });
+        let guests = snapshot.guests().iter().filter_map(occupied);
         let knobs = next(&snapshot.host, guests.sum())?;
         self.stepped_at = Some(now);
         Some(knobs)
     }
+}
+
+/// The memory that counts for a guest; `None`: nothing is known of it.
+fn occupied(guest: &GuestSample) -> Option<Bytes> {
+    let value = |size: Option<Measured<Bytes>>| size.map(|size| size.value);
+    let fresh = guest.resident.filter(|size| size.age <= PERIOD);
+    value(fresh).or_else(|| value(guest.resident).max(value(guest.allocation)))
 }
 
 /// The step from the host's present settings; `guests` is the memory that guests occupy.
@@ -86,7 +91,7 @@ fn next(host: &HostSample, guests: Bytes) -> Option<MergingKnobs> {
 
 #[cfg(test)]
 mod tests {
-    use ballast_model::PageMerging;
+    use ballast_model::{LinkState, PageMerging};
     use proptest::prelude::*;
 
     use super::*;
@@ -143,6 +148,31 @@ mod tests {
         assert_eq!(steps.collect::<Vec<_>>(), [0, 10, 20]);
         let unknown = Snapshot::new(Timestamp::ZERO, HostSample::default(), Vec::new());
         assert_eq!(MergingTuner::default().step(&unknown), None);
+    }
+
+    #[test]
+    fn a_search_that_an_old_size_would_stop_goes_on() {
+        let old = Duration::from_secs(11);
+        // Sizes in GiB: the guest holds 14 of 16, of which the host could once count 2.
+        for (resident, allocation, is_running) in [
+            (Some((2, PERIOD)), Some(14), false),
+            (Some((2, old)), Some(14), true),
+            (Some((14, old)), None, true),
+            (Some((14, old)), Some(2), true),
+            (None, Some(14), true),
+            (None, None, false),
+        ] {
+            let size = |(gib, age)| Measured { value: Bytes::gib(gib), age };
+            let guest = GuestSample {
+                resident: resident.map(size),
+                allocation: allocation.map(|gib| Measured::fresh(Bytes::gib(gib))),
+                ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
+            };
+            let host = host(Bytes::gib(16), Bytes::gib(8), knobs(true, 100));
+            let snapshot = Snapshot::new(Timestamp::ZERO, host, vec![guest]);
+            let next = MergingTuner::default().step(&snapshot).unwrap();
+            assert_eq!(next.is_running, is_running, "{resident:?} {allocation:?}");
+        }
     }
 
     proptest! {

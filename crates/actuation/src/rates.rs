@@ -2,7 +2,8 @@
 //!
 //! Idea: while a mechanism has an order to take memory, the amount that it governs is compared from
 //! sample to sample, and a moving average of bytes a second follows, in integers. A mechanism that
-//! stands still although it should take becomes slow in that average. The average gives the time
+//! stands still although it should take becomes slow in that average. A size counts at the moment
+//! when it was read, so one that two samples repeat is no standstill. The average gives the time
 //! that a reduction will need, and from that the mechanism is chosen:
 //!
 //! 1. *the balloon*, unless it gives the host nothing or the guest does not give: it takes whole
@@ -20,16 +21,16 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Compliance, GuestSample, HotplugKind, Mechanism, PressureLevel, Timestamp, Why,
+    Bytes, Compliance, GuestSample, HotplugKind, Measured, Mechanism, PressureLevel, Timestamp, Why,
 };
 
 /// Weight of a new measurement in the average: a quarter, so that three samples make up most of it.
 const NEW_WEIGHT: u64 = 4;
 
-/// Samples further apart say nothing about a rate: the guest may have finished long before.
+/// Sizes further apart, or older, say nothing of a rate: the guest may have finished long before.
 const APART_MAX: Duration = Duration::from_secs(10);
 
-/// Samples closer than this are not compared: a balloon's size changes in steps.
+/// Sizes closer than this are not compared: a balloon's size changes in steps.
 const APART_MIN: Duration = Duration::from_millis(50);
 
 /// Longest that a short host waits for a balloon: one tick.
@@ -67,7 +68,7 @@ pub struct Rates {
 #[derive(Clone, Copy, Debug, Default)]
 struct Rate {
     measured: Option<Bytes>,
-    /// The amount it governed when it was last seen under way, and when that was.
+    /// The amount it governed when it was last seen under way, and when that was read.
     mark: Option<(Bytes, Timestamp)>,
 }
 
@@ -95,10 +96,9 @@ impl Rates {
 
     /// Takes in a sample; `in_force` was ordered before it. Call once for every snapshot.
     pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: InForce) {
-        let holds = sample.allocation.map(|measured| measured.value);
-        self.balloon.observe(now, holds, in_force.target, assumed(Mechanism::Balloon));
-        let resident = sample.resident.map(|measured| measured.value);
-        self.paging.observe(now, resident, in_force.bound, assumed(Mechanism::PageOut));
+        let (balloon, page_out) = (assumed(Mechanism::Balloon), assumed(Mechanism::PageOut));
+        self.balloon.observe(now, sample.allocation, in_force.target, balloon);
+        self.paging.observe(now, sample.resident, in_force.bound, page_out);
     }
 }
 
@@ -106,10 +106,13 @@ impl Rate {
     fn observe(
         &mut self,
         now: Timestamp,
-        governed: Option<Bytes>,
+        governed: Option<Measured<Bytes>>,
         to: Option<Bytes>,
         assumed: Bytes,
     ) {
+        let governed = governed.filter(|size| size.age <= APART_MAX);
+        let now = governed.map_or(now, |size| read_at(now, size.age));
+        let governed = governed.map(|size| size.value);
         let before = self.mark;
         if let Some((_, since)) = before
             && now.saturating_since(since) < APART_MIN
@@ -141,6 +144,12 @@ impl Rate {
             });
         }
     }
+}
+
+/// The moment of a size that is `age` old at `now`.
+fn read_at(now: Timestamp, age: Duration) -> Timestamp {
+    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
 }
 
 /// A reduction that needs a mechanism.

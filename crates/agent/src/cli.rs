@@ -79,9 +79,8 @@ fn execute(options: AgentOptions) -> Result<(), String> {
         return once::print(&statistics, options.json).map_err(|error| error.to_string());
     }
     let mut shrinkers = shrink::configured(&config.shrinkers, Path::new(STATE_FOLDER));
-    // A killed agent may have left limits lowered.
-    shrink::release_all(&mut shrinkers);
     if options.release {
+        shrink::release_all(&mut shrinkers);
         return Ok(());
     }
     let address = match config.connect.as_deref().map(str::parse) {

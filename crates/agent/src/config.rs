@@ -107,7 +107,8 @@ pub struct RedisConfig {
     /// A file whose first line is the password.
     #[serde(default)]
     pub password_file: Option<PathBuf>,
-    /// Memory the server always keeps. Default: half of what it has.
+    /// Memory the server always keeps. Default: half of the most it used at any order since the
+    /// guest booted.
     #[serde(default)]
     pub keep: Option<Bytes>,
 }
@@ -118,7 +119,8 @@ pub struct RedisConfig {
 pub struct MemcachedConfig {
     /// `127.0.0.1:11211`, or the path of its socket.
     pub address: String,
-    /// Memory the server always keeps. Default: half of what it has.
+    /// Memory the server always keeps. Default: half of the most it held at any order since the
+    /// guest booted.
     #[serde(default)]
     pub keep: Option<Bytes>,
 }

@@ -20,7 +20,7 @@ use crate::config::AgentConfig;
 use crate::conversation::{Conversation, OwnIdentity, ReceivedMessage};
 use crate::linux::{self, KernelSources};
 use crate::requester::Requester;
-use crate::shrink::{ShrinkWorker, Shrinker};
+use crate::shrink::{SHRUNK_TIME_MAX, ShrinkWorker, Shrinker};
 use crate::transport::{HostAddress, Transport};
 
 /// Time between two attempts to connect.
@@ -44,7 +44,8 @@ pub fn run(
     for refused in linux::stay_responsive() {
         eprintln!("ballast-agent: {refused}");
     }
-    let worker = ShrinkWorker::start(shrinkers).map_err(|error| format!("shrinkers: {error}"))?;
+    let worker = ShrinkWorker::start(shrinkers, SHRUNK_TIME_MAX)
+        .map_err(|error| format!("shrinkers: {error}"))?;
     let mut agent = AgentLoop::new(config, worker, KernelSources::open(Path::new("/")));
     let mut host = HostConnection::new(address.clone());
     loop {

@@ -216,8 +216,8 @@ pub struct LimitsView {
     pub sources: Option<SourcesView>,
 }
 
-/// Who said each bound of a guest: `default`, `metadata` (settings that live with the guest),
-/// `file` (the configuration) or `set`.
+/// Who said each bound of a guest: `default`, `carried` (the guest brought it from another host),
+/// `metadata` (settings that live with the guest), `file` (the configuration) or `set`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourcesView {

@@ -32,6 +32,11 @@ const BELIEVED_MAX: f64 = 1000.0;
 /// Shortest time between two emergencies of a guest, if `policy.interval` is not set.
 const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
+/// Least `journal.keep_age`: the longest tick, so that a tick is recorded when the next one is due.
+const KEEP_AGE_MIN: Duration = Duration::from_secs(60);
+/// Most `journal.keep_age`: ten years, in effect no limit.
+const KEEP_AGE_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
+
 /// Reads and validates a configuration file.
 ///
 /// # Errors
@@ -81,6 +86,10 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         .map_err(|message| at(&["guard", "release_grace"], message))?;
     in_range(file.guard.stuck_after, file.daemon.tick * 2, Duration::from_secs(3600))
         .map_err(|message| at(&["guard", "stuck_after"], message))?;
+    in_range(file.guard.stuck_retry, file.daemon.tick, GuardSettings::STUCK_RETRY_MAX)
+        .map_err(|message| at(&["guard", "stuck_retry"], message))?;
+    in_range(file.journal.keep_age, KEEP_AGE_MIN, KEEP_AGE_MAX)
+        .map_err(|message| at(&["journal", "keep_age"], message))?;
     in_range(file.tracking.interval, Duration::from_millis(100), Duration::from_secs(3600))
         .map_err(|message| at(&["tracking", "interval"], message))?;
     in_range(file.agents.interval, Duration::from_millis(100), Duration::from_secs(60))

@@ -249,6 +249,11 @@ fn errors_name_place_mistake_and_expected_value() {
         ("[host]\nbudget = -1", &["ballast.toml:2:", "-1", "negative"]),
         ("[daemon]\ntick = \"1ms\"", &["ballast.toml:2:", "1ms", "100ms"]),
         ("[daemon]\ntick = 1", &["ballast.toml:2:", "1s"]),
+        ("[guard]\nstuck_retry = \"0s\"", &["ballast.toml:2:", "stuck_retry", "1s to 960s"]),
+        // Twice as long could not be counted.
+        ("[guard]\nstuck_retry = \"500000000000y\"", &["ballast.toml:2:", "1s to 960s"]),
+        ("[journal]\nkeep_age = \"7s\"", &["ballast.toml:2:", "keep_age", "60s to 315360000s"]),
+        ("[journal]\nkeep_age = \"11y\"", &["ballast.toml:2:", "60s to 315360000s"]),
         ("[daemon]\non_exit = \"forget\"", &["ballast.toml:2:", "forget", "keep"]),
         ("[qmp]\nfolders = []", &["ballast.toml:2:", "folder"]),
         (

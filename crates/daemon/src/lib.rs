@@ -14,6 +14,7 @@ mod clock;
 pub mod engine;
 mod event_program;
 mod fencer;
+mod file_backing;
 mod host_world;
 mod inherited;
 mod log;

@@ -4,10 +4,10 @@
 //! kernel (host memory that its process occupies), the trackers (memory that it touches) and the
 //! agents (the guest's own statistics).
 //!
-//! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs), and one of its mappings
-//! (about 0.3 ms) when the size of its memory changes. An urgent snapshot samples only the urgent
-//! guests and reuses the last readings of the others, which carry their age and are at most one
-//! tick old.
+//! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs). An urgent snapshot
+//! samples only the urgent guests and reuses the last readings of the others, which carry their age
+//! and are at most one tick old.
+//! Limits: whatever of a process waits for its locks is not read here, but by threads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -24,11 +24,12 @@ use ballast_model::{
     BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample, Held,
     Measured, PageMerging, Pinned, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
 };
-use ballast_reclaim::{Coldness, GuestMemory, GuestRam, SwapBounds};
+use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
 
 use super::clock;
 use super::fencer::Fencer;
+use super::file_backing::FileBacking;
 use super::occupancy::{Count, Occupancy};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
@@ -57,10 +58,7 @@ struct Process {
     /// What keeps its memory on the host by its open files, and when these were read.
     pinned: Option<Pinned>,
     pinned_at: Option<Timestamp>,
-    /// The most of its guest's memory that was seen in files since that memory last shrank, and how
-    /// much memory the guest had then. A tracker that revokes permissions can hide some of it.
-    file_backed: Option<Bytes>,
-    file_backed_of: Option<Bytes>,
+    files: FileBacking,
 }
 
 impl Process {
@@ -80,6 +78,8 @@ pub(super) struct Observer {
     processes: BTreeMap<GuestId, Process>,
     trackers: Option<Service>,
     occupancy: Occupancy,
+    /// Counts how much of guests' memory is in files.
+    mappings: Occupancy,
     pub(super) agents: Option<Agents>,
     pub(super) fencer: Fencer,
     /// The settings that live with guests, and whether they changed since they were last asked for.
@@ -111,7 +111,8 @@ impl Observer {
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
-            occupancy: Occupancy::new(),
+            occupancy: Occupancy::shared(),
+            mappings: Occupancy::in_files(),
             fencer: Fencer::new(swap),
             settings: BTreeMap::new(),
             proxmox: None,
@@ -187,6 +188,9 @@ impl Observer {
             self.complete(reading, is_read)
         };
         let guests: Vec<GuestSample> = readings.into_iter().map(complete).collect();
+        let awaited = self.processes.values().filter(|process| process.files.is_awaited());
+        let awaited = awaited.map(Process::id).collect();
+        self.mappings.count(awaited);
         if let Some(trackers) = &mut self.trackers {
             trackers.keep(|id, process| {
                 let place = guests.binary_search_by(|sample| sample.id.cmp(id));
@@ -247,7 +251,7 @@ impl Observer {
     /// Whether the last count of a guest's memory found no more than its page table has.
     fn shows_all(&self, id: &GuestId) -> bool {
         let Some(process) = self.processes.get(id) else { return false };
-        let Some(Some(Count { shared: Ok(Some(shared)), .. })) =
+        let Some(Some(Count { found: Ok(Some(shared)), .. })) =
             self.occupancy.latest(process.id())
         else {
             return false;
@@ -340,8 +344,7 @@ impl Observer {
                         merged: None,
                         pinned: None,
                         pinned_at: None,
-                        file_backed: None,
-                        file_backed_of: None,
+                        files: FileBacking::default(),
                     };
                     self.processes.insert(sample.id.clone(), process);
                 }
@@ -356,23 +359,18 @@ impl Observer {
         let now = clock::now();
         if process.pinned_at.is_none_or(|at| now.saturating_since(at) > PINNED_PERIOD) {
             process.pinned_at = Some(now);
-            if process.file_backed.is_none() {
-                process.file_backed_of = None;
-            }
+            process.files.retry();
             // Without permission to read, nothing is known.
             process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or_default();
         }
         if let Some(by) = process.pinned {
             sample.pin(by);
         }
-        let memory = sample.present_memory();
-        if memory.is_some() && memory != process.file_backed_of {
-            let was_seen = process.file_backed.filter(|_| memory >= process.file_backed_of);
-            process.file_backed_of = memory;
-            // Without permission to read, nothing is known.
-            process.file_backed = in_files(process.id()).max(was_seen);
+        process.files.observe(sample.present_memory(), now);
+        if let Some(Some(count)) = self.mappings.latest(process.id()) {
+            process.files.take(count);
         }
-        sample.file_backed = process.file_backed;
+        sample.file_backed = process.files.latest();
         let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
         // Memory may have been plugged in since the last reading.
         let is_more = mapped(process).is_some_and(|mapped| sample.claims() > mapped);
@@ -453,24 +451,17 @@ fn occupied(
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
-        Some(Some(Count { shared: Ok(None), .. })) => mapped,
-        Some(Some(Count { shared: Ok(Some(shared)), at: counted_at })) => Measured {
+        Some(Some(Count { found: Ok(None), .. })) => mapped,
+        Some(Some(Count { found: Ok(Some(shared)), at: counted_at })) => Measured {
             value: memory.occupied(Some(shared)),
             age: mapped.age.max(now.saturating_since(counted_at)),
         },
         // The count is unsupported or not permitted. Only a tracker hides much from the page table.
-        Some(Some(Count { shared: Err(_), .. })) if hidden == Hidden::Nothing => mapped,
+        Some(Some(Count { found: Err(_), .. })) if hidden == Hidden::Nothing => mapped,
         Some(None) if hidden == Hidden::Nothing && mapped_shared < RAM_MIN => mapped,
         None if hidden != Hidden::Much => mapped,
         None | Some(Some(_) | None) => incomplete,
     }
-}
-
-/// How much of a guest's memory is in files.
-fn in_files(process: ProcessId) -> Option<Bytes> {
-    let (start_time, ram) = (Some(process.start_ticks), GuestRam::AtLeast(RAM_MIN));
-    let memory = GuestMemory::open(Path::new(PROC), process.pid, start_time, ram).ok()?;
-    memory.in_files().ok()
 }
 
 /// The hypervisor's own need, if its guest's memory is shared. `None`: most of its memory is
@@ -490,7 +481,55 @@ fn holds_guest_memory(amount: Bytes, sample: &GuestSample) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
+    use ballast_model::LinkState;
+
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// Whether the mappings of a process can be read.
+    static IS_UNLOCKED: AtomicBool = AtomicBool::new(false);
+
+    /// Stands in for reading the mappings of a process, which waits for a lock.
+    fn wait_for_lock(_: ProcessId) -> Count {
+        let at = clock::now();
+        while !IS_UNLOCKED.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Count { at, found: Ok(Some(Bytes::mib(7))) }
+    }
+
+    /// What a tick finds of a guest whose hypervisor is this process.
+    fn tick(observer: &mut Observer) -> GuestSample {
+        let mut sample = GuestSample::unknown("web".parse().unwrap(), LinkState::Up);
+        sample.boot_memory = Some(Bytes::gib(1));
+        let (pid, listens_at, settings) = (Some(std::process::id()), None, None);
+        let reading = GuestReading { sample, pid, listens_at, has_answered: true, settings };
+        observer.complete_all(vec![reading], |_| true).guests()[0].clone()
+    }
+
+    #[test]
+    fn a_process_whose_mappings_are_locked_delays_no_tick() {
+        let backends = Backends::new(Vec::new());
+        let second = Duration::from_secs(1);
+        let mut observer = Observer::new(backends, second, None, None, SwapBounds::default());
+        observer.mappings = Occupancy::by("test", wait_for_lock);
+        for _ in 0..3 {
+            let guest = tick(&mut observer);
+            assert!(guest.resident.is_some(), "the rest is known");
+            assert_eq!(guest.file_backed, None);
+        }
+        IS_UNLOCKED.store(true, Ordering::Relaxed);
+        let begun = Instant::now();
+        while tick(&mut observer).file_backed != Some(Bytes::mib(7)) {
+            assert!(begun.elapsed() < PATIENCE);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!observer.processes.values().any(|process| process.files.is_awaited()));
+    }
 
     #[test]
     fn memory_that_a_tracker_hides_is_counted_or_not_known() {
@@ -504,7 +543,7 @@ mod tests {
             locked: None,
         };
         let (at, now) = (Timestamp::from_millis(5_000), Timestamp::from_millis(6_000));
-        let counted = |shared| Some(Some(Count { at: Timestamp::from_millis(4_000), shared }));
+        let counted = |found| Some(Some(Count { at: Timestamp::from_millis(4_000), found }));
         let refused = || Err(ballast_reclaim::ReclaimError::Gone { pid: 7 });
         let (mapped, incomplete) = ((300, 1), (300, INCOMPLETE_AGE.as_secs()));
         for (count, hidden, expected) in [

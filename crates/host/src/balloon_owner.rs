@@ -1,8 +1,10 @@
 //! Which other program on the host moves balloons.
 //!
 //! Idea: the programs that do that are recognized by their names, which count only for services of
-//! the host: any process can take such a name. Cost: one small file per process, two or three for a
-//! few. Limits: it only labels what other evidence has shown.
+//! the host: any process can take such a name. No other process's command line is read: a process
+//! can make whoever reads it wait.
+//! Cost: one small file per process, two or three for a few. Limits: it only labels what other
+//! evidence has shown.
 
 use std::fs;
 use std::path::Path;
@@ -33,7 +35,10 @@ fn owners(proc: &Path) -> impl Iterator<Item = (u32, BalloonOwner)> {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let folder = entry.path();
         let name = fs::read_to_string(folder.join("comm")).ok()?;
-        let arguments = || read_start(&folder.join("cmdline")).unwrap_or_default();
+        let arguments = || match is_of_the_host(&folder) {
+            true => read_start(&folder.join("cmdline")).unwrap_or_default(),
+            false => Vec::new(),
+        };
         let owner = owner(name.trim_end(), arguments)?;
         is_of_the_host(&folder).then_some((pid, owner))
     })
@@ -64,6 +69,11 @@ fn owner(name: &str, arguments: impl FnOnce() -> Vec<u8>) -> Option<BalloonOwner
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use rustix::fs::{CWD, Mode, mkfifoat};
+
     use super::*;
 
     #[test]
@@ -108,5 +118,20 @@ mod tests {
             fs::write(folder.join("status"), format!("Uid:\t{users}\n")).unwrap();
             assert_eq!(balloon_owners(proc.path()).len(), count, "{users}");
         }
+    }
+
+    #[test]
+    fn no_other_users_command_line_is_waited_for() {
+        let proc = tempfile::tempdir().unwrap();
+        let folder = proc.path().join("12");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("comm"), "python3\n").unwrap();
+        fs::write(folder.join("status"), "Uid:\t4000000000\t0\t0\t0\n").unwrap();
+        // Nobody writes to it: whoever opens it waits forever.
+        mkfifoat(CWD, folder.join("cmdline"), Mode::RUSR | Mode::WUSR).unwrap();
+        let (sender, found) = mpsc::channel();
+        let path = proc.path().to_owned();
+        std::thread::spawn(move || sender.send(balloon_owner(&path, 1)));
+        assert_eq!(found.recv_timeout(Duration::from_secs(10)), Ok(None));
     }
 }

@@ -99,7 +99,9 @@ pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
             "momd" | "mom" | "mom-vdsm" => "mom",
             "vdsmd" => "vdsm",
             // Scripts whose interpreter gives the process its name.
-            "bash" | "sh" | "python" | "python3" => {
+            name if matches!(name, "bash" | "sh") || name.starts_with("python") => {
+                // A process can make whoever reads its command line wait.
+                is_of_the_host(&folder).then_some(())?;
                 let arguments = read_start(&folder.join("cmdline")).ok()?;
                 let words = arguments.split(|&byte| byte == 0);
                 let mut names = words.filter_map(|word| word.rsplit(|&byte| byte == b'/').next());
@@ -290,6 +292,7 @@ mod tests {
             ("ksmtuned", "", "ksmtuned"),
             ("bash", "/bin/bash\0/usr/sbin/ksmtuned\0", "ksmtuned"),
             ("python3", "python3\0/usr/sbin/momd\0", "mom"),
+            ("python3.11", "python3.11\0/usr/sbin/momd\0", "mom"),
             ("vdsmd", "", "vdsm"),
         ] {
             add("3", name, arguments);

@@ -15,8 +15,9 @@ const DOMAINS_MAX: u32 = 16_384;
 /// Most figures of one domain; libvirt's own bound is 262,144, and these two groups fill a few.
 const PARAMS_MAX: u32 = 4096;
 
-/// Most figures of a domain's memory in one reply; libvirt's own bound is 1,024, and it defines 13.
-const MEMORY_STATS_MAX: u32 = 64;
+/// Most figures of a domain's memory that are asked for and read: libvirt's own bound, which it
+/// refuses to exceed (`REMOTE_DOMAIN_MEMORY_STATS_MAX`). It defines 13.
+const MEMORY_STATS_MAX: u32 = 1024;
 /// `VIR_DOMAIN_MEMORY_STAT_ACTUAL_BALLOON`: the figure with the domain's current memory.
 const ACTUAL_BALLOON: i32 = 6;
 
@@ -313,5 +314,29 @@ impl fmt::Display for RemoteError {
             Some(message) => write!(f, "libvirt says: {}", message.escape_debug()),
             None => write!(f, "libvirt says: error {}", self.code),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A reply with `count` figures; the last is the domain's current memory.
+    fn figures(count: u32) -> Vec<u8> {
+        let other = |reply: XdrWriter, tag: u32| reply.u32(tag + 1000).u64(5);
+        let others = (1..count).fold(XdrWriter::default().u32(count), other);
+        others.i32(ACTUAL_BALLOON).u64(77).done()
+    }
+
+    #[test]
+    fn all_figures_that_libvirt_can_send_are_read() {
+        let call = Call::MemoryStats(Domain { name: "a".to_owned(), uuid: [7; 16], id: 3 });
+        for count in [1, 13, 65, 1024] {
+            assert_eq!(call.reply(&figures(count)), Ok(Reply::Holds(Some(77))), "{count}");
+        }
+        assert_eq!(call.reply(&figures(1025)), Err(XdrError::TooMany(1025, 1024)));
+        // Libvirt refuses a call that asks for more: the count is the last but one word.
+        let asked = call.arguments();
+        assert_eq!(asked[asked.len() - 8..], [0, 0, 4, 0, 0, 0, 0, 0]);
     }
 }

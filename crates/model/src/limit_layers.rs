@@ -1,8 +1,8 @@
 //! Where each limit of a guest comes from.
 //!
-//! Idea: there are three layers, and the one nearest to the operator's hand counts: first `ballast
-//! set`, then the configuration file, then the settings that live with the guest. A limit in no
-//! layer has its default. Cost: O(1).
+//! Idea: there are four layers, and the one nearest to the operator's hand counts: first `ballast
+//! set`, then the configuration file, then the settings that live with the guest, then the limits
+//! that it brought from another host. A limit in no layer has its default. Cost: O(1).
 
 use crate::GuestChange;
 
@@ -12,6 +12,8 @@ pub enum LimitSource {
     /// No layer: it is the default, or the file's `[defaults]`.
     #[default]
     Default,
+    /// The limits that the guest brought from another host.
+    Carried,
     /// The settings that live with the guest.
     Metadata,
     /// The configuration file.
@@ -25,6 +27,7 @@ impl LimitSource {
     pub const fn as_str(self) -> &'static str {
         match self {
             LimitSource::Default => "default",
+            LimitSource::Carried => "carried",
             LimitSource::Metadata => "metadata",
             LimitSource::File => "file",
             LimitSource::Set => "set",
@@ -54,6 +57,8 @@ pub struct LimitSources {
 /// The content of each layer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LimitLayers {
+    /// The limits that the guest brought from another host.
+    pub carried: GuestChange,
     /// The settings that live with the guest.
     pub metadata: GuestChange,
     /// The configuration file.
@@ -65,7 +70,7 @@ pub struct LimitLayers {
 impl LimitLayers {
     /// The changes that count.
     pub fn change(&self) -> GuestChange {
-        self.set.over(&self.file).over(&self.metadata)
+        self.set.over(&self.file).over(&self.metadata).over(&self.carried)
     }
 
     /// Where these come from.
@@ -77,6 +82,8 @@ impl LimitLayers {
                 LimitSource::File
             } else if is_said(&self.metadata) {
                 LimitSource::Metadata
+            } else if is_said(&self.carried) {
+                LimitSource::Carried
             } else {
                 LimitSource::Default
             }
@@ -99,19 +106,22 @@ mod tests {
     use crate::Bytes;
 
     #[test]
-    fn set_counts_before_file_and_file_before_metadata() {
+    fn the_layer_nearest_to_the_operator_counts() {
         let floor = |mib| GuestChange { floor: Some(Bytes::mib(mib)), ..GuestChange::default() };
         let mut layers = LimitLayers {
+            carried: GuestChange { priority: Some(4), managed: Some(true), ..floor(4) },
             metadata: GuestChange { shares: Some(7), managed: Some(false), ..floor(1) },
             file: GuestChange { shares: Some(8), ..floor(2) },
             set: floor(3),
         };
         let change = layers.change();
         assert_eq!((change.floor, change.shares), (Some(Bytes::mib(3)), Some(8)));
-        assert_eq!((change.managed, change.priority), (Some(false), None));
+        assert_eq!((change.managed, change.priority), (Some(false), Some(4)));
+        assert_eq!(change.take_over, None);
         let expected = LimitSources {
             floor: LimitSource::Set,
             shares: LimitSource::File,
+            priority: LimitSource::Carried,
             managed: LimitSource::Metadata,
             ..LimitSources::default()
         };

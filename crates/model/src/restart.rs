@@ -13,7 +13,9 @@ use std::time::Duration;
 
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
-use crate::{Bytes, GuestId, Plan, ProcessId, Regret, Reservation, Snapshot, Timestamp};
+use crate::{
+    Bytes, GuestChange, GuestId, Plan, ProcessId, Regret, Reservation, Snapshot, Timestamp,
+};
 
 /// What is remembered of a guest besides its target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +77,9 @@ pub struct Handover {
         )
     )]
     pub first_held: Option<Bytes>,
+    /// The limits that it brought from another host, if any.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub carried_limits: Option<GuestChange>,
 }
 
 impl Handover {
@@ -90,6 +95,7 @@ impl Handover {
             stuck: None,
             thrashed: None,
             first_held: None,
+            carried_limits: None,
         }
     }
 }

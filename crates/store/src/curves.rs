@@ -62,6 +62,11 @@ impl Curves {
         Curves { next: highest.saturating_add(1), last: BTreeMap::new() }
     }
 
+    /// Forgets the last tick, because it is deleted. Every guest's next curve will be written.
+    pub(crate) fn forget(&mut self) {
+        self.last.clear();
+    }
+
     /// The curves that `tick` adds, and its snapshot and plan with references instead of curves;
     /// `None`: the tick has no curves.
     pub(crate) fn extract(&self, tick: &Tick<'_>) -> (CurveChanges, Option<(Snapshot, Plan)>) {

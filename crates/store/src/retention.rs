@@ -1,24 +1,26 @@
 //! Deletes old rows.
 //!
-//! Idea: while rows are too old or the file is too large, each tick deletes a few of the oldest
+//! Idea: while rows are too old or the file is too large, each write deletes a few of the oldest
 //! rows in its own transaction and returns a few free pages to the file system. Rows in the middle
 //! are never deleted, so numbers have no gap. The newest row always stays, and a whole tick stays
-//! as long as any difference from it. Cost: nothing while nothing is due; else up to [`ROWS_MAX`]
-//! rows and [`VACUUM_PAGES_MAX`] pages. Limits: a row's age is the newest row's wall clock minus
-//! its own. If the clock jumps ahead, rows are deleted sooner, [`ROWS_MAX`] a tick; rows from the
-//! "future" wait for the size limit.
+//! as long as any difference from it. So if the oldest row is such a tick, it is deleted together
+//! with its differences and the events between them, once the last of them is due. `whole.rs`
+//! bounds their number; in journals of earlier versions it is any.
+//!
+//! Cost: nothing while nothing is due; else those rows and up to [`VACUUM_PAGES_MAX`] pages.
+//! Limits: a row's age is the newest row's wall clock minus its own. If the clock jumps ahead, rows
+//! are deleted sooner, a few a write; rows from the "future" wait for the size limit.
 
 use std::time::Duration;
 
 use ballast_model::Bytes;
-use rusqlite::Connection;
+use rusqlite::{Connection, OptionalExtension};
 
-/// Rows deleted per tick, unless that would be none (see [`ROWS_MAX`]).
+use crate::schema::KIND_TICK;
+
+/// Rows deleted per write, unless that would be none: more than are written, so that any backlog
+/// shrinks.
 const ROWS_USUAL: i64 = 16;
-
-/// Most rows deleted per tick: more than are written, so that any backlog shrinks; and more than a
-/// whole tick, its differences and the events between them, which can only be deleted together.
-const ROWS_MAX: i64 = 128;
 
 /// Most pages returned to the file system per tick (1 MiB).
 const VACUUM_PAGES_MAX: i64 = 256;
@@ -73,24 +75,28 @@ impl Pages {
     }
 }
 
-/// Deletes what is due; call it in the transaction that writes the newest row.
+/// Deletes what is due; call it in the transaction that writes the newest row. Returns the number
+/// of the oldest row that is left.
 pub(crate) fn trim(
     connection: &Connection,
     config: &JournalConfig,
     now_wall_ms: i64,
-) -> rusqlite::Result<()> {
+) -> rusqlite::Result<i64> {
     let oldest_kept_ms = now_wall_ms
         .saturating_sub_unsigned(u64::try_from(config.age_max.as_millis()).unwrap_or(u64::MAX));
     let is_too_large = Pages::of(connection)?.used_bytes() > config.bytes_max;
-    let due = Due { oldest_kept_ms, is_too_large };
+    let (oldest, newest): (i64, i64) = connection
+        .prepare_cached("SELECT (SELECT min(id) FROM entry), (SELECT max(id) FROM entry)")?
+        .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let due = Due { oldest_kept_ms, is_too_large, newest };
     // A few rows, unless nothing can be deleted without a whole tick and all its differences.
-    let mut deleted = due.delete(connection, ROWS_USUAL)?;
-    if deleted == Some(0) {
-        deleted = due.delete(connection, ROWS_MAX)?;
+    let mut first_kept = due.first_kept(connection, oldest.saturating_add(ROWS_USUAL - 1))?;
+    if first_kept.is_some_and(|first| first <= oldest) {
+        let next = whole_after(connection, oldest)?.unwrap_or(newest);
+        first_kept = due.first_kept(connection, next.saturating_add(ROWS_USUAL - 1))?;
     }
-    if deleted.is_none_or(|count| count == 0) {
-        return Ok(());
-    }
+    let Some(first_kept) = first_kept.filter(|first| *first > oldest) else { return Ok(oldest) };
+    connection.prepare_cached("DELETE FROM entry WHERE id < ?1")?.execute([first_kept])?;
     // Sessions and configurations without rows. Numbers only grow: the oldest row has the lowest.
     for table in ["session", "config"] {
         connection
@@ -107,7 +113,7 @@ pub(crate) fn trim(
                 9223372036854775807)",
         )?
         .execute([])?;
-    Ok(())
+    Ok(first_kept)
 }
 
 /// Which rows are due.
@@ -115,31 +121,46 @@ pub(crate) fn trim(
 struct Due {
     oldest_kept_ms: i64,
     is_too_large: bool,
+    /// The newest row, which stays.
+    newest: i64,
 }
 
 impl Due {
-    /// Deletes the due rows among the `rows` oldest ones and returns how many it deleted. `None`:
-    /// nothing is due.
-    fn delete(self, connection: &Connection, rows: i64) -> rusqlite::Result<Option<usize>> {
+    /// The oldest row that is needed once the due rows among those up to the row `end` are not, as
+    /// a base or for itself. `None`: none of them is due.
+    fn first_kept(self, connection: &Connection, end: i64) -> rusqlite::Result<Option<i64>> {
         // The last row that is due. Rows before it were written earlier, even if the clock was set
         // back since.
         let last: Option<i64> = connection
             .prepare_cached(
-                "SELECT max(id) FROM (SELECT id, wall_ms FROM entry ORDER BY id LIMIT ?1)
-                 WHERE wall_ms < ?2 OR ?3",
+                "SELECT id FROM entry WHERE id <= ?1 AND (wall_ms < ?2 OR ?3)
+                 ORDER BY id DESC LIMIT 1",
             )?
-            .query_row((rows, self.oldest_kept_ms, self.is_too_large), |row| row.get(0))?;
+            .query_row((end, self.oldest_kept_ms, self.is_too_large), |row| row.get(0))
+            .optional()?;
         let Some(last) = last else { return Ok(None) };
-        // The oldest row that the remaining rows need, as a base or as one of them.
-        let first_kept: Option<i64> = connection
-            .prepare_cached(
-                "SELECT min(coalesce(base, id)) FROM (SELECT id, base FROM entry
-                 WHERE id > min(?1, (SELECT max(id) - 1 FROM entry)) ORDER BY id LIMIT ?2)",
-            )?
-            .query_row((last, ROWS_MAX), |row| row.get(0))?;
-        let mut delete = connection.prepare_cached("DELETE FROM entry WHERE id < ?1")?;
-        delete.execute([first_kept]).map(Some)
+        let next = last.saturating_add(1).min(self.newest);
+        // A tick differs from the last whole one before it. So if any tick from `next` on needs a
+        // row before it, the first one does, and they need the same.
+        let base: Option<Option<i64>> = connection
+            .prepare_cached(&format!(
+                "SELECT base FROM entry WHERE id >= ?1 AND kind = {KIND_TICK} ORDER BY id LIMIT 1"
+            ))?
+            .query_row([next], |row| row.get(0))
+            .optional()?;
+        Ok(Some(base.flatten().map_or(next, |base| base.min(next))))
     }
+}
+
+/// The first whole tick after the row `id`; `None`: there is none.
+fn whole_after(connection: &Connection, id: i64) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached(&format!(
+            "SELECT id FROM entry WHERE id > ?1 AND kind = {KIND_TICK} AND base IS NULL
+             ORDER BY id LIMIT 1"
+        ))?
+        .query_row([id], |row| row.get(0))
+        .optional()
 }
 
 /// Returns a few free pages to the file system; call it outside of transactions.

@@ -4,7 +4,8 @@
 //! All differ from the whole one, not each from the one before. So any tick is read with at most
 //! one other, and a damaged difference spoils only itself. A tick whose difference would save less
 //! than half is written whole. Cost: the last whole tick stays in memory as a tree (`tree.rs`).
-//! Limits: retention has to delete a whole tick together with its differences.
+//! Limits: retention has to delete a whole tick together with its differences and the events
+//! between them. So [`DELTAS_MAX`] counts events too.
 
 use std::io;
 
@@ -15,7 +16,8 @@ use crate::delta::difference;
 use crate::tree::Tree;
 
 /// Most ticks that are written as differences from one whole tick: at one tick a second, the rest
-/// of a minute. Twice as many would save 3 % more.
+/// of a minute. Twice as many would save 3 % more. Once this many rows follow the whole tick,
+/// events among them, the next tick is whole.
 pub const DELTAS_MAX: u32 = 59;
 
 /// The last tick that was written whole.
@@ -24,7 +26,8 @@ struct WholeTick {
     tree: Tree,
     /// Size of its row.
     bytes: usize,
-    deltas: u32,
+    /// Rows after it, events among them.
+    rows: u32,
 }
 
 /// Encodes ticks, whole or as differences from the last whole one.
@@ -51,7 +54,7 @@ impl DeltaEncoder {
         encoder: &mut Encoder,
     ) -> io::Result<TickBody> {
         let tree = Tree::of(row)?;
-        let base = self.last.as_ref().filter(|whole| !is_whole && whole.deltas < DELTAS_MAX);
+        let base = self.last.as_ref().filter(|whole| !is_whole && whole.rows < DELTAS_MAX);
         if let Some(whole) = base {
             let bytes = encoder.encode_bytes(&difference(&whole.tree, &tree)?)?;
             if bytes.len() <= whole.bytes / 2 {
@@ -62,12 +65,18 @@ impl DeltaEncoder {
         Ok(TickBody { bytes: encoder.encode(row)?.to_vec(), base: None, tree: Some(tree) })
     }
 
-    /// Notes that `body` was committed as the row `id`.
-    pub(crate) fn committed(&mut self, id: i64, body: TickBody) {
-        if let Some(tree) = body.tree {
-            self.last = Some(WholeTick { id, tree, bytes: body.bytes.len(), deltas: 0 });
+    /// Notes that rows up to `id` were committed, which is the row of `tick`, if there was one.
+    pub(crate) fn committed(&mut self, id: i64, tick: Option<TickBody>) {
+        if let Some(TickBody { bytes, tree: Some(tree), .. }) = tick {
+            self.last = Some(WholeTick { id, tree, bytes: bytes.len(), rows: 0 });
         } else if let Some(whole) = &mut self.last {
-            whole.deltas += 1;
+            whole.rows = u32::try_from(id.saturating_sub(whole.id)).unwrap_or(u32::MAX);
         }
+    }
+
+    /// Notes that the rows below `id` are deleted. Returns whether the last tick is one of them:
+    /// retention keeps the whole tick as long as any difference from it.
+    pub(crate) fn deleted_below(&mut self, id: i64) -> bool {
+        self.last.take_if(|whole| whole.id < id).is_some()
     }
 }

@@ -296,13 +296,18 @@ impl Writer {
         }
         let config = rows.config;
         let id = transaction.last_insert_rowid();
-        retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
+        let oldest = retention::trim(&transaction, &self.retention, now_ms).map_err(sqlite)?;
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
-        if let Some((_, _, curves, body)) = new {
+        let body = new.map(|(_, _, curves, body)| {
             open.curves = curves.after;
-            open.deltas.committed(id, body);
+            body
+        });
+        open.deltas.committed(id, body);
+        // If the last tick is deleted, the next one must not refer to what went with it.
+        if open.deltas.deleted_below(oldest) {
+            open.curves.forget();
         }
         for waiting in self.waiting.drain(..) {
             if let Event::ConfigLoaded { toml } = waiting.event {

@@ -234,17 +234,19 @@ impl Domain {
         }
     }
 
-    /// Floor and ceiling from the toolstack and the configuration.
+    /// Floor and ceiling from the toolstack and the configuration. A ceiling below the floor is
+    /// ignored.
     fn settings_given(&mut self) -> Option<Arc<GuestChange>> {
         let given = &self.given;
         let floor = given.dynamic_min.or(given.static_min).max(self.floor);
-        let ceiling = given.dynamic_max;
+        let mut ceiling = given.dynamic_max;
         if let (Some(least), Some(most)) = (floor, ceiling)
             && least > most
         {
             let why = format!("{most:#} is less than the least, {least:#}");
             self.complain(DomainKey::DynamicMax, &why);
-            return None;
+            // The floor stays: without it, dom0 could be squeezed to nothing.
+            ceiling = None;
         }
         let change = GuestChange {
             floor: floor.map(Bytes::page_floor),
@@ -270,9 +272,9 @@ impl Domain {
     }
 
     /// The most that it can ever hold: `memory/static-max` or, without that key, the maxmem as far
-    /// as it is known.
+    /// as it is known. A fence does not count: it goes again.
     pub(crate) fn memory_max(&self) -> Option<Bytes> {
-        let seen = Some(self.maxmem.known()).filter(|size| *size > Bytes::ZERO);
+        let seen = Some(self.maxmem.unfenced()).filter(|size| *size > Bytes::ZERO);
         self.given.static_max.map(Bytes::page_floor).or(seen)
     }
 

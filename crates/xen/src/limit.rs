@@ -7,7 +7,7 @@
 //! the domain holds.
 //! Source: seen on Xen 4.17: a target of 250 MiB left a domain at 161, its maxmem.
 //! Limits: there is no cheap way to read a maxmem; only what was set here and what a domain has
-//! held is known.
+//! held is known. A daemon that starts anew knows only what the domain holds then.
 
 use ballast_model::Bytes;
 
@@ -21,8 +21,9 @@ const CHANGE_MIN: Bytes = Bytes::mib(8);
 pub(crate) struct MaxMem {
     /// The value set last; `None` if it was not set here.
     set: Option<Bytes>,
-    /// The least that it can be, if it was not set here: the most that the domain has held.
-    at_least: Bytes,
+    /// The most that the domain has held, or that was set other than as a fence. If nothing was
+    /// set here, the maxmem is at least that.
+    unfenced: Bytes,
     /// Whether `set` is a fence.
     is_fence: bool,
 }
@@ -30,12 +31,17 @@ pub(crate) struct MaxMem {
 impl MaxMem {
     /// Takes in what the domain holds: its maxmem is no less.
     pub(crate) fn observe(&mut self, holds: Bytes) {
-        self.at_least = self.at_least.max(holds);
+        self.unfenced = self.unfenced.max(holds);
     }
 
     /// The least that it is known to be.
     pub(crate) fn known(&self) -> Bytes {
-        self.set.unwrap_or(self.at_least)
+        self.set.unwrap_or(self.unfenced)
+    }
+
+    /// The most that the domain is known to be able to hold without a fence.
+    pub(crate) fn unfenced(&self) -> Bytes {
+        self.unfenced
     }
 
     /// The maxmem to set before the domain can hold `target`; `None` if it is high enough.
@@ -68,6 +74,9 @@ impl MaxMem {
     /// Records that it was set to `to`.
     pub(crate) fn was_set(&mut self, to: Bytes, is_fence: bool) {
         (self.set, self.is_fence) = (Some(to), is_fence);
+        if !is_fence {
+            self.unfenced = self.unfenced.max(to);
+        }
     }
 }
 
@@ -108,9 +117,27 @@ mod tests {
         assert_eq!(maxmem.without_fence(mib(300), mib(600)), Some(mib(600)));
         maxmem.was_set(mib(600), false);
         assert_eq!(maxmem.without_fence(mib(300), mib(600)), None);
+        assert_eq!(maxmem.unfenced(), mib(600));
     }
 
     proptest! {
+        #[test]
+        fn a_fence_never_changes_the_most_without_it(
+            sizes in prop::collection::vec((0..1000u64, 0..1000u64), 1..20),
+            held in 0..1000u64,
+        ) {
+            let mut maxmem = MaxMem::default();
+            maxmem.observe(mib(held));
+            for (holds, target) in sizes {
+                let holds = mib(holds.min(held));
+                maxmem.observe(holds);
+                if let Some(fence) = maxmem.fence(holds, mib(target)) {
+                    maxmem.was_set(fence, true);
+                }
+                prop_assert_eq!(maxmem.unfenced(), mib(held));
+            }
+        }
+
         #[test]
         fn nothing_that_is_set_is_below_what_is_held(
             steps in prop::collection::vec((0..1000u64, 0..1000u64, 1..1000u64, 0..4u8), 1..40)

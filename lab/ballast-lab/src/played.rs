@@ -11,21 +11,21 @@ use ballast_scenario_run::part::{Part, parts, record};
 use ballast_scenario_run::record::Record;
 use ballast_scenario_run::{Live, now, play_part};
 
-use crate::state::{self, State};
+use crate::state::{self, Builds, Fingerprint, State};
 
 /// The name under which `part` of the scenario `scenario` is kept.
 pub(crate) fn name(scenario: &str, part: &Part, repetition: u32) -> String {
     state::plain_name(&format!("lab run {scenario} {} {repetition}", part.name()))
 }
 
-/// The fingerprint of `part`; `program` is that of the program.
+/// The fingerprint of `part`; `program` is the hash of the program's file.
 pub(crate) fn fingerprint(
     scenario: &Scenario,
     part: &Part,
     repetition: u32,
     program: u64,
-) -> String {
-    state::fingerprint(&(part.identity(scenario), repetition), program, &[])
+) -> Fingerprint {
+    Fingerprint::new(&(part.identity(scenario), repetition), &[], program)
 }
 
 /// Plays every part of `scenario` that `state` does not have; `description` says what it is about.
@@ -48,8 +48,8 @@ pub(crate) async fn play(
         let key = name(scenario.name.as_str(), part, *repetition);
         let own = program.map(|program| fingerprint(scenario, part, *repetition, program));
         let kept = state
-            .zip(own.as_ref())
-            .and_then(|(state, own)| state.read(&key).filter(|kept| kept.is_of(own)));
+            .zip(own)
+            .and_then(|(state, own)| state.read(&key).filter(|it| it.is_of(own, Builds::This)));
         if let Some(kept) = kept {
             live.say(&format!(
                 "kept since {}: {}, repetition {repetition}",

@@ -1,10 +1,10 @@
 //! The results of runs, kept in a folder.
 //!
 //! Idea: each finished run has one file, which is written whole or not at all, so that a call that
-//! was ended can be continued. A file is valid as long as its fingerprint is that of the run: a
-//! hash of the contents of the program and of what it reads. So a changed scenario or program runs
-//! again whether or not the change is committed. A file that is no longer valid still tells how
-//! long the run takes.
+//! was ended can be continued. A file is valid as long as its fingerprint is that of the run: hashes
+//! of the program's contents and of what it reads. So a changed scenario or program runs again
+//! whether or not the change is committed; a caller may accept results of other builds. A file
+//! that is no longer valid still tells how long the run takes.
 //! Limits: two calls that use one folder at the same time do the same work twice. The guests'
 //! kernel and QEMU are not part of the fingerprint; a lab record names them.
 
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// Version of the files; files of other versions are ignored.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The greatest size of a file that is read, in bytes: a lab record of an hour has some 10 MB.
 const FILE_BYTES_MAX: u64 = 256 << 20;
 
@@ -30,11 +30,29 @@ pub(crate) struct State {
     folder: PathBuf,
 }
 
+/// Everything that a result depends on, as hashes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fingerprint {
+    /// Of the run and of everything that it reads.
+    run: u64,
+    /// Of the program's file.
+    program: u64,
+}
+
+/// Which builds of this program may have produced a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Builds {
+    /// Only this one.
+    This,
+    /// Any; the result names its commit.
+    Any,
+}
+
 /// The result of one run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Kept {
     format: u32,
-    fingerprint: String,
+    fingerprint: Fingerprint,
     /// How long it took, in seconds.
     pub(crate) took_s: f64,
     /// When it ended, RFC 3339 in UTC.
@@ -77,7 +95,7 @@ impl State {
     pub(crate) fn keep(
         &self,
         name: &str,
-        fingerprint: String,
+        fingerprint: Fingerprint,
         took_s: f64,
         result: Value,
     ) -> anyhow::Result<Kept> {
@@ -116,15 +134,16 @@ pub(crate) fn plain_name(description: &str) -> String {
     words.join("-")
 }
 
-/// A fingerprint of `run` and of everything that its result depends on: the program, whose own
-/// fingerprint is `program`, and the `texts` that it reads.
-pub(crate) fn fingerprint(run: &impl Hash, program: u64, texts: &[String]) -> String {
-    let mut hasher = DefaultHasher::new();
-    (run, program, texts).hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+impl Fingerprint {
+    /// That of `run`, which reads `texts`; `program` is the hash of the program's file.
+    pub(crate) fn new(run: &impl Hash, texts: &[String], program: u64) -> Fingerprint {
+        let mut hasher = DefaultHasher::new();
+        (run, texts).hash(&mut hasher);
+        Fingerprint { run: hasher.finish(), program }
+    }
 }
 
-/// A fingerprint of this program's file.
+/// A hash of this program's file.
 ///
 /// # Errors
 /// The file cannot be read.
@@ -145,9 +164,12 @@ pub(crate) fn program() -> anyhow::Result<u64> {
 }
 
 impl Kept {
-    /// Whether this is the result for inputs with this `fingerprint`.
-    pub(crate) fn is_of(&self, fingerprint: &str) -> bool {
-        self.fingerprint == fingerprint
+    /// Whether this is the result of the run with this `fingerprint`, produced by one of `builds`.
+    pub(crate) fn is_of(&self, fingerprint: Fingerprint, builds: Builds) -> bool {
+        match builds {
+            Builds::This => self.fingerprint == fingerprint,
+            Builds::Any => self.fingerprint.run == fingerprint.run,
+        }
     }
 }
 
@@ -157,14 +179,17 @@ mod tests {
 
     const RUN: &str = "simulate-a-toml-1";
 
+    fn of(run: &str, program: u64, text: &str) -> Fingerprint {
+        Fingerprint::new(&run, &[text.to_owned()], program)
+    }
+
     #[test]
     fn what_was_kept_is_read_until_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let state = State::open(&folder.path().join("new")).unwrap();
         assert_eq!(state.read(RUN), None);
-        let kept = state.keep(RUN, "f".to_owned(), 1.5, Value::from(7)).unwrap();
-        assert_eq!(state.read(RUN), Some(kept.clone()));
-        assert!(kept.is_of("f") && !kept.is_of("g"));
+        let kept = state.keep(RUN, of("run", 7, "one"), 1.5, Value::from(7)).unwrap();
+        assert_eq!(state.read(RUN), Some(kept));
         state.forget(RUN).unwrap();
         state.forget(RUN).unwrap();
         assert_eq!(state.read(RUN), None);
@@ -174,10 +199,12 @@ mod tests {
     fn a_file_that_is_no_result_counts_as_none() {
         let folder = tempfile::tempdir().unwrap();
         let state = State::open(folder.path()).unwrap();
-        state.keep(RUN, "f".to_owned(), 1.5, Value::Null).unwrap();
+        state.keep(RUN, of("run", 7, "one"), 1.5, Value::Null).unwrap();
         let path = state.path(RUN);
         let whole = std::fs::read_to_string(&path).unwrap();
-        for text in ["", "{}", &whole[..whole.len() / 2], &whole.replace(":1,", ":99,")] {
+        for text in
+            ["", "{}", &whole[..whole.len() / 2], &whole.replace("\"format\":2", "\"format\":1")]
+        {
             std::fs::write(&path, text).unwrap();
             assert_eq!(state.read(RUN), None, "{text}");
         }
@@ -192,17 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn a_fingerprint_changes_with_run_program_and_texts() {
-        let texts = |text: &str| [text.to_owned()];
-        let first = fingerprint(&"run", 7, &texts("one"));
-        assert_eq!(fingerprint(&"run", 7, &texts("one")), first);
-        for other in [
-            fingerprint(&"nur", 7, &texts("one")),
-            fingerprint(&"run", 8, &texts("one")),
-            fingerprint(&"run", 7, &texts("two")),
-            fingerprint(&"run", 7, &[]),
-        ] {
-            assert_ne!(other, first);
+    fn a_result_counts_for_its_run_texts_and_builds() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = State::open(folder.path()).unwrap();
+        let own = of("run", 7, "one");
+        let kept = state.keep(RUN, own, 1.5, Value::Null).unwrap();
+        assert!(kept.is_of(own, Builds::This) && kept.is_of(own, Builds::Any));
+        for other in [of("nur", 7, "one"), of("run", 7, "two")] {
+            assert!(!kept.is_of(other, Builds::This) && !kept.is_of(other, Builds::Any));
         }
+        let other_build = of("run", 8, "one");
+        assert!(!kept.is_of(other_build, Builds::This) && kept.is_of(other_build, Builds::Any));
     }
 }

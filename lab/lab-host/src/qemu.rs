@@ -42,7 +42,8 @@ const XEN_ARGUMENTS: &str =
 const MEMORY_MIN: Bytes = Bytes::mib(128);
 /// `no_timer_check`: guests that boot together on few cores would fail that check and panic.
 /// `panic=-1`: a panic ends QEMU (with `-no-reboot`) at once.
-pub(crate) const KERNEL_ARGUMENTS: &str = "quiet panic=-1 no_timer_check";
+/// `cryptomgr.notests`: a kernel that tests its ciphers takes the emulator a sixth longer to boot.
+pub(crate) const KERNEL_ARGUMENTS: &str = "quiet panic=-1 no_timer_check cryptomgr.notests";
 /// The kernel's console: a serial line, or under Xen the hypervisor's console.
 const CONSOLES: [&str; 2] = ["console=ttyS0", "console=hvc0"];
 /// The first slot on the PCI bus that libvirt leaves free; it fills the bus from the lowest slot.
@@ -490,7 +491,7 @@ mod tests {
             -machine q35,memory-backend=ram
             -kernel /cache/vmlinuz
             -initrd /cache/initramfs.cpio
-            -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
+            -append console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests memhp_default_state=online_movable
             -qmp unix:/run/qmp/a.sock,server=on,wait=off
             -serial file:/run/console/a.log
             -qmp unix:/run/lab/a.qmp,server=on,wait=off
@@ -530,7 +531,7 @@ mod tests {
                 -machine q35,memory-backend=ram
                 -kernel /cache/vmlinuz
                 -initrd /cache/initramfs.cpio
-                -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
+                -append console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests memhp_default_state=online_movable
                 -qmp unix:/run/qmp/a.sock,server=on,wait=off
                 -serial file:/run/console/a.log
                 -qmp unix:/run/lab/a.qmp,server=on,wait=off
@@ -570,7 +571,7 @@ mod tests {
             -machine q35,memory-backend=ram
             -kernel /cache/vmlinuz
             -initrd /cache/initramfs.cpio
-            -append console=ttyS0 quiet panic=-1 no_timer_check memhp_default_state=online_movable
+            -append console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests memhp_default_state=online_movable
             -qmp unix:/run/qmp/a.sock,server=on,wait=off
             -serial file:/run/console/a.log
             -qmp unix:/run/lab/a.qmp,server=on,wait=off
@@ -629,7 +630,7 @@ mod tests {
         for expected in [
             "-cpu max,vendor=AuthenticAMD,-cx16,-smap,-smep,-pku,-pks,-la57,-umip,-xsave",
             "-kernel /cache/xen",
-            "-initrd /cache/vmlinuz console=hvc0 quiet panic=-1 no_timer_check \
+            "-initrd /cache/vmlinuz console=hvc0 quiet panic=-1 no_timer_check cryptomgr.notests \
              memhp_default_state=online_movable,/cache/initramfs.cpio",
             "-append console=com1 com1=115200,8n1 loglvl=warning guest_loglvl=warning \
              spec-ctrl=eager-fpu dom0_mem=768M,max:768M",

@@ -24,6 +24,12 @@ fn guest(holds: u64, plugged: u64, resident: u64) -> GuestSample {
     }
 }
 
+/// A guest whose process occupies what it holds, and whose sizes are `age_ms` old.
+fn aged(holds: u64, age_ms: u64) -> GuestSample {
+    let size = Measured { value: Bytes::mib(holds), age: Duration::from_millis(age_ms) };
+    GuestSample { allocation: Some(size), resident: Some(size), ..guest(holds, 0, holds) }
+}
+
 /// An order to hold `target` MiB.
 fn hold(target: u64) -> InForce {
     InForce { target: Some(Bytes::mib(target)), bound: None }
@@ -64,6 +70,33 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
     rates.observe(Timestamp::from_millis(31_000), &guest(1000, 0, 700), bound);
     assert_eq!(measured(&rates, Mechanism::PageOut), Some(200));
     assert_eq!(measured(&rates, Mechanism::PageIn), None);
+}
+
+#[test]
+fn a_size_that_is_repeated_or_old_measures_nothing() {
+    let in_force = InForce { target: Some(Bytes::mib(200)), bound: Some(Bytes::mib(200)) };
+    let mut rates = Rates::default();
+    for (ms, holds, age_ms, rate) in [
+        (1000, 1000, 0, None),
+        // The same size again.
+        (1500, 1000, 500, None),
+        (2000, 900, 0, Some(100)),
+        // From before the last one.
+        (2500, 1000, 1500, Some(100)),
+        // 200 MiB within half a second, which is known half a second later.
+        (3000, 700, 500, Some(175)),
+        // Too old.
+        (4000, 300, 7_200_000, Some(175)),
+        (5000, 200, 7_200_000, Some(175)),
+        (6000, 600, 0, Some(175)),
+        (7000, 500, 0, Some(156)),
+    ] {
+        rates.observe(Timestamp::from_millis(ms), &aged(holds, age_ms), in_force);
+        for mechanism in [Mechanism::Balloon, Mechanism::PageOut] {
+            let measured = rates.measured(mechanism).map(|rate| rate.get() >> 20);
+            assert_eq!(measured, rate, "{mechanism:?} at {ms} ms");
+        }
+    }
 }
 
 #[test]
@@ -152,6 +185,23 @@ fn each_guest_has_its_mechanism() {
 }
 
 proptest! {
+    #[test]
+    fn a_size_that_is_seen_twice_changes_no_rate(
+        steps in prop::collection::vec((100..3_000u64, 0..1_000u64, 50..100u64), 1..60),
+    ) {
+        let (mut once, mut twice, mut now) = (Rates::default(), Rates::default(), 0);
+        for (ms, holds, later) in steps {
+            now += ms;
+            for rates in [&mut once, &mut twice] {
+                rates.observe(Timestamp::from_millis(now), &aged(holds, 0), hold(300));
+            }
+            let again = Timestamp::from_millis(now + later);
+            twice.observe(again, &aged(holds, later), hold(300));
+            let of = |rates: &Rates| rates.measured(Mechanism::Balloon);
+            prop_assert_eq!(of(&twice), of(&once));
+        }
+    }
+
     /// The oracle is an average kept in floating point, for a guest that never finishes.
     #[test]
     fn the_average_is_that_of_floating_point(steps in prop::collection::vec((50..3_000u64, 0..200u64), 1..60)) {

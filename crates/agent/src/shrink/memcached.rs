@@ -8,7 +8,7 @@
 //! Source: memcached's `doc/protocol.txt`; `memory_release` and `do_slabs_reassign` in `slabs.c` of
 //! 1.6.18.
 //! Limits: whole MiB (a slab page), at least [`LIMIT_MIB_MIN`]; memcached keeps at least half of
-//! its memory, unless configured otherwise.
+//! the most it held at any order since the guest booted, unless configured otherwise.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,8 @@ impl Memcached {
     }
 
     fn spare_bytes(&self, held: u64) -> u64 {
-        let keep = self.settings.keep.map_or(held / 2, ballast_model::Bytes::get);
+        let half = self.limit_record.keep(held);
+        let keep = self.settings.keep.map_or(half, ballast_model::Bytes::get);
         held.saturating_sub(keep.max(LIMIT_MIB_MIN * MIB))
     }
 }
@@ -56,9 +57,13 @@ impl Shrinker for Memcached {
     fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
         let mut connection = MemcachedConnection::open(&self.settings.address)?;
         let before = connection.held()?;
-        let limit_mib =
-            (before - bytes.min(self.spare_bytes(before))).div_ceil(MIB).max(LIMIT_MIB_MIN);
-        self.limit_record.lower(connection.limit()? / MIB, limit_mib);
+        let bytes = bytes.min(self.spare_bytes(before));
+        if bytes == 0 {
+            // A limit at what it holds would give nothing, and keep it from growing.
+            return Ok(0);
+        }
+        let limit_mib = (before - bytes).div_ceil(MIB).max(LIMIT_MIB_MIN);
+        self.limit_record.lower(connection.limit()? / MIB, limit_mib, before);
         connection.set_limit(limit_mib)?;
         let mut held = connection.held()?;
         while held > limit_mib.saturating_mul(MIB) && Instant::now() < deadline {
@@ -201,7 +206,7 @@ mod tests {
         let record = LimitRecord::open(folder.path().join("record"));
         let mut cache = Memcached::new(MemcachedConfig { address, keep: None }, record);
         let deadline = Instant::now() + Duration::from_secs(60);
-        assert_eq!(cache.give(0, deadline), Ok(0));
+        assert_eq!(cache.give(1, deadline), Ok(0));
     }
 
     #[test]
@@ -253,8 +258,9 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(30);
         assert_eq!(it.give(5 * MIB, deadline), Ok(5 * MIB));
         assert_eq!(*limit.lock().unwrap(), 35);
-        // It can spare 17 of the 35 MiB it now holds, but has only five pages left to free.
+        // It keeps half of the 40 MiB it held first, and has only five pages left to free.
         assert_eq!(it.give(17 * MIB, deadline), Ok(5 * MIB));
+        assert_eq!(*limit.lock().unwrap(), 20);
         assert!(it.give(MIB, deadline).unwrap_err().contains("NOSPARE"));
         it.release().unwrap();
         assert_eq!(*limit.lock().unwrap(), 64);

@@ -6,8 +6,10 @@
 //! goes through them, cheapest first, until an order is filled or its time is up.
 //!
 //! Properties: no shrinker is asked for more than it offered, and none offers memory whose loss
-//! would fail requests. An original limit is recorded in a file before it is lowered, so that it
-//! can be restored even if the agent was killed in between.
+//! would fail requests. However many orders come, a cache keeps half of the most it used. The host
+//! releases shrunk programs when the guest grows; the agent does so itself when it starts, and
+//! [`SHRUNK_TIME_MAX`] after the last order. An original limit is recorded in a file before it is
+//! lowered, so that it can be restored even if the agent was killed in between.
 
 mod hooks;
 mod limit_record;
@@ -31,7 +33,7 @@ pub use memcached::{Memcached, MemcachedConnection, ReassignReply};
 pub use page_cache::PageCache;
 pub use redis::{Redis, RedisConnection, RedisMemory};
 pub use shrinker::{Shrinker, release_all};
-pub use worker::{ORDER_TIME_MAX, ShrinkWorker};
+pub use worker::{ORDER_TIME_MAX, SHRUNK_TIME_MAX, ShrinkWorker};
 
 /// The shrinkers of `config`, cheapest first, with their limit records in `state_folder`.
 pub fn configured(config: &ShrinkersConfig, state_folder: &Path) -> Vec<Box<dyn Shrinker>> {

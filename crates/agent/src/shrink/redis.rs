@@ -7,7 +7,8 @@
 //! Cost: three short commands, and one every [`POLL_PERIOD`] while redis evicts.
 //! Source: redis's documentation of `INFO`, `CONFIG SET`, `MEMORY PURGE`, and "key eviction".
 //! Without a client library: four commands do not need 30,000 lines.
-//! Limits: one server; redis keeps at least half of its memory, unless configured otherwise.
+//! Limits: one server; redis keeps at least half of the most it used at any order since the guest
+//! booted, unless configured otherwise.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -66,7 +67,8 @@ impl Redis {
                 excerpt(&info.policy)
             ));
         }
-        let keep = self.settings.keep.map_or(info.used / 2, ballast_model::Bytes::get);
+        let half = self.limit_record.keep(info.used);
+        let keep = self.settings.keep.map_or(half, ballast_model::Bytes::get);
         Ok(info.used.saturating_sub(keep))
     }
 }
@@ -84,10 +86,14 @@ impl Shrinker for Redis {
     fn give(&mut self, bytes: u64, deadline: Instant) -> Result<u64, String> {
         let mut connection = self.connect()?;
         let before = connection.info()?;
-        let limit = before.used - bytes.min(self.spare_bytes(&before)?);
+        let bytes = bytes.min(self.spare_bytes(&before)?);
+        if bytes == 0 {
+            // A limit at what it uses would give nothing, and keep it from growing.
+            return Ok(0);
+        }
         // 0 means no limit.
-        let limit = limit.max(1);
-        self.limit_record.lower(before.limit, limit);
+        let limit = (before.used - bytes).max(1);
+        self.limit_record.lower(before.limit, limit, before.used);
         connection.ask(&["CONFIG", "SET", "maxmemory", &limit.to_string()])?;
         let mut info = connection.info()?;
         while info.used > limit && Instant::now() < deadline {
@@ -189,7 +195,7 @@ mod tests {
 
     use super::*;
 
-    /// A fake server that uses 1,000 bytes, or its limit if that is less.
+    /// A fake server that uses 1,000 bytes, loses what is beyond its limit, and never grows again.
     fn server(policy: &'static str) -> (tempfile::TempDir, PathBuf, Arc<Mutex<u64>>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("redis.sock");
@@ -197,14 +203,15 @@ mod tests {
         let limit = Arc::new(Mutex::new(2_000));
         let shared = Arc::clone(&limit);
         std::thread::spawn(move || {
+            let mut used = 1_000;
             for stream in listener.incoming().flatten() {
-                serve(stream, policy, &shared);
+                serve(stream, policy, &shared, &mut used);
             }
         });
         (folder, path, limit)
     }
 
-    fn serve(stream: UnixStream, policy: &str, limit: &Mutex<u64>) {
+    fn serve(stream: UnixStream, policy: &str, limit: &Mutex<u64>, used: &mut u64) {
         let mut reader = BufReader::new(stream.try_clone().unwrap());
         let mut stream = stream;
         let mut line = String::new();
@@ -220,13 +227,13 @@ mod tests {
                 words.push(String::from_utf8(word[..len].to_vec()).unwrap());
             }
             line.clear();
-            let used = (*limit.lock().unwrap()).min(1_000);
+            *used = (*used).min(*limit.lock().unwrap());
             let answer = match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
                 ["INFO", "memory"] => {
                     let text = format!(
                         "# Memory\r\nused_memory:{used}\r\nused_memory_rss:{}\r\nmaxmemory:{}\r\n\
                          maxmemory_policy:{policy}\r\n",
-                        used + 100,
+                        *used + 100,
                         limit.lock().unwrap()
                     );
                     format!("${}\r\n{text}\r\n", text.len())
@@ -260,7 +267,21 @@ mod tests {
         // The successor of a killed agent restores the limit.
         redis(&path, record).release().unwrap();
         assert_eq!(*limit.lock().unwrap(), 2_000);
-        assert_eq!(it.give(10_000, deadline), Ok(500), "no more than it can spare");
+        assert_eq!(it.give(10_000, deadline), Ok(200), "no more than it can spare");
+    }
+
+    #[test]
+    fn orders_without_end_leave_a_cache_half_of_its_memory() {
+        let (folder, path, limit) = server("allkeys-lru");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        // The limit is restored and the agent is started again, but the cache is not full again.
+        for _ in 0..3 {
+            let mut it = redis(&path, folder.path().join("record"));
+            while it.give(300, deadline).unwrap() > 0 {}
+            assert!(*limit.lock().unwrap() >= 500, "{limit:?}");
+            it.release().unwrap();
+            assert_eq!(*limit.lock().unwrap(), 2_000);
+        }
     }
 
     #[test]

@@ -26,11 +26,14 @@ pub trait Shrinker: Send {
     fn release(&mut self) -> Result<(), String>;
 }
 
-/// Lets all shrinkers grow again; logs failures to standard error.
-pub fn release_all(shrinkers: &mut [Box<dyn Shrinker>]) {
+/// Lets all shrinkers grow again; logs failures to standard error. Returns whether none failed.
+pub fn release_all(shrinkers: &mut [Box<dyn Shrinker>]) -> bool {
+    let mut has_failed = false;
     for shrinker in shrinkers {
         if let Err(error) = shrinker.release() {
             eprintln!("ballast-agent: cannot restore the limit of {}: {error}", shrinker.name());
+            has_failed = true;
         }
     }
+    !has_failed
 }

@@ -1,6 +1,7 @@
 //! The thread that carries out orders to shrink, while the agent goes on reporting.
 //!
-//! Properties: one order at a time; every order is answered.
+//! Properties: one order at a time; every order is answered; after every order, programs may grow
+//! again in the end, whatever becomes of the host.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -15,6 +16,11 @@ use crate::shrink::shrinker::{Shrinker, release_all};
 
 /// Longest time for an order, whatever the host says.
 pub const ORDER_TIME_MAX: Duration = Duration::from_secs(60);
+/// Longest time for which programs stay shrunk after the last order, and between two attempts to
+/// let them grow again. The host may know of no order: it was another one, or the agent gave the
+/// order. And a guest whose programs are shrunk does not ask for more memory, so it might never
+/// grow. If memory is still short then, the guest asks again, or the host orders again.
+pub const SHRUNK_TIME_MAX: Duration = Duration::from_secs(300);
 /// Stack of the thread, which calls nothing deep.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -35,11 +41,15 @@ pub struct ShrinkWorker {
 }
 
 impl ShrinkWorker {
-    /// Starts the thread.
+    /// Starts the thread, which first lets all programs grow again. It does so again `shrunk_max`
+    /// after each order, [`SHRUNK_TIME_MAX`] except in tests, if no other came meanwhile.
     ///
     /// # Errors
     /// The system has no thread or no socket left.
-    pub fn start(mut shrinkers: Vec<Box<dyn Shrinker>>) -> io::Result<ShrinkWorker> {
+    pub fn start(
+        mut shrinkers: Vec<Box<dyn Shrinker>>,
+        shrunk_max: Duration,
+    ) -> io::Result<ShrinkWorker> {
         let (wake_sender, wake_receiver) = UnixStream::pair()?;
         wake_receiver.set_nonblocking(true)?;
         wake_sender.set_nonblocking(true)?;
@@ -51,7 +61,9 @@ impl ShrinkWorker {
         let is_busy = Arc::new(Mutex::new(false));
         let is_thread_busy = Arc::clone(&is_busy);
         let run = move || {
-            for job in job_receiver {
+            // A killed agent may have left limits lowered.
+            let mut release_at = give_back(&mut shrinkers, shrunk_max);
+            while let Some(job) = next_job(&job_receiver, release_at) {
                 let mut send = |message: GuestMessage| {
                     // Fails if the agent has ended, or a wake-up is already pending.
                     let _ = message_sender.send(message);
@@ -60,9 +72,12 @@ impl ShrinkWorker {
                 match job {
                     ShrinkJob::Order { number, bytes, deadline } => {
                         carry_out(&mut shrinkers, number, bytes, deadline, &mut send);
+                        release_at = Some(Instant::now() + shrunk_max);
                         *is_thread_busy.lock().unwrap_or_else(PoisonError::into_inner) = false;
                     }
-                    ShrinkJob::Release => release_all(&mut shrinkers),
+                    // No order came since the last release.
+                    ShrinkJob::Release if release_at.is_none() => {}
+                    ShrinkJob::Release => release_at = give_back(&mut shrinkers, shrunk_max),
                 }
             }
         };
@@ -90,7 +105,8 @@ impl ShrinkWorker {
 
     /// Lets all shrinkers grow again, after the order in progress.
     pub fn release(&self) {
-        // If the channel is full, a release is already pending.
+        // If the channel is full, a release is already pending. If that is before a pending order,
+        // this one is made up for some time after the order.
         let _ = self.jobs.try_send(ShrinkJob::Release);
     }
 
@@ -105,6 +121,21 @@ impl ShrinkWorker {
         while matches!((&self.wake_receiver).read(&mut chunk), Ok(1..)) {}
         self.messages.try_iter()
     }
+}
+
+/// Waits for a job; at `release_at` a release is due. `None`: the agent has ended.
+fn next_job(jobs: &mpsc::Receiver<ShrinkJob>, release_at: Option<Instant>) -> Option<ShrinkJob> {
+    let Some(at) = release_at else { return jobs.recv().ok() };
+    match jobs.recv_timeout(at.saturating_duration_since(Instant::now())) {
+        Ok(job) => Some(job),
+        Err(mpsc::RecvTimeoutError::Timeout) => Some(ShrinkJob::Release),
+        Err(mpsc::RecvTimeoutError::Disconnected) => None,
+    }
+}
+
+/// Lets all programs grow again; returns when to try again if one could not.
+fn give_back(shrinkers: &mut [Box<dyn Shrinker>], again_after: Duration) -> Option<Instant> {
+    (!release_all(shrinkers)).then(|| Instant::now() + again_after)
 }
 
 fn carry_out(
@@ -160,8 +191,22 @@ mod tests {
             Ok(bytes)
         }
         fn release(&mut self) -> Result<(), String> {
-            self.2.lock().unwrap().push(format!("{} grows", self.0));
-            Ok(())
+            let mut log = self.2.lock().unwrap();
+            log.push(format!("{} grows", self.0));
+            if self.0 == "deaf" && log.len() < 3 { Err("no answer".to_owned()) } else { Ok(()) }
+        }
+    }
+
+    /// Waits until a log has this many entries; returns these.
+    fn entries(log: &Mutex<Vec<String>>, count: usize) -> Vec<String> {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            let entries = log.lock().unwrap().clone();
+            if entries.len() >= count {
+                return entries[..count].to_vec();
+            }
+            assert!(Instant::now() < end, "{entries:?}");
+            std::thread::yield_now();
         }
     }
 
@@ -171,14 +216,14 @@ mod tests {
         let fake = |name, offer| {
             Box::new(FakeShrinker(name, offer, Arc::clone(&log))) as Box<dyn Shrinker>
         };
-        let mut worker = ShrinkWorker::start(vec![
+        let shrinkers = vec![
             fake("a", Ok(10)),
             fake("b", Err("asleep".to_owned())),
             fake("c", Ok(0)),
             fake("d", Ok(100)),
             fake("e", Ok(100)),
-        ])
-        .unwrap();
+        ];
+        let mut worker = ShrinkWorker::start(shrinkers, SHRUNK_TIME_MAX).unwrap();
         assert!(worker.order(7, 50, ORDER_TIME_MAX));
         worker.release();
         let mut messages = Vec::new();
@@ -197,14 +242,34 @@ mod tests {
         let gave: Vec<u64> = given.iter().map(|given| given.gave_bytes).collect();
         assert_eq!(gave, [10, 0, 0, 40, 0]);
         assert_eq!(given[1].why.as_deref(), Some("asleep"));
-        while log.lock().unwrap().len() < 7 {
-            assert!(Instant::now() < end);
-            std::thread::yield_now();
-        }
-        let expected = ["a 10", "d 40", "a grows", "b grows", "c grows", "d grows", "e grows"];
-        assert_eq!(*log.lock().unwrap(), expected);
-        // It accepts the next order.
+        let grow = ["a grows", "b grows", "c grows", "d grows", "e grows"];
+        let expected = [&grow[..], &["a 10", "d 40"][..], &grow[..]].concat();
+        assert_eq!(entries(&log, 12), expected);
+        // It accepts the next order; what may grow already is not released again.
+        worker.release();
         assert!(worker.order(8, 1, ORDER_TIME_MAX));
+        assert_eq!(entries(&log, 13)[12], "a 1");
+    }
+
+    #[test]
+    fn programs_grow_again_without_a_word_of_the_host() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let all: Vec<Box<dyn Shrinker>> =
+            vec![Box::new(FakeShrinker("a", Ok(9), Arc::clone(&log)))];
+        let worker = ShrinkWorker::start(all, Duration::from_millis(1)).unwrap();
+        assert!(worker.order(1, 5, ORDER_TIME_MAX));
+        assert_eq!(entries(&log, 3), ["a grows", "a 5", "a grows"]);
+    }
+
+    #[test]
+    fn a_program_that_was_not_released_is_released_later() {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let all: Vec<Box<dyn Shrinker>> =
+            vec![Box::new(FakeShrinker("deaf", Ok(9), Arc::clone(&log)))];
+        let worker = ShrinkWorker::start(all, Duration::from_millis(1)).unwrap();
+        assert_eq!(entries(&log, 3), ["deaf grows"; 3]);
+        assert!(worker.order(1, 5, ORDER_TIME_MAX));
+        assert_eq!(entries(&log, 4)[3], "deaf 5");
     }
 
     #[test]

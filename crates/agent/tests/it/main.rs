@@ -1,3 +1,4 @@
 //! The integration tests of `ballast-agent`.
 
 mod talk;
+mod unit;

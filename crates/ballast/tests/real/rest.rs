@@ -98,7 +98,7 @@ fn balance(hypervisor: Hypervisor) {
         (held().into_iter().sum::<Bytes>() <= BUDGET).then_some(())
     });
     let [before, idle_before] = held();
-    lab.start_constant("starved", WORK);
+    lab.start_constant_at_full_speed("starved", WORK);
     wait_for("the starved guest to have what the idle one does not need", || {
         wait_ticks(&daemon, 1);
         let [starved, idle] = held();
@@ -166,7 +166,7 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
     wait_for("its idle working set to be seen", is_said);
     assert_eq!(api.held(), HELD);
     // Its loop does not fit, so it swaps, and touches only what its kernel leaves it.
-    lab.start_constant("mute", LOOP);
+    lab.start_constant_at_full_speed("mute", LOOP);
     let grown = wait_for("the guest to grow until its loop is in memory", || {
         wait_ticks(&daemon, 1);
         let held = api.held();

@@ -33,7 +33,7 @@ fn stock() -> GuestSpec {
 
 fn boot_guest(huge_pages: &str, guest: GuestSpec) -> Option<Lab> {
     let lab = boot_idle(huge_pages, guest)?;
-    lab.start_constant("stock", LOOP);
+    lab.start_constant_at_full_speed("stock", LOOP);
     Some(lab)
 }
 
@@ -227,7 +227,7 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
     let Some(lab) = boot_idle("never", stock()) else { return };
     let pid = u32::try_from(lab.guest("stock").pid()).unwrap();
     cgroup.take_in(pid);
-    lab.start_constant("stock", LOOP);
+    lab.start_constant_at_full_speed("stock", LOOP);
     let testbed = configured(&lab, "source = \"mglru\"");
     let daemon = testbed.start();
     let trouble = wait_for("the reason", || tracking(&daemon)?.trouble);
@@ -283,7 +283,7 @@ fn assert_plugged_memory_is_sampled(kind: HotplugKind) {
     let (code, out, err) = testbed.ballast(&["mode", "balance"]);
     assert_eq!(code, Some(0), "{out}{err}");
     wait_allocation("all memory", &daemon, "stock", |holds| holds == BOOT + PLUGGABLE);
-    lab.start_constant("stock", LONG_LOOP);
+    lab.start_constant_at_full_speed("stock", LONG_LOOP);
     let size = wait_for("the loop through boot memory and plugged memory", || {
         let size = Bytes::new(tracking(&daemon)?.working_set_bytes?);
         let near = LONG_LOOP.fraction(9, 10)..LONG_LOOP.fraction(11, 10);

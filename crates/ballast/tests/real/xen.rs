@@ -157,7 +157,7 @@ fn target(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
 fn grows_under(lab: &Lab, policy: PolicyName, budget: Bytes) -> bool {
     // A guest that has thrashed gives nothing for minutes, so its workload begins at its start.
     bring_to_start();
-    lab.start_constant("starved", WORK);
+    lab.start_constant_at_full_speed("starved", WORK);
     let testbed = configured(budget, &format!("name = \"{policy}\""));
     let daemon = testbed.start();
     let wanted = START.saturating_add(GAIN);

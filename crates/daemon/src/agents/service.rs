@@ -80,8 +80,6 @@ struct Followed {
     balloon: BalloonActivity,
     /// When its programs were last asked to release memory.
     shrinks_since: Option<Timestamp>,
-    /// Whether they were asked to since they were last allowed to grow.
-    is_shrunk: bool,
     task: JoinHandle<()>,
 }
 
@@ -235,9 +233,9 @@ impl Agents {
         let is_enabled = self.settings.shrink;
         let Some(followed) = self.followed.get_mut(id) else { return false };
         if target > holds {
-            if followed.is_shrunk && followed.orders.try_send(Order::Release).is_ok() {
-                followed.is_shrunk = false;
-            }
+            // Only the agent knows whether they are shrunk: an earlier daemon may have asked, or
+            // the agent itself. A release that is lost is made up for by the next.
+            let _ = followed.orders.try_send(Order::Release);
             return false;
         }
         let since = followed.shrinks_since.map(|since| now.saturating_since(since));
@@ -250,7 +248,7 @@ impl Agents {
             && followed.shared.begin_shrinking()
             && followed.orders.try_send(Order::Shrink(bytes)).is_ok();
         if is_asked {
-            (followed.shrinks_since, followed.is_shrunk) = (Some(now), true);
+            followed.shrinks_since = Some(now);
         }
         is_asked
     }
@@ -313,7 +311,6 @@ impl Agents {
             answered: None,
             balloon: BalloonActivity::Resting,
             shrinks_since: None,
-            is_shrunk: false,
             task,
         }
     }
@@ -385,6 +382,22 @@ mod tests {
         let state = agents.state(&id, None, None, None, None).unwrap();
         assert!(matches!(state.notices[..], [AgentNotice::Warning(_)]));
         assert!(!Arc::ptr_eq(&first, &agents.followed[&id].shared));
+    }
+
+    #[tokio::test]
+    async fn programs_may_grow_whenever_their_guest_does() {
+        let (mut agents, id, _folder) = one_agent();
+        agents.state(&id, None, None, None, None).unwrap();
+        let (orders, mut sent) = mpsc::channel(ORDERS_MAX);
+        agents.followed.get_mut(&id).unwrap().orders = orders;
+        // This daemon has not asked them to release anything.
+        for holds in [64, 65] {
+            let (holds, target) = (Bytes::mib(holds), Bytes::mib(holds + 1));
+            assert!(!agents.waits(&id, holds, None, target));
+            assert!(matches!(sent.try_recv(), Ok(Order::Release)));
+        }
+        assert!(!agents.waits(&id, Bytes::mib(66), None, Bytes::mib(66)));
+        assert!(sent.try_recv().is_err());
     }
 
     #[tokio::test]

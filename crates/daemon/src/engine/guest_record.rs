@@ -2,7 +2,8 @@
 //!
 //! Idea: a record belongs to one process of a hypervisor. A guest that was restarted under its old
 //! name begins with an empty record, because what the earlier one held must not be restored to it.
-//! What a guest held first outlives the daemon: it is handed over in the journal.
+//! What a guest held first, and the limits that it brought from another host, outlive the daemon:
+//! they are handed over in the journal.
 //!
 //! Cost: one look-up per guest and tick.
 //! Limits: one record per guest of the last snapshot, and for [`APPEARS_WITHIN`] one per guest of
@@ -13,7 +14,8 @@ use std::time::{Duration, SystemTime};
 
 use ballast_api::CarriedView;
 use ballast_model::{
-    Bytes, GuestId, GuestSample, Handover, LeftGuest, Outcome, Plan, ProcessId, Snapshot, Timestamp,
+    Bytes, GuestChange, GuestId, GuestSample, Handover, LeftGuest, Outcome, Plan, ProcessId,
+    Snapshot, Timestamp,
 };
 
 /// Guests of the last daemon that have not appeared by then are forgotten.
@@ -30,6 +32,8 @@ struct GuestRecord {
     outcome: Option<(SystemTime, Outcome)>,
     /// State that it brought from another host.
     carried_in: Option<CarriedView>,
+    /// The limits of that, even if an earlier daemon took them in.
+    carried_limits: GuestChange,
 }
 
 impl GuestRecord {
@@ -55,6 +59,7 @@ impl GuestRecords {
             let record = GuestRecord {
                 process: Some(guest.process),
                 first_held: guest.handover.first_held.or(guest.held),
+                carried_limits: guest.handover.carried_limits.clone().unwrap_or_default(),
                 ..GuestRecord::default()
             };
             (guest.handover.guest.clone(), record)
@@ -96,8 +101,18 @@ impl GuestRecords {
     /// Records the state that a guest brought from another host.
     pub(super) fn set_carried_in(&mut self, id: &GuestId, carried: CarriedView) {
         if let Some(record) = self.guests.get_mut(id) {
+            if !carried.limits.is_empty() {
+                record.carried_limits = carried.limits.clone();
+            }
             record.carried_in = Some(carried);
         }
+    }
+
+    /// The limits that each guest brought from another host.
+    pub(super) fn carried_limits(&self) -> BTreeMap<GuestId, GuestChange> {
+        let limits = self.guests.iter().map(|(id, record)| (id, &record.carried_limits));
+        let carried = limits.filter(|(_, limits)| !limits.is_empty());
+        carried.map(|(id, limits)| (id.clone(), limits.clone())).collect()
     }
 
     /// The state that each guest brought from another host.
@@ -119,17 +134,24 @@ impl GuestRecords {
     }
 
     /// Adds to `handovers`, which are and stay sorted by name, what each guest held first, unless
-    /// it holds that by the plan. O(n log n).
+    /// it holds that by the plan, and the limits that it brought. O(n log n).
     pub(super) fn hand_over(&self, plan: &Plan, handovers: &mut Vec<Handover>) {
         let mut others = Vec::new();
-        for (id, first_held) in self.first_held() {
-            if plan.guest(id).is_some_and(|guest| guest.allocation == Some(first_held)) {
+        for (id, record) in &self.guests {
+            let planned = plan.guest(id).and_then(|guest| guest.allocation);
+            let first_held = record.first_held.filter(|held| planned != Some(*held));
+            let carried_limits = Some(&record.carried_limits).filter(|it| !it.is_empty()).cloned();
+            if first_held.is_none() && carried_limits.is_none() {
                 continue;
             }
-            let first_held = Some(first_held);
+            let own = Handover { first_held, carried_limits, ..Handover::nothing(id.clone()) };
             match handovers.binary_search_by(|it| it.guest.cmp(id)) {
-                Ok(place) => handovers[place].first_held = first_held,
-                Err(_) => others.push(Handover { first_held, ..Handover::nothing(id.clone()) }),
+                Ok(place) => {
+                    let known = &mut handovers[place];
+                    known.first_held = own.first_held.or(known.first_held);
+                    known.carried_limits = own.carried_limits;
+                }
+                Err(_) => others.push(own),
             }
         }
         handovers.append(&mut others);

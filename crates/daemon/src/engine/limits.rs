@@ -1,9 +1,9 @@
-//! The limits of all guests, from all three layers.
+//! The limits of all guests, from all four layers.
 //!
-//! Idea: there are three layers ([`LimitLayers`]): settings that live with a guest, the
-//! configuration, and `ballast set`. Settings that live with a guest were written by whoever
-//! defined it, and may not fit the rest. Then their bounds are left out, with a warning, and the
-//! rest of them counts.
+//! Idea: there are four layers ([`LimitLayers`]): limits that a guest brought from another host,
+//! settings that live with it, the configuration, and `ballast set`. The first two were written by
+//! whoever defined the guest or set limits elsewhere, and may not fit the rest. Then their bounds
+//! are left out, with a warning, and the rest of them counts.
 //! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
 //! Limits: one entry per guest that is in any layer.
 
@@ -12,15 +12,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use ballast_control::Settings;
 use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitLayers, LimitTable};
 
+/// What one layer says of guests.
+type Layer = BTreeMap<GuestId, GuestChange>;
+
 /// All layers of all guests.
 #[derive(Clone, Debug)]
 pub(super) struct LimitBook {
     /// The configuration.
     table: LimitTable,
     budget: Option<Bytes>,
+    /// Limits that guests brought from other hosts, as far as they count.
+    carried: Layer,
     /// Settings that live with guests, as far as they count.
-    metadata: BTreeMap<GuestId, GuestChange>,
-    set: BTreeMap<GuestId, GuestChange>,
+    metadata: Layer,
+    set: Layer,
 }
 
 impl LimitBook {
@@ -28,6 +33,7 @@ impl LimitBook {
         LimitBook {
             table: settings.limits.clone(),
             budget: settings.guard.budget,
+            carried: BTreeMap::new(),
             metadata: BTreeMap::new(),
             set: BTreeMap::new(),
         }
@@ -35,8 +41,9 @@ impl LimitBook {
 
     /// The layers of a guest.
     pub(super) fn layers(&self, id: &GuestId) -> LimitLayers {
-        let of = |all: &BTreeMap<GuestId, GuestChange>| all.get(id).cloned().unwrap_or_default();
+        let of = |layer: &Layer| layer.get(id).cloned().unwrap_or_default();
         LimitLayers {
+            carried: of(&self.carried),
             metadata: of(&self.metadata),
             file: of(&self.table.given),
             set: of(&self.set),
@@ -58,7 +65,7 @@ impl LimitBook {
     /// The limits of every guest that is in a layer.
     pub(super) fn all(&self) -> BTreeMap<GuestId, GuestLimits> {
         let mut ids: BTreeSet<&GuestId> = self.table.named.keys().collect();
-        ids.extend(self.metadata.keys().chain(self.set.keys()));
+        ids.extend(self.carried.keys().chain(self.metadata.keys()).chain(self.set.keys()));
         ids.into_iter().map(|id| (id.clone(), self.limits(id))).collect()
     }
 
@@ -73,44 +80,74 @@ impl LimitBook {
         self.table.named.len() + only_set
     }
 
-    /// Takes in a new configuration. Limits from `ballast set` are forgotten.
-    pub(super) fn reload(&mut self, settings: &Settings) -> Vec<String> {
+    /// Takes in a new configuration, and the limits that guests brought from other hosts. Limits
+    /// from `ballast set` are forgotten.
+    pub(super) fn reload(&mut self, settings: &Settings, carried: Layer) -> Vec<String> {
         let metadata = std::mem::take(&mut self.metadata);
         *self = LimitBook::new(settings);
+        self.carried = carried;
         self.replace_metadata(metadata)
     }
 
     /// Takes in the settings that live with all guests now. Returns complaints about those that do
     /// not count.
-    pub(super) fn replace_metadata(
+    pub(super) fn replace_metadata(&mut self, metadata: Layer) -> Vec<String> {
+        // Limits that were brought give way to these.
+        let carried = std::mem::take(&mut self.carried);
+        self.metadata.clear();
+        let how = ["that live with it", "that lives with it"];
+        let mut complaints = self.fill(|book| &mut book.metadata, metadata, how);
+        complaints.extend(self.replace_carried(carried));
+        complaints
+    }
+
+    /// Takes in the limits that the guests here brought from other hosts. Returns complaints about
+    /// those that do not count.
+    pub(super) fn replace_carried(&mut self, carried: Layer) -> Vec<String> {
+        self.carried.clear();
+        self.fill(|book| &mut book.carried, carried, ["that it brought"; 2])
+    }
+
+    /// Puts `changes` into an empty layer, without the bounds that do not fit the rest. Returns
+    /// complaints about these; `how` says where floor and ceiling are from, and where a floor is.
+    fn fill(
         &mut self,
-        metadata: BTreeMap<GuestId, GuestChange>,
+        layer: fn(&mut LimitBook) -> &mut Layer,
+        changes: Layer,
+        how: [&str; 2],
     ) -> Vec<String> {
         let mut complaints = Vec::new();
-        self.metadata.clear();
+        let [of_both, of_floor] = how;
         let mut all = self.all();
-        for (id, change) in metadata {
-            self.metadata.insert(id.clone(), change);
-            if let Err(why) = self.limits(&id).validate() {
-                complaints.push(format!("{id}: floor and ceiling that live with it: {why}"));
-                self.leave_out(&id, |it| (it.floor, it.ceiling) = (None, None));
+        for (id, change) in changes {
+            let has_floor = change.floor.is_some();
+            let without_floor = GuestChange { floor: None, ..change.clone() };
+            let without_both = GuestChange { ceiling: None, ..without_floor.clone() };
+            layer(self).insert(id.clone(), change);
+            let is_valid = self.limits(&id).validate();
+            if let Err(why) = &is_valid {
+                complaints.push(format!("{id}: floor and ceiling {of_both}: {why}"));
+                layer(self).insert(id.clone(), without_both);
             }
             all.insert(id.clone(), self.limits(&id));
-            let has_floor = self.metadata.get(&id).is_some_and(|it| it.floor.is_some());
             let fits = ballast_config::floors_fit(self.budget, &all);
-            if let (true, Err(why)) = (has_floor, fits) {
-                complaints.push(format!("{id}: the floor that lives with it: {why}"));
-                self.leave_out(&id, |it| it.floor = None);
+            if let (true, Ok(()), Err(why)) = (has_floor, is_valid, fits) {
+                complaints.push(format!("{id}: the floor {of_floor}: {why}"));
+                layer(self).insert(id.clone(), without_floor);
                 all.insert(id.clone(), self.limits(&id));
             }
         }
         complaints
     }
 
-    fn leave_out(&mut self, id: &GuestId, leave_out: impl Fn(&mut GuestChange)) {
-        if let Some(change) = self.metadata.get_mut(id) {
-            leave_out(change);
-        }
+    /// Takes in limits that a guest brings from another host. They count like those of `ballast
+    /// set` as long as these do.
+    ///
+    /// # Errors
+    /// As [`LimitBook::set`].
+    pub(super) fn carry(&mut self, id: &GuestId, change: &GuestChange) -> Result<(), String> {
+        self.carried.insert(id.clone(), change.clone());
+        self.set(id, change)
     }
 
     /// Changes limits of a guest, as `ballast set` does.
@@ -135,7 +172,7 @@ impl LimitBook {
         id: &GuestId,
         change: &GuestChange,
     ) -> Result<GuestChange, String> {
-        let LimitLayers { metadata, file, set } = self.layers(id);
+        let LimitLayers { metadata, file, set, .. } = self.layers(id);
         let kept = change.over(&metadata);
         self.metadata.insert(id.clone(), kept.clone());
         // Until the file is read again, it must not hide what was just set.
@@ -169,14 +206,18 @@ mod tests {
     }
 
     /// A configuration with a budget of 1 GiB that gives guest `web` 8 shares and a fence.
-    fn book() -> LimitBook {
+    fn settings() -> Settings {
         let mut settings = Settings::new(PolicyName::Static);
         settings.guard.budget = Some(Bytes::gib(1));
         let given = GuestChange { shares: Some(8), ..GuestChange::default() };
         let limits = GuestLimits { fence: true, ..given.apply(&GuestLimits::default()) };
         settings.limits.named.insert(id("web"), limits);
         settings.limits.given.insert(id("web"), given);
-        LimitBook::new(&settings)
+        settings
+    }
+
+    fn book() -> LimitBook {
+        LimitBook::new(&settings())
     }
 
     #[test]
@@ -223,6 +264,35 @@ mod tests {
         let floors = ["a", "b", "c"].map(|it| book.limits(&id(it)).floor);
         assert_eq!(floors, [None, Some(Bytes::mib(600)), None]);
         assert_eq!(book.limits(&id("a")).shares, 3, "the rest counts");
+    }
+
+    #[test]
+    fn what_was_brought_outlives_a_reload_and_gives_way() {
+        let mut book = book();
+        let brought = GuestChange { shares: Some(3), priority: Some(2), ..floor(600) };
+        book.carry(&id("web"), &brought).unwrap();
+        let of_web = |book: &LimitBook| {
+            let web = book.limits(&id("web"));
+            (web.floor.map_or(0, |floor| floor.get() >> 20), web.shares, web.priority)
+        };
+        assert_eq!(of_web(&book), (600, 3, 2));
+        book.set(&id("web"), &GuestChange { priority: Some(5), ..floor(700) }).unwrap();
+        let carried = Layer::from([(id("web"), brought)]);
+        assert_eq!(book.reload(&settings(), carried.clone()), Vec::<String>::new());
+        assert_eq!(of_web(&book), (600, 8, 2));
+        assert_eq!(book.layers(&id("web")).sources().floor, LimitSource::Carried);
+        // There is no room for both floors.
+        let complaints = book.replace_metadata([(id("db"), floor(600))].into());
+        assert!(complaints[0].contains("web: the floor that it brought"), "{complaints:?}");
+        assert_eq!(of_web(&book), (0, 8, 2));
+        assert_eq!(book.limits(&id("db")).floor, Some(Bytes::mib(600)));
+        let low = GuestChange { ceiling: Some(Bytes::mib(500)), ..GuestChange::default() };
+        assert_eq!(book.set_metadata(&id("web"), &low), Ok(low), "without what it brought");
+        let complaints = book.replace_carried(carried);
+        assert!(complaints[0].contains("web: floor and ceiling that it brought"), "{complaints:?}");
+        assert_eq!(of_web(&book), (0, 8, 2));
+        assert_eq!(book.replace_carried(Layer::new()), Vec::<String>::new());
+        assert_eq!(of_web(&book), (0, 8, 0));
     }
 
     #[test]

@@ -169,8 +169,12 @@ impl Engine {
             self.sampled_all_at = Some(self.ticked_at);
         }
         let snapshot = world.sample(scope, self.controller.in_transfer().guests()).await;
+        let carried = self.guests.carried_limits();
         for id in self.guests.align(&snapshot) {
             self.warnings.over(id.as_str());
+        }
+        if self.guests.carried_limits() != carried && !self.is_restoring {
+            self.take_in_carried();
         }
         if let Some(settings) = world.changed_settings().filter(|_| !self.is_restoring) {
             self.take_in_settings(settings);

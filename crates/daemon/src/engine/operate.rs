@@ -85,7 +85,7 @@ impl Engine {
         self.dry_run = None;
         match loaded {
             Ok((mut settings, toml)) => {
-                let complaints = self.book.reload(&settings);
+                let complaints = self.book.reload(&settings, self.guests.carried_limits());
                 self.warn_of_settings(&complaints);
                 settings.limits.named = self.book.all();
                 self.mode.configure(settings.mode);
@@ -245,10 +245,10 @@ impl Engine {
         let mut left_out = String::new();
         if !carried.limits.is_empty() {
             self.may_name(&id)?;
-            if let Err(why) = book.set(&id, &carried.limits) {
+            if let Err(why) = book.carry(&id, &carried.limits) {
                 let without = GuestChange { floor: None, ..carried.limits.clone() };
                 book = self.book.clone();
-                book.set(&id, &without)?;
+                book.carry(&id, &without)?;
                 left_out = format!("; its floor is left out: {why}");
             }
         }
@@ -300,6 +300,14 @@ impl Engine {
     /// Takes in the settings that live with all guests now.
     pub(super) fn take_in_settings(&mut self, settings: BTreeMap<GuestId, GuestChange>) {
         let complaints = self.book.replace_metadata(settings);
+        self.warn_of_settings(&complaints);
+        self.controller.handle_event(Event::ReplaceLimits(self.book.all()));
+    }
+
+    /// Takes in the limits that the guests here brought from other hosts, after one of these came
+    /// or went.
+    pub(super) fn take_in_carried(&mut self) {
+        let complaints = self.book.replace_carried(self.guests.carried_limits());
         self.warn_of_settings(&complaints);
         self.controller.handle_event(Event::ReplaceLimits(self.book.all()));
     }

@@ -672,6 +672,44 @@ fn what_was_carried_counts_once() {
 }
 
 #[test]
+fn limits_that_a_guest_brought_stay_while_it_runs() {
+    let (mut engine, mut world) = poor_and_rich();
+    let rich: GuestId = "rich".parse().unwrap();
+    run(&mut engine, &mut world, 1);
+    let floor = Some(Bytes::mib(600));
+    let limits = GuestChange { floor, shares: Some(1100), ..GuestChange::default() };
+    let brought = CarriedView { limits: limits.clone(), ..CarriedView::default() };
+    take(&mut engine, &mut world, brought).unwrap();
+    let shares = |shares| GuestChange { shares: Some(shares), ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest(rich.clone(), shares(7)), &mut world);
+    let of_rich = |engine: &Engine, world: &MemoryWorld| {
+        let limits = engine.view(world).unwrap().limits[&rich].clone();
+        (limits.floor, limits.shares)
+    };
+    assert_eq!(of_rich(&engine, &world), (floor, 7));
+    engine.reload(Ok((settings_with(Mode::Balance), String::new())), &mut world);
+    assert_eq!(of_rich(&engine, &world), (floor, 1100), "an operator's are forgotten");
+    let view = engine.view(&world).unwrap();
+    assert_eq!(view.limit_sources[&rich].shares.as_str(), "carried");
+    assert_eq!(view.carried(&rich).limits, limits, "it takes them along to the next host");
+    let mut settings = settings_with(Mode::Balance);
+    settings.limits.given.insert(rich.clone(), shares(8));
+    settings.limits.named.insert(rich.clone(), shares(8).apply(&GuestLimits::default()));
+    engine.reload(Ok((settings, String::new())), &mut world);
+    assert_eq!(of_rich(&engine, &world), (floor, 8), "the configuration counts before them");
+    run(&mut engine, &mut world, 20);
+    // The third daemon knows them from the second one.
+    for _ in 0..2 {
+        engine = restarted(&world, Mode::Balance, "first");
+        run(&mut engine, &mut world, 2);
+        assert_eq!(of_rich(&engine, &world), (floor, 1100));
+    }
+    world.guests[1].start_ticks += 1;
+    run(&mut engine, &mut world, 1);
+    assert_eq!(of_rich(&engine, &world), (None, 1000), "another process brought nothing");
+}
+
+#[test]
 fn a_floor_without_room_is_left_out_and_said() {
     let (mut engine, mut world) = poor_and_rich();
     run(&mut engine, &mut world, 1);

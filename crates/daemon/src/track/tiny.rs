@@ -12,7 +12,7 @@
 //!
 //! Cost: at most one trap per sampled page and interval. The fewest pages are watched whatever
 //! they cost: with traps of 50 µs, 1.6 to 3.2 ms an interval.
-//! Source: ours; `docs/tracking.md` compares it with other signals.
+//! Source: ours; `docs/working-sets.md` compares it with other signals.
 //! Limits: it does not notice a guest that touches other pages at the same rate; checkpoints of
 //! intermittent tracking do. With less than some tens of touched pages, chance decides.
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{OwnedTick, realistic, start};
+use crate::support::{OwnedTick, realistic, start, wall};
 use ballast_model::{
-    Bytes, GuestSample, Measured, MissCurve, Snapshot, TrackerReport, TrackingSource,
+    Bytes, GuestSample, Measured, MissCurve, Snapshot, Timestamp, TrackerReport, TrackingSource,
 };
 use ballast_store::*;
 
@@ -142,6 +142,21 @@ fn curves_are_deleted_with_their_last_tick() {
     writer.record(&tick(731).tick()).unwrap();
     let reader = Reader::open(&path).unwrap();
     assert_eq!(reader.last_tick().unwrap().unwrap().1.snapshot, tick(731).snapshot);
+}
+
+#[test]
+fn a_curve_that_was_deleted_is_written_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let retention = JournalConfig { age_max: Duration::from_secs(10), ..KEEP };
+    let mut writer = Writer::open(&path, retention, start()).unwrap();
+    let [early, late] = [0, 100].map(|nth| tracked(nth, Bytes::ZERO, |i| i));
+    writer.record(&early.tick()).unwrap();
+    // With this event the only tick is deleted, and with it its curves.
+    let event = Event::ConfigRefused { why: "line 3".into() };
+    writer.record_event(wall(late.wall_ms), Timestamp::ZERO, event).unwrap();
+    writer.record(&late.tick()).unwrap();
+    is_given_back(&path, &[late]);
 }
 
 #[test]

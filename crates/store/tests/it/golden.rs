@@ -515,6 +515,16 @@ fn everything() -> OwnedTick {
                 pause: Duration::from_secs(120),
             }),
             first_held: Some(Bytes::mib(450)),
+            carried_limits: Some(GuestChange {
+                floor: Some(Bytes::mib(300)),
+                ceiling: Some(Bytes::mib(600)),
+                shares: Some(9),
+                priority: Some(3),
+                miss_rate_max: Some(40),
+                managed: Some(true),
+                take_over: Some(false),
+                ..GuestChange::default()
+            }),
         }],
         limits: BTreeMap::from([
             (id(0), bounded),

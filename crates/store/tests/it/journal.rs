@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::support::{bulky, realistic, start, wall};
 use ballast_model::{Bytes, Timestamp};
 use ballast_store::*;
+use proptest::prelude::*;
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
@@ -29,6 +30,11 @@ fn loaded(toml: &str) -> Event {
 
 fn sql(path: &Path, text: &str) {
     rusqlite::Connection::open(path).unwrap().execute_batch(text).unwrap();
+}
+
+fn number(path: &Path, query: &str) -> i64 {
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection.query_row(query, [], |row| row.get(0)).unwrap()
 }
 
 #[test]
@@ -197,6 +203,137 @@ fn a_row_from_the_future_does_not_block_retention() {
     }
     let reader = Reader::open(&path).unwrap();
     assert!(ids(&reader).len() <= 12 + DELTAS_MAX as usize, "{:?}", ids(&reader));
+}
+
+/// Keeps ten seconds.
+const BRIEF: JournalConfig = JournalConfig { age_max: Duration::from_secs(10), ..KEEP };
+
+/// Records ticks, one a second.
+fn record_ticks(writer: &mut Writer, nths: std::ops::Range<u64>) {
+    for nth in nths {
+        writer.record(&realistic(nth, 1).tick()).unwrap();
+    }
+}
+
+/// Records events in the second of tick `nth`.
+fn record_events(writer: &mut Writer, nth: u64, count: u64) {
+    let at = wall(start_ms() + nth as i64 * 1_000);
+    for _ in 0..count {
+        let event = Event::ConfigRefused { why: "line 3".into() };
+        writer.record_event(at, Timestamp::ZERO, event).unwrap();
+    }
+}
+
+/// The numbers of the rows, each of which can be read, and none of which is missing.
+fn readable(path: &Path) -> Vec<i64> {
+    let left = ids(&Reader::open(path).unwrap());
+    assert_eq!(left, (left[0]..=*left.last().unwrap()).collect::<Vec<_>>());
+    left
+}
+
+#[test]
+fn events_among_ticks_do_not_stop_retention() {
+    // 75 events and a minute of ticks; and more events than ticks.
+    for events in [75, 200] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        let mut writer = Writer::open(&path, BRIEF, start()).unwrap();
+        record_ticks(&mut writer, 0..1);
+        record_events(&mut writer, 0, events);
+        record_ticks(&mut writer, 1..60);
+        let last = *readable(&path).last().unwrap();
+        let farthest = number(&path, "SELECT max(id - base) FROM entry");
+        assert!(farthest <= i64::from(DELTAS_MAX), "{farthest} rows have to be deleted at once");
+        record_ticks(&mut writer, 1_000..1_150);
+        let left = readable(&path);
+        assert!(left[0] > last && left.len() <= 11 + DELTAS_MAX as usize, "{events}: {left:?}");
+    }
+}
+
+/// A thousand events between a whole tick and its nine differences, as earlier versions wrote.
+fn long_group(path: &Path) {
+    let mut writer = Writer::open(path, KEEP, start()).unwrap();
+    record_ticks(&mut writer, 0..10);
+    drop(writer);
+    sql(
+        path,
+        "UPDATE entry SET id = id + 1000 WHERE id > 2;
+         WITH RECURSIVE n (nth) AS (SELECT 3 UNION ALL SELECT nth + 1 FROM n WHERE nth < 1002)
+         INSERT INTO entry (id, session, config, kind, format, wall_ms, mono_ms, body)
+         SELECT nth, session, config, kind, format, wall_ms, mono_ms, body
+         FROM n JOIN entry WHERE id = 1;",
+    );
+    assert_eq!(readable(path).len(), 1_011);
+    assert_eq!(number(path, "SELECT count(base) FROM entry"), 9);
+}
+
+#[test]
+fn a_whole_tick_stays_however_far_its_differences_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    long_group(&path);
+    let later = Start { wall: wall(start_ms() + 10_000), ..start() };
+    let mut writer = Writer::open(&path, BRIEF, later).unwrap();
+    // The whole tick, the events and some of the differences are due.
+    record_ticks(&mut writer, 15..18);
+    assert_eq!(readable(&path)[0], 2);
+    record_ticks(&mut writer, 1_000..1_020);
+    assert!(readable(&path)[0] > 1_011);
+}
+
+#[test]
+fn differences_that_lost_their_whole_tick_age_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    long_group(&path);
+    sql(&path, "DELETE FROM entry WHERE id < 100;");
+    let mut writer = Writer::open(&path, BRIEF, start()).unwrap();
+    record_ticks(&mut writer, 1_000..1_020);
+    assert!(readable(&path)[0] > 1_011);
+}
+
+#[test]
+fn no_tick_refers_to_one_that_is_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.db");
+    let mut writer = Writer::open(&path, BRIEF, start()).unwrap();
+    record_ticks(&mut writer, 0..3);
+    // No tick is left.
+    record_events(&mut writer, 100, 2);
+    record_ticks(&mut writer, 101..104);
+    assert_eq!(readable(&path), [5, 6, 7, 8, 9]);
+}
+
+proptest! {
+    // Each case opens a file.
+    #![proptest_config(ProptestConfig::with_cases(16))]
+    /// Runs of ticks (`true`) and of events, with seconds after each.
+    #[test]
+    fn rows_are_readable_until_they_age_out(
+        runs in prop::collection::vec((any::<bool>(), 1..150u64, 0..60u64), 1..6),
+        age_s in 0..40u64,
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal.db");
+        let retention = JournalConfig { age_max: Duration::from_secs(age_s), ..KEEP };
+        let mut writer = Writer::open(&path, retention, start()).unwrap();
+        let mut now = 0;
+        for (are_ticks, count, pause) in runs {
+            if are_ticks {
+                record_ticks(&mut writer, now..now + count);
+                now += count;
+            } else {
+                record_events(&mut writer, now, count);
+            }
+            readable(&path);
+            now += pause;
+        }
+        let last = *readable(&path).last().unwrap();
+        record_ticks(&mut writer, now + 1_000..now + 1_250);
+        let left = readable(&path);
+        let most = age_s + 1 + u64::from(DELTAS_MAX);
+        prop_assert!(left[0] > last && left.len() as u64 <= most, "after {last}: {left:?}");
+    }
 }
 
 #[test]

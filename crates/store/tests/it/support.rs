@@ -895,10 +895,18 @@ fn handover() -> impl Strategy<Value = Handover> {
         pause,
     });
     let parts = (option::of(process), option::of(stuck), option::of(thrashed));
-    let held = (option::of(bytes()), option::of(bytes()));
+    let limits = (option::of(bytes()), option::of(bytes()), any::<(Option<u32>, Option<bool>)>());
+    let limits = limits.prop_map(|(floor, ceiling, (shares, managed))| GuestChange {
+        floor,
+        ceiling,
+        shares,
+        managed,
+        ..GuestChange::default()
+    });
+    let held = (option::of(bytes()), option::of(bytes()), option::of(limits));
     let granted = (bytes(), option::of(bytes()), option::of(bytes()));
     (id(), held, granted, parts).prop_map(
-        |(guest, (held, first_held), granted, (process, stuck, thrashed))| {
+        |(guest, (held, first_held, carried_limits), granted, (process, stuck, thrashed))| {
             let (transient_grant, granted, resident_cap) = granted;
             Handover {
                 guest,
@@ -910,6 +918,7 @@ fn handover() -> impl Strategy<Value = Handover> {
                 stuck,
                 thrashed,
                 first_held,
+                carried_limits,
             }
         },
     )

@@ -17,7 +17,7 @@ use crate::evaluate::run::load;
 use crate::evaluate::time_left::{Ahead, PastTimes, Rate, span};
 use crate::evaluate::work::{Limits, took, work};
 use crate::evaluate::{markdown, page, tables};
-use crate::state::State;
+use crate::state::{Builds, State};
 
 /// How long `--quick` takes at most, unless `--within` says otherwise.
 const QUICK: Duration = Duration::from_mins(10);
@@ -38,6 +38,7 @@ Examples:
   ballast-lab evaluate --only meb.V --only tws
   ballast-lab evaluate --real --within 100min --repetitions 1
   ballast-lab evaluate --real --markdown docs/evaluation.md
+  ballast-lab evaluate --any-build --markdown docs/evaluation.md
 
 Each row is a table or a figure of a paper. It has the paper's figures, ours with their spread over
 repetitions, where ours come from (simulated, replayed, real guests with or without KVM), and a
@@ -49,15 +50,17 @@ Results are kept in --state, one file per run, and count until the scenario, its
 program changes. With real guests, each contestant's run is kept by itself, and only the runs that a
 row needs are played. A call that is interrupted loses only the current run. --within begins no run
 that would end later; the next call continues there. All first repetitions come before the second.
-If several calls played the runs of a comparison, the page names each call, its commit, and when its
-runs began. Progress and the time left go to standard error; the time left is estimated from earlier
+A row counts with the repetitions that it has, and says so if they are fewer than --repetitions.
+With --any-build, runs on real guests also count if another build of this program played them;
+their scenario must be the same. The page names the calls that played the runs of each comparison,
+their commits, and, of several calls, when each run began. Progress and the time left go to standard error; the time left is estimated from earlier
 runs on this machine, else from the scenarios.
 
 JSON, an object:
   ended_at, commit, cpu, repetitions, jobs_ran, jobs_kept
   counts    rows, reproduced, met, in_kind, and the others by cause
-  papers    a list of paper, title, rows: id, place, what, how, seen, verdict, cause, because,
-            calls (that played its runs on real guests), figures
+  papers    a list of paper, title, rows: id, place, what, how, seen, repetitions, verdict, cause,
+            because, calls (that played its runs on real guests), figures
   figures   a list of what, subject, policy, guest, paper, ours (median, min, max, count), band,
             verdict, …
   origins   where each parameter of the simulator comes from
@@ -81,8 +84,11 @@ pub struct Args {
     /// How often to run each scenario [default: 5; with --quick 2]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: Option<u32>,
-    /// Run everything again, ignoring stored results
+    /// Also count runs on real guests that other builds of this program played
     #[arg(long)]
+    any_build: bool,
+    /// Run everything again, ignoring stored results
+    #[arg(long, conflicts_with = "any_build")]
     fresh: bool,
     /// Folder for the results
     #[arg(long, value_name = "DIR", default_value = "target/evaluation")]
@@ -141,7 +147,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let repetitions = args.repetitions.unwrap_or(default);
     let state = State::open(&args.state)?;
     let within = args.within.or_else(|| args.quick.then_some(QUICK));
-    let limits = Limits { real: args.real, within, fresh: args.fresh };
+    let builds = if args.any_build { Builds::Any } else { Builds::This };
+    let limits = Limits { real: args.real, within, builds, fresh: args.fresh };
     let jobs = jobs(&catalogue, repetitions, &args.scenarios);
     let ends = work(jobs, &args.scenarios, &state, limits).await?;
     let findings = findings(&catalogue, &args.scenarios, repetitions, &ends)?;

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use ballast_report::figures::or_none;
 use ballast_scenario_run::calls::{CallRuns, calls};
 use ballast_scenario_run::compare::Spread;
 use ballast_scenario_run::part::{Part, part_of, parts};
@@ -13,6 +14,7 @@ use serde_json::Value;
 
 use super::band::{Band, Bound};
 use super::catalogue::{Catalogue, Row, Way};
+use super::counts::Counts;
 use super::figure::{Figure, FoundOf, contestants, figures, ours};
 use super::job::{Job, Task, lab_scenario};
 use super::verdict::{Cause, Verdict, judge, of_row};
@@ -36,21 +38,6 @@ pub(crate) struct Findings {
     pub(crate) papers: Vec<PaperFindings>,
 }
 
-/// The number of rows with each verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Counts {
-    pub(crate) rows: usize,
-    pub(crate) reproduced: usize,
-    pub(crate) met: usize,
-    pub(crate) in_kind: usize,
-    pub(crate) outside: usize,
-    pub(crate) fitted: usize,
-    pub(crate) no_figure: usize,
-    pub(crate) no_counterpart: usize,
-    pub(crate) cannot_run: usize,
-    pub(crate) not_run: usize,
-}
-
 /// One paper.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct PaperFindings {
@@ -69,6 +56,8 @@ pub(crate) struct RowFindings {
     pub(crate) how: Vec<String>,
     /// Where our figures were obtained, in words; `None`: nowhere.
     pub(crate) seen: Option<String>,
+    /// The fewest repetitions that a task of the row has.
+    pub(crate) repetitions: usize,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
     /// The calls that played its runs on real guests.
@@ -193,6 +182,7 @@ fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Res
         what: row.what.clone(),
         how: Task::of(row).iter().map(Task::told).collect(),
         seen: None,
+        repetitions: 0,
         verdict: Verdict::Reproduced,
         calls: Vec::new(),
         figures: Vec::new(),
@@ -201,20 +191,24 @@ fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Res
         found.verdict = Verdict::Not(Cause::NoCounterpart(because.clone()));
         return Ok(found);
     }
-    for task in Task::of(row) {
+    let mut wanted = 0;
+    for (place, task) in Task::of(row).into_iter().enumerate() {
         let jobs = jobs_of(&[row], &task, repetitions, scenarios);
         let jobs = jobs.map_err(|error| Cause::CannotRun(format!("{error:#}")));
-        let results = match jobs.and_then(|jobs| results(&jobs, ends)) {
+        let Results { values, repetitions: own } = match jobs.and_then(|it| results(&it, ends)) {
             Ok(results) => results,
             Err(cause) => {
                 found.verdict = Verdict::Not(cause);
                 found.seen = None;
+                found.repetitions = 0;
                 found.calls.clear();
                 found.figures.clear();
                 return Ok(found);
             }
         };
-        let of_task = FoundOf::new(&task, results, scenarios)?;
+        found.repetitions = if place == 0 { own } else { found.repetitions.min(own) };
+        wanted = wanted.max(task.repetitions(repetitions) as usize);
+        let of_task = FoundOf::new(&task, values, scenarios)?;
         found.seen = Some(seen(&of_task));
         if let FoundOf::Runs(record) = &of_task {
             let calls = calls(record);
@@ -222,10 +216,14 @@ fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Res
         }
         let figures = figures(row, &task, scenarios)?;
         let spreads = ours(&figures, &of_task)?;
-        let repetitions = task.repetitions(repetitions) as usize;
         for (figure, ours) in figures.into_iter().zip(spreads) {
-            found.figures.push(judged(row, figure, ours, repetitions)?);
+            found.figures.push(judged(row, figure, ours, own)?);
         }
+    }
+    if found.repetitions < wanted
+        && let Some(seen) = &mut found.seen
+    {
+        seen.push_str(&format!(", {} of {wanted} repetitions", found.repetitions));
     }
     let named = found.figures.iter().map(|figure| (figure.name(), &figure.verdict));
     found.verdict = of_row(named);
@@ -263,25 +261,47 @@ fn judged(
     })
 }
 
-/// The results of all `jobs`, or why some are missing.
-fn results(jobs: &[Job], ends: &Ends) -> Result<Vec<Value>, Cause> {
-    let (mut results, mut failed, mut left) = (Vec::new(), Vec::new(), Vec::new());
-    for job in jobs {
-        match ends.get(&job.name()) {
-            Some(End::Done(found)) => results.push(found.result.clone()),
-            Some(End::Failed(text)) => failed.push(format!("{}: {text}", job.told())),
-            Some(End::Left(text)) => left.push(text.clone()),
-            None => left.push("it was not asked for".to_owned()),
+/// The results of a task's whole repetitions.
+#[derive(Debug, PartialEq)]
+struct Results {
+    /// By repetition, then in the order of the jobs.
+    values: Vec<Value>,
+    repetitions: usize,
+}
+
+/// The results of the first repetitions of `jobs` that ran whole, or why not even the first did.
+///
+/// A job that failed counts against all: without it the others would look better than they are.
+fn results(jobs: &[Job], ends: &Ends) -> Result<Results, Cause> {
+    let mut found = Results { values: Vec::new(), repetitions: 0 };
+    let (mut done, mut first_left) = (0, None);
+    for repetition in jobs.chunk_by(|a, b| a.repetition == b.repetition) {
+        let mut values = Vec::new();
+        for job in repetition {
+            match ends.get(&job.name()) {
+                Some(End::Done(found)) => values.push(found.result.clone()),
+                Some(End::Failed(text)) => {
+                    return Err(Cause::CannotRun(format!("{}: {text}", job.told())));
+                }
+                Some(End::Left(text)) => first_left = first_left.or(Some(text.as_str())),
+                None => first_left = first_left.or(Some("it was not asked for")),
+            }
+        }
+        done += values.len();
+        if first_left.is_none() {
+            found.values.extend(values);
+            found.repetitions += 1;
         }
     }
-    let missing = match results.is_empty() {
-        true => String::new(),
-        false => format!("{} of {} runs are missing: ", failed.len() + left.len(), jobs.len()),
-    };
-    match (failed.first(), left.first()) {
-        (Some(text), _) => Err(Cause::CannotRun(format!("{missing}{text}"))),
-        (None, Some(text)) => Err(Cause::NotRun(format!("{missing}{text}"))),
-        (None, None) => Ok(results),
+    match first_left {
+        Some(text) if found.repetitions == 0 => {
+            let missing = match done {
+                0 => String::new(),
+                _ => format!("{} of {} runs are missing: ", jobs.len() - done, jobs.len()),
+            };
+            Err(Cause::NotRun(format!("{missing}{text}")))
+        }
+        _ => Ok(found),
     }
 }
 
@@ -313,20 +333,35 @@ impl FigureFindings {
     pub(crate) fn ours_shown(&self) -> String {
         let shown = |value| self.band.metric.shown(value);
         let spread = self.ours.map(|ours| super::verdict::spread_shown(ours, &shown));
-        ballast_report::figures::or_none(spread)
+        or_none(spread)
     }
 }
 
 impl RowFindings {
-    /// A sentence for each scenario whose runs were played in several calls.
+    /// A sentence for each scenario on real guests: the calls that played its runs, and if there
+    /// were several, when each run began.
     pub(crate) fn calls_told(&self) -> Vec<String> {
-        let several = self.calls.iter().filter(|it| it.calls.len() > 1);
-        let told = |it: &TaskCalls| {
-            let (subject, count) = (&it.subject, it.calls.len());
-            let calls: Vec<String> = it.calls.iter().map(CallRuns::told).collect();
-            format!("The runs of {subject} were played by {count} calls: {}.", calls.join("; "))
-        };
-        several.map(told).collect()
+        let mut told = Vec::new();
+        for TaskCalls { subject, calls } in &self.calls {
+            match calls.as_slice() {
+                [] => {}
+                [call] => {
+                    let (at, commit) = (&call.began_at, or_none(call.commit.as_deref()));
+                    told.push(format!(
+                        "The runs of {subject} were played by the call of {at}, commit {commit}."
+                    ));
+                }
+                several => {
+                    let count = several.len();
+                    let calls: Vec<String> = several.iter().map(CallRuns::told).collect();
+                    let calls = calls.join("; ");
+                    told.push(format!(
+                        "The runs of {subject} were played by {count} calls: {calls}."
+                    ));
+                }
+            }
+        }
+        told
     }
 
     /// The bands of its figures, each once.
@@ -357,97 +392,30 @@ impl RowFindings {
     }
 }
 
-impl Counts {
-    fn add(&mut self, verdict: &Verdict) {
-        self.rows += 1;
-        let place = match verdict {
-            Verdict::Reproduced => &mut self.reproduced,
-            Verdict::Met => &mut self.met,
-            Verdict::InKind => &mut self.in_kind,
-            Verdict::Not(Cause::Outside(_)) => &mut self.outside,
-            Verdict::Not(Cause::Fitted(_)) => &mut self.fitted,
-            Verdict::Not(Cause::NoFigure(_)) => &mut self.no_figure,
-            Verdict::Not(Cause::NoCounterpart(_)) => &mut self.no_counterpart,
-            Verdict::Not(Cause::CannotRun(_)) => &mut self.cannot_run,
-            Verdict::Not(Cause::NotRun(_)) => &mut self.not_run,
-        };
-        *place += 1;
-    }
-
-    /// In words.
-    pub(crate) fn shown(&self) -> String {
-        let not = [
-            (self.outside, "ours is outside of the band"),
-            (self.fitted, "the model is fitted to it"),
-            (self.no_figure, "ours has no such figure"),
-            (self.no_counterpart, "there is no counterpart"),
-            (self.cannot_run, "it cannot run here"),
-            (self.not_run, "it was not run"),
-        ];
-        let nots: Vec<String> = not
-            .into_iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, why)| format!("{count} not, because {why}"))
-            .collect();
-        let Counts { rows, reproduced, in_kind, met, .. } = self;
-        let yes = format!(
-            "{rows} rows: {reproduced} reproduced, {in_kind} in kind, {met} of our own goals met"
-        );
-        [yes].into_iter().chain(nots).collect::<Vec<_>>().join("; ")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_counted_once() {
-        let mut counts = Counts::default();
-        let text = || "t".to_owned();
-        for verdict in [
-            Verdict::Reproduced,
-            Verdict::Met,
-            Verdict::InKind,
-            Verdict::Not(Cause::Outside(text())),
-            Verdict::Not(Cause::Fitted(text())),
-            Verdict::Not(Cause::NoFigure(text())),
-            Verdict::Not(Cause::NoCounterpart(text())),
-            Verdict::Not(Cause::CannotRun(text())),
-            Verdict::Not(Cause::NotRun(text())),
-            Verdict::Not(Cause::NotRun(text())),
-        ] {
-            counts.add(&verdict);
-        }
-        let Counts { rows, not_run, met, .. } = counts;
-        assert_eq!((rows, not_run, met), (10, 2, 1));
-        let shown = counts.shown();
-        assert!(
-            shown.starts_with("10 rows: 1 reproduced, 1 in kind, 1 of our own goals met; 1 not"),
-            "{shown}"
-        );
-        assert!(shown.ends_with("2 not, because it was not run"), "{shown}");
-    }
-
-    #[test]
-    fn a_row_with_a_run_that_failed_says_so() {
-        let job = |repetition| {
+    fn a_row_counts_with_its_whole_repetitions() {
+        let job = |repetition, policy: &str| {
             let task = Task::Lab { scenario: "lab/a.toml".to_owned() };
-            Job { task, repetition, part: Some(Part::Run("meb".to_owned())) }
+            Job { task, repetition, part: Some(Part::Run(policy.to_owned())) }
         };
-        let jobs = [job(1), job(2)];
-        let ends = |first: End, second: End| {
-            Ends::from([(jobs[0].name(), first), (jobs[1].name(), second)])
-        };
-        let done = || End::Done(super::super::work::Found { result: Value::from(7), ran: true });
+        let jobs = [job(1, "meb"), job(1, "static"), job(2, "meb"), job(2, "static")];
+        let ends = |all: [End; 4]| -> Ends { jobs.iter().map(Job::name).zip(all).collect() };
+        let done = || End::Done(crate::evaluate::work::Found { result: Value::from(7), ran: true });
         let left = || End::Left("later".to_owned());
         let failed = || End::Failed("no QEMU".to_owned());
-        assert_eq!(results(&jobs, &ends(done(), done())).unwrap().len(), 2);
-        let failure = "lab run lab/a.toml, meb: no QEMU";
-        let expected = Cause::CannotRun(failure.to_owned());
-        assert_eq!(results(&jobs, &ends(failed(), left())), Err(expected));
-        let expected = Cause::NotRun("1 of 2 runs are missing: later".to_owned());
-        assert_eq!(results(&jobs, &ends(done(), left())), Err(expected));
+        let count = |all| results(&jobs, &ends(all)).map(|it| (it.repetitions, it.values.len()));
+        assert_eq!(count([done(), done(), done(), done()]), Ok((2, 4)));
+        assert_eq!(count([done(), done(), done(), left()]), Ok((1, 2)));
+        // What every guest needs is found in the first repetition: none counts without it.
+        let expected = Cause::NotRun("1 of 4 runs are missing: later".to_owned());
+        assert_eq!(count([done(), left(), done(), done()]), Err(expected));
+        let expected =
+            Cause::CannotRun("lab run lab/a.toml, meb, repetition 2: no QEMU".to_owned());
+        assert_eq!(count([done(), left(), failed(), done()]), Err(expected));
         assert!(matches!(results(&jobs, &Ends::new()), Err(Cause::NotRun(_))));
     }
 }

@@ -13,7 +13,8 @@ use ballast_lab_host::Scenario;
 use ballast_scenario_run::part::Part;
 
 use super::catalogue::{Row, Way};
-use crate::{played, state};
+use crate::played;
+use crate::state::{self, Fingerprint};
 
 /// The largest input, in bytes; the program's own file may be larger.
 pub(crate) const INPUT_BYTES_MAX: u64 = 16 << 20;
@@ -143,18 +144,22 @@ impl Job {
     }
 
     /// A fingerprint of the job and of everything that its result depends on; `program` is the
-    /// program's fingerprint.
+    /// hash of the program's file.
     ///
     /// # Errors
     /// An input cannot be read.
-    pub(crate) fn fingerprint(&self, program: u64, scenarios: &Path) -> anyhow::Result<String> {
+    pub(crate) fn fingerprint(
+        &self,
+        program: u64,
+        scenarios: &Path,
+    ) -> anyhow::Result<Fingerprint> {
         if let (Task::Lab { scenario }, Some(part)) = (&self.task, &self.part) {
             let scenario = lab_scenario(&scenarios.join(scenario))?;
             return Ok(played::fingerprint(&scenario, part, self.repetition, program));
         }
         let inputs = self.task.inputs(scenarios)?;
         let texts = inputs.iter().map(|path| read_bounded(path));
-        Ok(state::fingerprint(self, program, &texts.collect::<anyhow::Result<Vec<_>>>()?))
+        Ok(Fingerprint::new(self, &texts.collect::<anyhow::Result<Vec<_>>>()?, program))
     }
 }
 

@@ -10,9 +10,9 @@ use super::tables;
 pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) -> String {
     let mut out = format!(
         "# The papers' tables and figures, and ours\n\n\
-         For researchers: what Ballast shows of each table and figure of the papers that it follows. This page is \
-         written by a command; [how to run it](evaluating.md). Nobody typed a verdict.\n\n\
-         Run on {}, commit `{}`, {}, {} repetitions:\n\n    {command}\n\n\
+         For researchers: how Ballast compares with each table and figure of the papers. A command writes this page \
+         ([how to run it](evaluating.md)) and computes every verdict.\n\n\
+         Written on {}, commit `{}`, {}; {} repetitions where a row says nothing else:\n\n    {command}\n\n\
          {}.\n\n",
         findings.ended_at,
         or_none(findings.commit.as_deref()),
@@ -30,8 +30,8 @@ pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) 
     }
     out.push_str(
         "\n## Where the simulator's figures come from\n\n\
-         From the scenarios' own `[[parameters]]` and the simulator's defaults. What is fitted is never cited as \
-         agreement with the place that it is fitted to.\n\n",
+         From the scenarios' own `[[parameters]]` and the simulator's defaults. Agreement with a \
+         place that a parameter was fitted to never counts.\n\n",
     );
     out.push_str(&origins::columns().markdown(origins));
     out

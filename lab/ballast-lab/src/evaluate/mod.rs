@@ -6,6 +6,7 @@
 
 pub(crate) mod band;
 pub(crate) mod catalogue;
+pub(crate) mod counts;
 pub(crate) mod figure;
 pub(crate) mod findings;
 pub(crate) mod job;

@@ -83,7 +83,7 @@ pub(crate) fn columns() -> Report<'static, OriginRow> {
         Origin::Assumed => "assumed".to_owned(),
     };
     let of = |row: &OriginRow| match row.scenarios.is_empty() {
-        true => "where nothing else is said".to_owned(),
+        true => "default".to_owned(),
         false => row.scenarios.join(", "),
     };
     Report::<OriginRow>::new()

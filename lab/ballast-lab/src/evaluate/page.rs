@@ -18,7 +18,7 @@ pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) 
             h1 { "The papers' tables and figures, and ours" }
             p { (findings.counts.shown()) "." }
             p { "Commit " (or_none(findings.commit.as_deref())) ", " (findings.ended_at) ", "
-                (or_none(findings.cpu.as_deref())) ", " (findings.repetitions) " repetitions." }
+                (or_none(findings.cpu.as_deref())) ", " (findings.repetitions) " repetitions where a row says nothing else." }
         }
         @for paper in &findings.papers {
             section {
@@ -32,7 +32,7 @@ pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) 
         }
         section {
             h2 { "Where the simulator's figures come from" }
-            p { "What is fitted is never cited as agreement with the place that it is fitted to." }
+            p { "Agreement with a place that a parameter was fitted to never counts." }
             (table(&origins::columns(), origins))
         }
         (how_to_read(&tables::MEANINGS))

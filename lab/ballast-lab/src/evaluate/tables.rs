@@ -38,18 +38,18 @@ pub(crate) const MEANINGS: [(&str, &str); 6] = [
     ),
     (
         "band",
-        "what a figure of ours has to be within to count as reproduced, argued before it was measured; and \
-         what it has to show to agree in kind",
+        "the range in which a figure of ours counts as reproduced, argued before it was measured; and what \
+         it must show to agree in kind",
     ),
     (
         "reproduced, met",
-        "every repetition is within the band; a goal of ours that no paper has is met",
+        "every repetition is within the band; *met* if the figure is a goal of ours",
     ),
-    ("in kind", "every repetition shows what is asked for in kind"),
+    ("in kind", "every repetition shows what the band asks for in kind"),
     (
         "not, because",
-        "neither; or a parameter of the model was fitted to this very place of the paper, so that agreement \
-         proves nothing; or nothing of ours is there to compare. A row is as good as its weakest figure.",
+        "ours is outside the band, a parameter was fitted to this place of the paper, or there is nothing to \
+         compare. A row's verdict is that of its weakest figure.",
     ),
-    ("figures", "how many are reproduced or met + how many agree in kind, of how many there are"),
+    ("figures", "reproduced or met + in kind, of all figures of the row"),
 ];

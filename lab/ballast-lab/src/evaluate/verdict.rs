@@ -110,7 +110,7 @@ pub(crate) fn judge(
     });
     match (within, in_kind, fitted) {
         (_, true, Some(parameters)) => {
-            let text = format!("{parameters} fitted to it: this is no agreement that was found");
+            let text = format!("{parameters} fitted to it, so agreement proves nothing");
             Verdict::Not(Cause::Fitted(text))
         }
         (true, _, None) if paper.is_none() => Verdict::Met,
@@ -120,8 +120,8 @@ pub(crate) fn judge(
             let shown = |value| band.metric.shown(value);
             let ours = spread_shown(ours, &shown);
             let text = match paper {
-                Some(paper) => format!("{ours} where the paper has {}", shown(paper)),
-                None => format!("{ours} where {} is asked for", band.asked()),
+                Some(paper) => format!("ours {ours}, the paper {}", shown(paper)),
+                None => format!("ours {ours}, asked for {}", band.asked()),
             };
             Verdict::Not(Cause::Outside(text))
         }
@@ -133,7 +133,7 @@ pub(crate) fn spread_shown(spread: Spread, shown: &dyn Fn(f64) -> String) -> Str
     let (median, min, max) = (shown(spread.median), shown(spread.min), shown(spread.max));
     match spread.count {
         0 | 1 => median,
-        count if min == max => format!("{median} ({count} runs alike)"),
+        count if min == max => format!("{median} ({count} equal runs)"),
         count => format!("{median} ({min} to {max} in {count})"),
     }
 }
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!(judged(&[9.0, 10.0, 8.0]), Verdict::Reproduced);
         assert_eq!(judged(&[9.0, 10.0, 6.0]), Verdict::InKind);
         let Verdict::Not(Cause::Outside(text)) = judged(&[9.0, 10.0, 1.9]) else { panic!() };
-        assert_eq!(text, "9.00× (1.90× to 10.0× in 3) where the paper has 9.30×");
+        assert_eq!(text, "ours 9.00× (1.90× to 10.0× in 3), the paper 9.30×");
     }
 
     #[test]
@@ -217,18 +217,18 @@ mod tests {
         let goal = band(Bound::AtLeast(2.0), None);
         assert_eq!(judge(None, &goal, spread(&[2.0]), 1, None), Verdict::Met);
         let Verdict::Not(cause) = judge(None, &goal, spread(&[1.5]), 1, None) else { panic!() };
-        assert_eq!(cause.because(), "1.50× where ≥ 2.00× is asked for");
+        assert_eq!(cause.because(), "ours 1.50×, asked for ≥ 2.00×");
     }
 
     #[test]
     fn a_row_is_as_good_as_its_weakest_figure() {
-        let outside = Verdict::Not(Cause::Outside("1× where the paper has 9×".to_owned()));
+        let outside = Verdict::Not(Cause::Outside("ours 1×, the paper 9×".to_owned()));
         let row = |verdicts: &[&Verdict]| of_row(verdicts.iter().map(|it| ("f".to_owned(), *it)));
         let (good, kind) = (&Verdict::Reproduced, &Verdict::InKind);
         assert_eq!(row(&[good, good]), Verdict::Reproduced);
         assert_eq!(row(&[good, kind]), Verdict::InKind);
         let Verdict::Not(cause) = row(&[good, &outside, kind, &outside]) else { panic!() };
-        assert_eq!(cause.because(), "2 of 4 figures: f: 1× where the paper has 9×");
+        assert_eq!(cause.because(), "2 of 4 figures: f: ours 1×, the paper 9×");
         assert!(matches!(row(&[]), Verdict::Not(Cause::NoFigure(_))));
     }
 

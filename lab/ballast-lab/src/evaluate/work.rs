@@ -19,7 +19,7 @@ use serde_json::Value;
 use super::job::{Job, Task};
 use super::run::{self, load};
 use super::time_left::{Ahead, PastTimes, Rate, span};
-use crate::state::{self, State};
+use crate::state::{self, Builds, Fingerprint, State};
 
 /// Limits on which jobs may run.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,8 @@ pub(crate) struct Limits {
     pub(crate) real: bool,
     /// No job begins that would end later than this after the start.
     pub(crate) within: Option<Duration>,
+    /// Which builds' results of runs on real guests count; simulations are quickly run again.
+    pub(crate) builds: Builds,
     /// Whether existing results are ignored.
     pub(crate) fresh: bool,
 }
@@ -57,7 +59,7 @@ pub(crate) type Ends = BTreeMap<String, End>;
 /// A job that has no result yet.
 struct Pending {
     job: Job,
-    fingerprint: String,
+    fingerprint: Fingerprint,
     ahead: Ahead,
 }
 
@@ -92,8 +94,9 @@ pub(crate) async fn work(
         if let Some(kept) = &kept {
             rate.add(kept.took_s, load);
         }
+        let builds = if job.task.is_real() { limits.builds } else { Builds::This };
         match kept {
-            Some(kept) if kept.is_of(&fingerprint) => {
+            Some(kept) if kept.is_of(fingerprint, builds) => {
                 let found = Found { result: kept.result, ran: false };
                 ends.insert(job.name(), End::Done(found));
             }
@@ -188,7 +191,7 @@ async fn run_all(
             Ok(result) => {
                 let took_s = started.elapsed().as_secs_f64();
                 rate.add(took_s, it.ahead.load);
-                let kept = state.keep(&it.job.name(), it.fingerprint.clone(), took_s, result)?;
+                let kept = state.keep(&it.job.name(), it.fingerprint, took_s, result)?;
                 End::Done(Found { result: kept.result, ran: true })
             }
             Err(error) => {
@@ -249,15 +252,15 @@ mod tests {
     use super::*;
 
     fn pending(scenario: &str, part: Option<&str>, repetition: u32, load: f64) -> Pending {
-        let scenario = scenario.to_owned();
         let task = match part {
-            Some(_) => Task::Lab { scenario },
-            None => Task::Simulate { scenario, policies: None },
+            Some(_) => Task::Lab { scenario: scenario.to_owned() },
+            None => Task::Simulate { scenario: scenario.to_owned(), policies: None },
         };
         let load = if part.is_some() { Load::Seconds(load) } else { Load::Simulated(load) };
         let part = part.map(|name| Part::Run(name.to_owned()));
         let ahead = Ahead { took_s: None, load };
-        Pending { job: Job { task, repetition, part }, fingerprint: String::new(), ahead }
+        let fingerprint = Fingerprint::new(&scenario, &[], 0);
+        Pending { job: Job { task, repetition, part }, fingerprint, ahead }
     }
 
     #[test]

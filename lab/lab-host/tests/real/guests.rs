@@ -369,7 +369,12 @@ fn the_truth_of_what_a_guest_touches() {
     let run = Run::start(&options, &say).unwrap();
     let guest = run.guest("a").unwrap();
     let set = Bytes::mib(48);
-    guest.start_workload("w", &Pattern::Constant { size: set }.into(), PATIENCE).unwrap();
+    // Four times the working set a second; at full speed it would take a core.
+    let spec = WorkloadSpec {
+        touches_per_s: Some(set.to_pages() * 4),
+        ..Pattern::Constant { size: set }.into()
+    };
+    guest.start_workload("w", &spec, PATIENCE).unwrap();
     // Rows of whole seconds in which only the workload runs.
     let within = |wss: Bytes| wss >= set && wss.get() < set.get() * 5 / 4;
     wait_until("three seconds in a row that show the working set", || {

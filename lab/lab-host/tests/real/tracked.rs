@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::qmp::qmp;
-use ballast_lab_guest::workload::Pattern;
+use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{
     Balloon, DiskSpec, Guest, GuestSpec, GuestState, Helper, Run, RunOptions, Speed, Truth,
 };
@@ -418,7 +418,9 @@ fn what_is_seen_is_the_truth() {
             },
         ),
     ] {
-        guest.start_workload(name, &pattern.into(), PATIENCE).unwrap();
+        // Twice the largest working set a second; at full speed it would take a core.
+        let spec = WorkloadSpec { touches_per_s: Some(50_000), ..pattern.into() };
+        guest.start_workload(name, &spec, PATIENCE).unwrap();
         wait_until("the workload to have its memory", || {
             std::thread::sleep(Duration::from_millis(100));
             guest.truth().unwrap().last().is_some_and(|row| row.wss >= least)

@@ -163,7 +163,14 @@ impl Lab {
 
     /// Starts a workload.
     pub fn start(&self, name: &str, pattern: Pattern) {
-        let spec = WorkloadSpec::from(pattern);
+        let spec = WorkloadSpec { touches_per_s: Some(TOUCHES_PER_S), ..pattern.into() };
+        self.guest(name).start_workload(WORKLOAD, &spec, PATIENCE).unwrap();
+    }
+
+    /// Starts a workload that touches `size` of memory as often as its processor can, for a host
+    /// that samples which pages were touched in some milliseconds.
+    pub fn start_constant_at_full_speed(&self, name: &str, size: Bytes) {
+        let spec = Pattern::Constant { size }.into();
         self.guest(name).start_workload(WORKLOAD, &spec, PATIENCE).unwrap();
     }
 
@@ -213,6 +220,9 @@ impl Lab {
 
 pub const CHECKSUM: &str = "sha256sum /tmp/data";
 const WORKLOAD: &str = "w";
+/// Touches all of 200 MiB in a second. At full speed, a workload would take a core from the tests
+/// that run beside it.
+const TOUCHES_PER_S: u64 = 50_000;
 
 /// A file in a guest and its checksum.
 pub struct Data {

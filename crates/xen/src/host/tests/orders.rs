@@ -1,5 +1,7 @@
 //! Orders, and changes of maxmem.
 
+use ballast_model::Bytes;
+
 use super::{Ground, holds};
 
 /// `memory/target` for a size in MiB: a page less, because drivers may stop a page short of it.
@@ -66,6 +68,18 @@ async fn an_xl_that_is_missing_is_said() {
     assert!(ground.host.blind.is_some());
 }
 
+/// Samples until one more change of maxmem was made and noted. One sample begins the run, and a
+/// later one takes in its result.
+async fn until_limited(ground: &mut Ground) {
+    let before = ground.limits().len();
+    for _ in 0..100 {
+        ground.sample().await;
+        if ground.limits().len() > before && ground.host.limiting.is_empty() {
+            break;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_domain_that_does_not_give_is_fenced() {
     let mut ground = Ground::start().await;
@@ -73,22 +87,37 @@ async fn a_domain_that_does_not_give_is_fenced() {
     ground.sample().await;
     ground.order("web", 300).await.unwrap();
     let id = crate::key::DomainId(3);
-    let mut limits = Vec::new();
     for (held, is_stuck) in [(500, true), (400, true), (300, true), (300, false)] {
         ground.hold(3, held);
         ground.host.domains.get_mut(&id).unwrap().is_stuck = is_stuck;
-        // One sample begins the run, and a later one takes in its result.
-        for _ in 0..100 {
-            ground.sample().await;
-            if ground.limits().len() > limits.len() && ground.host.limiting.is_empty() {
-                break;
-            }
-        }
-        limits = ground.limits();
+        until_limited(&mut ground).await;
     }
     // The figure of `xl` is rounded up: a maxmem is never below what the domain holds.
-    assert_eq!(limits, [(3, 501), (3, 401), (3, 316), (3, 600)]);
+    assert_eq!(ground.limits(), [(3, 501), (3, 401), (3, 316), (3, 600)]);
     let notices = ground.notices().join("\n");
     assert!(notices.contains("domain 3 does not give: the hypervisor lets it hold 501MiB"));
     assert!(notices.contains("domain 3: the hypervisor lets it hold 600MiB again"), "{notices}");
+}
+
+#[tokio::test]
+async fn without_a_maximum_a_fenced_domain_grows_back() {
+    let mut ground = Ground::start().await;
+    ground.create("web", 3, 500, 600);
+    ground.store().remove("/local/domain/3/memory/static-max");
+    ground.sample().await;
+    ground.order("web", 300).await.unwrap();
+    let id = crate::key::DomainId(3);
+    for (held, is_stuck) in [(300, true), (300, false)] {
+        ground.hold(3, held);
+        ground.host.domains.get_mut(&id).unwrap().is_stuck = is_stuck;
+        until_limited(&mut ground).await;
+        // The ceiling of a plan comes from this.
+        let most = ground.sample().await[1].sample.boot_memory;
+        assert_eq!(most, Some(Bytes::mib(500)), "fenced: {is_stuck}");
+        ground.host.domains.get_mut(&id).unwrap().ceiling = most;
+    }
+    assert_eq!(ground.limits(), [(3, 316), (3, 500)]);
+    ground.order("web", 500).await.unwrap();
+    assert_eq!(ground.read(3, "memory/target").unwrap(), told(500));
+    assert_eq!(ground.limits().len(), 2, "it is high enough");
 }

@@ -81,9 +81,22 @@ async fn bounds_that_the_toolstack_wrote_are_settings() {
     assert_eq!((settings.floor, settings.ceiling), (Some(Bytes::mib(64)), Some(Bytes::mib(200))));
     ground.store().write("/local/domain/3/memory/dynamic-max", "1024");
     ground.notices();
-    assert_eq!(ground.sample().await[1].settings, None);
+    let readings = ground.sample().await;
+    let settings = readings[1].settings.as_ref().unwrap();
+    assert_eq!((settings.floor, settings.ceiling), (Some(Bytes::mib(64)), None));
     let notices = ground.notices();
     assert!(notices[0].contains("dynamic-max is ignored"), "{notices:?}");
+}
+
+#[tokio::test]
+async fn a_maximum_below_the_floor_leaves_dom0_its_floor() {
+    let mut ground = Ground::start().await;
+    ground.store().write("/local/domain/0/memory/dynamic-max", "131072");
+    let readings = ground.sample().await;
+    let settings = readings[0].settings.as_ref().unwrap();
+    assert_eq!((settings.floor, settings.ceiling), (Some(Bytes::mib(256)), None));
+    let notices = ground.notices().join("\n");
+    assert!(notices.contains("128MiB is less than the least, 256MiB"), "{notices}");
 }
 
 #[tokio::test]
