@@ -10,7 +10,7 @@
 //! file changed in the very tick in which an operator set one, only the file's is known.
 
 use ballast_model::{GuestId, Mode, ModeChoice, Restart};
-use ballast_store::{Event, Left};
+use ballast_store::{Event, JournalTail};
 
 use super::view::Command;
 
@@ -26,10 +26,10 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// The meaning of `left` for a daemon started in the boot `boot_id`.
-    pub fn of(left: Left, boot_id: &str) -> Inherited {
+    /// The meaning of the journal's `tail` for a daemon started in the boot `boot_id`.
+    pub fn of(tail: JournalTail, boot_id: &str) -> Inherited {
         let mut inherited = Inherited::default();
-        if let Some((session, tick)) = left.last {
+        if let Some((session, tick)) = tail.last {
             if session.start.boot_id == boot_id {
                 inherited.restart =
                     Restart::of(&tick.snapshot, &tick.plan, &tick.handovers, tick.paused);
@@ -39,7 +39,7 @@ impl Inherited {
             let credits = guests.filter_map(|guest| Some((guest.id, guest.credits?)));
             inherited.credits = credits.collect();
         }
-        for (boot, event) in left.events {
+        for (boot, event) in tail.events {
             let Event::Command { command, answer: Ok(_), .. } = event else { continue };
             let is_of_boot = boot == boot_id;
             if command == Command::Pause.words() && is_of_boot {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     /// The last tick of a daemon that ran in boot `here`; guest `grow` is process 7.
-    fn left(paused: bool, events: Vec<Event>) -> Left {
+    fn tail(paused: bool, events: Vec<Event>) -> JournalTail {
         let view = fixture::view();
         let mut guests = view.snapshot.guests().to_vec();
         for guest in guests.iter_mut().filter(|guest| guest.id.as_str() == "grow") {
@@ -103,16 +103,16 @@ mod tests {
             decision_cost: view.decision_cost,
         };
         let events = events.into_iter().map(|event| ("here".to_owned(), event)).collect();
-        Left { last: Some((Session { id: 1, start }, tick)), events }
+        JournalTail { last: Some((Session { id: 1, start }, tick)), events }
     }
 
     #[test]
     fn promises_outlive_a_daemon_and_credits_a_boot() {
-        let same = Inherited::of(left(false, vec![]), "here");
+        let same = Inherited::of(tail(false, vec![]), "here");
         let [grow] = &same.restart.guests[..] else { panic!("{:?}", same.restart) };
         assert_eq!(grow.process.pid, 7);
         assert!(grow.target > Some(Bytes::ZERO), "{grow:?}");
-        let rebooted = Inherited::of(left(true, vec![]), "there");
+        let rebooted = Inherited::of(tail(true, vec![]), "there");
         assert_eq!(rebooted.restart, Restart::default());
         assert_eq!(rebooted.credits, same.credits);
         assert_eq!(same.credits, [("grow".parse().unwrap(), 55)]);
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn the_last_pause_or_resume_counts() {
         let ok = || Ok(String::new());
-        let paused = |before, events| Inherited::of(left(before, events), "here").restart.paused;
+        let paused = |before, events| Inherited::of(tail(before, events), "here").restart.paused;
         assert!(paused(true, vec![]));
         assert!(paused(false, vec![command(Command::Pause, ok())]));
         assert!(!paused(true, vec![command(Command::Resume, ok())]));
@@ -132,9 +132,9 @@ mod tests {
 
     #[test]
     fn a_pause_counts_before_any_tick_and_until_a_reboot() {
-        let mut left = left(false, vec![command(Command::Pause, Ok(String::new()))]);
-        assert!(!Inherited::of(left.clone(), "there").restart.paused);
-        left.last = None;
-        assert!(Inherited::of(left, "here").restart.paused);
+        let mut tail = tail(false, vec![command(Command::Pause, Ok(String::new()))]);
+        assert!(!Inherited::of(tail.clone(), "there").restart.paused);
+        tail.last = None;
+        assert!(Inherited::of(tail, "here").restart.paused);
     }
 }

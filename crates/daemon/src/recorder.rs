@@ -40,7 +40,7 @@ pub(super) struct Recorder {
     /// The same for an entry that was not written in time.
     overdue: Option<oneshot::Receiver<bool>>,
     /// Files moved aside that were reported.
-    told: BTreeSet<PathBuf>,
+    reported: BTreeSet<PathBuf>,
 }
 
 impl Recorder {
@@ -57,7 +57,7 @@ impl Recorder {
             warnings: WarnOnce::default(),
             pending: None,
             overdue: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         };
         let Some(settings) = settings else { return Ok((recorder, Inherited::default())) };
         let boot_id = boot_id(PROC.as_ref()).context("cannot tell this boot from others")?;
@@ -69,8 +69,8 @@ impl Recorder {
             pid: std::process::id(),
         };
         let mut journal = Journal::open(&settings.path, retention(settings), start)?;
-        let inherited = match journal.take_left() {
-            Ok(left) => Inherited::of(left, &boot_id),
+        let inherited = match journal.take_tail() {
+            Ok(tail) => Inherited::of(tail, &boot_id),
             Err(error) => {
                 tracing::warn!(
                     "cannot read what the last daemon promised, starting without it: {error}"
@@ -79,7 +79,7 @@ impl Recorder {
             }
         };
         recorder.journal = Some(journal);
-        recorder.tell_trouble(None);
+        recorder.report_trouble(None);
         Ok((recorder, inherited))
     }
 
@@ -95,12 +95,12 @@ impl Recorder {
     pub(super) fn tick(&mut self, tick: Tick<'_>) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = oneshot::channel();
-        let handed_over = journal.record_and(&tick, |is_written| {
+        let handed_over = journal.record_then(&tick, |is_written| {
             // The loop may not wait for it.
             let _ = written.send(is_written);
         });
         self.pending = Some(pending);
-        self.tell_trouble(handed_over.err().map(|e| e.to_string()));
+        self.report_trouble(handed_over.err().map(|e| e.to_string()));
     }
 
     /// Records something that happened between ticks.
@@ -110,7 +110,7 @@ impl Recorder {
         let and_then = |is_written| {
             let _ = written.send(is_written);
         };
-        let handed_over = journal.record_event_and(clock::wall(), clock::now(), event, and_then);
+        let handed_over = journal.record_event_then(clock::wall(), clock::now(), event, and_then);
         self.pending = Some(pending);
         if let Err(error) = handed_over {
             self.warnings.warn("journal", &error.to_string());
@@ -137,10 +137,10 @@ impl Recorder {
     }
 
     /// Reports once what is wrong and when it is over, and which files were moved aside.
-    fn tell_trouble(&mut self, trouble: Option<String>) {
+    fn report_trouble(&mut self, trouble: Option<String>) {
         let JournalStatus { error, moved_aside, .. } = self.status();
         for moved in moved_aside {
-            if self.told.insert(moved.to.clone()) {
+            if self.reported.insert(moved.to.clone()) {
                 tracing::warn!(
                     "{}; it is now {}, and a new journal is begun",
                     moved.why,

@@ -16,7 +16,8 @@ use std::time::{Duration, SystemTime};
 use ballast_daemon::Inherited;
 use ballast_model::{Bytes, Plan, Restart, Timestamp};
 use ballast_store::{
-    ASIDE_MAX, Entry, Event, Journal, JournalConfig, JournalError, Range, Reader, Start, Tick, What,
+    ASIDE_MAX, Entry, EntryContent, Event, Journal, JournalConfig, JournalError, Range, Reader,
+    Start, Tick,
 };
 use fastrand::Rng;
 
@@ -167,7 +168,7 @@ impl Disk {
         let failures = self.files.disk().failures();
         let opened = Journal::open(&self.files.file(), KEEP, start);
         let mut journal = opened.map_err(|e| Violation::Journal { what: e.to_string() })?;
-        let left = journal.take_left();
+        let left = journal.take_tail();
         let status = journal.status();
         self.aside = status.moved_aside.len();
         let failed = self.files.disk().failures() > failures;
@@ -242,7 +243,7 @@ impl Disk {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = mpsc::channel();
         let syncs = self.files.disk().syncs();
-        let handed_over = journal.record_and(&tick, move |is_written| {
+        let handed_over = journal.record_then(&tick, move |is_written| {
             let _ = written.send(is_written);
         });
         handed_over.expect("the queue is empty");
@@ -280,7 +281,7 @@ impl Disk {
 
     fn write_event(&self, wall: SystemTime, now: Timestamp, event: Event) -> Option<bool> {
         let (written, pending) = mpsc::channel();
-        let handed_over = self.journal.as_ref()?.record_event_and(wall, now, event, move |it| {
+        let handed_over = self.journal.as_ref()?.record_event_then(wall, now, event, move |it| {
             let _ = written.send(it);
         });
         handed_over.expect("the queue is empty");
@@ -321,7 +322,7 @@ impl Disk {
 
     /// What a daemon of this boot finds in the file.
     fn told(&self) -> Result<Restart, JournalError> {
-        let left = self.quietly(|file| Reader::open(file)?.left())?;
+        let left = self.quietly(|file| Reader::open(file)?.tail())?;
         Ok(Inherited::of(left, &self.boot_id()).restart)
     }
 
@@ -399,7 +400,9 @@ fn ticks(file: &Path, from_id: Option<i64>) -> Result<Vec<(Timestamp, Plan)>, Jo
     let (mut found, mut failed) = (Vec::new(), None);
     for entry in reader.ticks(Range { from_id, ..Range::default() }) {
         match entry {
-            Ok(Entry { mono, what: What::Tick(tick), .. }) => found.push((mono, tick.plan)),
+            Ok(Entry { mono, content: EntryContent::Tick(tick), .. }) => {
+                found.push((mono, tick.plan));
+            }
             Ok(_) => {}
             Err(error) => failed = failed.or(Some(error)),
         }

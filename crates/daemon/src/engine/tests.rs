@@ -11,7 +11,7 @@ use ballast_model::{
     RequestKind, RunState,
 };
 use ballast_policy::Question;
-use ballast_store::{Event as Recorded, Left, Session, Start, TickEntry};
+use ballast_store::{Event as Recorded, JournalTail, Session, Start, TickEntry};
 use futures_util::FutureExt;
 
 use super::*;
@@ -222,7 +222,7 @@ fn restarted(world: &MemoryWorld, mode: Mode, boot: &str) -> Engine {
     let last = world.recorded.clone().map(|tick| (Session { id: 1, start }, tick));
     let events = world.since_recorded.iter().map(|event| ("first".to_owned(), event.clone()));
     let events = events.collect();
-    Engine::new(settings_with(mode), Inherited::of(Left { last, events }, boot), world)
+    Engine::new(settings_with(mode), Inherited::of(JournalTail { last, events }, boot), world)
 }
 
 /// Ticks whenever one is due, for this many seconds.

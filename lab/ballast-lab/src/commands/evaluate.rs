@@ -160,8 +160,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if let Some(file) = page_file {
         file.write(&page::render(&findings, &origins, &command))?;
     }
-    let told = EvaluationJson { findings: &findings, origins: &origins };
-    args.output.print(&told, |told, width| text(told.findings, &outputs, width))
+    let output = EvaluationJson { findings: &findings, origins: &origins };
+    args.output.print(&output, |output, width| text(output.findings, &outputs, width))
 }
 
 fn text(findings: &Findings, outputs: &[&Path], width: Option<u16>) -> String {
@@ -205,7 +205,7 @@ fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
             .figure("TIME", |it| or_none(it.takes_s.map(span).as_deref()))
             .text("HOW", how)
             .table(rows, width);
-        format!("{table}\n{}", times.told(&all))
+        format!("{table}\n{}", times.summary(&all))
     })
 }
 
@@ -237,7 +237,7 @@ impl<'a> Times<'a> {
     }
 
     /// The times of one repetition, in words.
-    fn told(&self, jobs: &[Job]) -> String {
+    fn summary(&self, jobs: &[Job]) -> String {
         let sum = |is_real: bool| {
             let own = jobs.iter().filter(|job| job.task.is_real() == is_real);
             let time = self.of_all(own.clone());

@@ -47,7 +47,7 @@ pub(super) fn judge(
     let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
-    Ok(guests.flat_map(|guest| of_guest(guest, &sources, &programs, stale_after)).collect())
+    Ok(guests.flat_map(|guest| guest_findings(guest, &sources, &programs, stale_after)).collect())
 }
 
 /// The finding if no daemon answers; `hypervisors` is the number of them on this host.
@@ -59,7 +59,7 @@ pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
 }
 
-fn of_guest(
+fn guest_findings(
     guest: &GuestView,
     sources: &Sources,
     programs: &Programs,
@@ -76,7 +76,7 @@ fn of_guest(
     findings.push(working_set(guest, sources));
     findings.extend(discard(guest));
     findings.extend(another_owner(guest));
-    findings.into_iter().map(|finding| finding.of(guest.guest.clone())).collect()
+    findings.into_iter().map(|finding| finding.about(guest.guest.clone())).collect()
 }
 
 fn finding(
