@@ -80,7 +80,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 let lasts_s = lasts_s.clamp(1, RESERVED_MAX_S);
                 let reserve = Reserve { size_bytes: size.get(), lasts_s };
                 match daemon.reserve(guest, &reserve).await {
-                    Err(ClientError::Refused { .. }) => note.is_refused = true,
+                    Err(error) if is_refusal(&error) => note.is_refused = true,
                     done => done.map_err(|error| error.to_string())?,
                 }
             }
@@ -164,9 +164,11 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         let Some(carried) = &note.to_take_over else { return Ok(()) };
         match self.member.daemon.take_over(guest, carried).await {
             Ok(()) => note.to_take_over = None,
-            // The daemon does not know the guest yet, or cannot be reached.
-            Err(ClientError::Refused { status: NOT_FOUND, .. } | ClientError::NoDaemon { .. }) => {}
-            Err(ClientError::TimedOut { .. }) => {}
+            // The daemon does not know the guest yet, or is busy.
+            Err(ClientError::Refused { status, .. }) if status == NOT_FOUND || status >= BUSY => {}
+            // It cannot be reached, or has ended meanwhile.
+            Err(ClientError::NoDaemon { .. } | ClientError::TimedOut { .. }) => {}
+            Err(ClientError::Broken { .. }) => {}
             Err(error) => {
                 let text = format!("what came along with {guest} does not count here: {error}");
                 self.member.status_log.log_of("take over", guest, &text);
@@ -184,13 +186,21 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
 
 /// HTTP status of an answer about a guest that the daemon does not have.
 const NOT_FOUND: u16 = 404;
+/// HTTP statuses from this one on say that the daemon is busy, starting or ending, and has decided
+/// nothing: it has to be asked again.
+const BUSY: u16 = 500;
 
 /// If the daemon refuses, there is nothing to do.
 fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
     match done {
-        Ok(()) | Err(ClientError::Refused { .. }) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) if !is_refusal(&error) => Err(error.to_string()),
+        Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Whether the daemon has decided against a request.
+fn is_refusal(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { status, .. } if *status < BUSY)
 }
 
 /// Gives a guest the ceiling back that an operator set by command. If none did, the ceiling is
@@ -206,7 +216,7 @@ async fn give_back(
     }
     let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
     match daemon.set(guest, &unset).await {
-        Err(ClientError::Refused { status, .. }) if status != NOT_FOUND => {
+        Err(ClientError::Refused { status, .. }) if status != NOT_FOUND && status < BUSY => {
             daemon.set(guest, &ceiling(shrink.before())).await
         }
         done => done,

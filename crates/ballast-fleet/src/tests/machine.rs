@@ -44,6 +44,8 @@ struct State {
     hypervisors: BTreeMap<GuestId, Hyper>,
     reservations: BTreeMap<GuestId, u64>,
     is_silent: bool,
+    /// Whether its daemon answers that it is busy.
+    is_busy: bool,
     /// Whether its daemon is of an earlier version.
     is_early: bool,
 }
@@ -123,6 +125,11 @@ impl Machine {
         self.0.borrow_mut().is_silent = is_silent;
     }
 
+    /// Has the daemon answer each request that it is busy.
+    pub(crate) fn set_busy(&self, is_busy: bool) {
+        self.0.borrow_mut().is_busy = is_busy;
+    }
+
     /// Makes the daemon one of an earlier version, which cannot unset a ceiling.
     pub(crate) fn set_early(&self) {
         self.0.borrow_mut().is_early = true;
@@ -181,9 +188,11 @@ impl Machine {
     }
 
     fn answers(&self) -> Result<(), ClientError> {
-        match self.0.borrow().is_silent {
-            true => Err(ClientError::NoDaemon { socket: "stand-in".into() }),
-            false => Ok(()),
+        let state = self.0.borrow();
+        match (state.is_silent, state.is_busy) {
+            (true, _) => Err(ClientError::NoDaemon { socket: "stand-in".into() }),
+            (false, true) => Err(refused(503)),
+            (false, false) => Ok(()),
         }
     }
 

@@ -359,18 +359,39 @@ fn a_guest_that_gives_nothing_is_not_copied() {
 }
 
 #[test]
-fn a_silent_daemon_holds_no_guest_up_that_stands_still() {
+fn a_silent_or_busy_daemon_holds_no_guest_up() {
+    let all: [fn(&Machine, bool); 2] = [Machine::set_silent, Machine::set_busy];
+    for set in all {
+        run(async |world| {
+            let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+            let is_copied = async |world: &World| world.phase(GUEST).await == Some("copied");
+            world.until(GUEST, is_copied, 120).await;
+            set(&world.machines[1], true);
+            let runs = async |world: &World| world.is_at(GUEST) == "b";
+            world.until(GUEST, runs, 10).await;
+            set(&world.machines[1], false);
+            let counts = async |world: &World| world.machines[1].shares(GUEST) == Some(SHARES);
+            world.until(GUEST, counts, 60).await;
+            world.until_over(GUEST).await;
+        });
+    }
+}
+
+#[test]
+fn a_busy_daemon_gives_a_ceiling_back_later() {
     run(async |world| {
+        let source = &world.machines[0];
+        source.set_modest(GUEST, true);
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        let is_copied = async |world: &World| world.phase(GUEST).await == Some("copied");
-        world.until(GUEST, is_copied, 120).await;
-        world.machines[1].set_silent(true);
-        let runs = async |world: &World| world.is_at(GUEST) == "b";
-        world.until(GUEST, runs, 10).await;
-        world.machines[1].set_silent(false);
-        let counts = async |world: &World| world.machines[1].shares(GUEST) == Some(SHARES);
-        world.until(GUEST, counts, 60).await;
+        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+        world.until(GUEST, is_copying, 120).await;
+        world.machines[1].kill(GUEST);
+        source.set_busy(true);
+        sleep(s(20)).await;
+        source.set_busy(false);
+        assert_eq!(source.ceiling_set(GUEST), Some(Bytes::mib(2048)), "it is still lowered");
         world.until_over(GUEST).await;
+        assert_eq!((world.is_at(GUEST), source.ceiling_set(GUEST)), ("a", None));
     });
 }
 

@@ -238,6 +238,8 @@ async fn reserve(
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let id = guest_to_come(&name)?;
+    // Before the first tick it is not known what can be reserved, which is no refusal.
+    latest(&handle)?;
     let Reserve { size_bytes, lasts_s } = read_json(body).await?;
     let (size, lasts) = (Bytes::new(size_bytes), Duration::from_secs(lasts_s));
     command(&handle, &visitor, Command::Reserve(id, size, lasts)).await

@@ -248,6 +248,8 @@ async fn requests_before_the_first_tick_are_refused() {
     assert_eq!(refused(bench.client.plan().await), expected);
     assert_eq!(refused(bench.client.metrics().await), expected);
     assert_eq!(refused(bench.client.explain(&fixture::id("grow")).await), expected);
+    let reserve = Reserve { size_bytes: 8192, lasts_s: 60 };
+    assert_eq!(refused(bench.client.reserve(&fixture::id("new"), &reserve).await), expected);
 }
 
 #[tokio::test]
