@@ -4,8 +4,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator, PlanRecord};
-use ballast_model::Bytes;
+use ballast_fleet_move::{MoveOrder, MoveRecord, Term};
+use ballast_fleet_proto::{
+    Coordinator, FleetKey, FleetView, KeyWrite, MemoryCoordinator, PlanRecord,
+};
+use ballast_model::{Bytes, GuestId, Timestamp};
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -117,6 +120,27 @@ impl World {
             assert!(written >= *most, "{guest} has forgotten what it wrote");
             *most = written;
         }
+    }
+
+    /// Orders that the guest goes back from `b` to `a`, as the present leader would.
+    async fn order_back(&self, guest: &str, size: Bytes) {
+        let guest: GuestId = guest.parse().unwrap();
+        let leadership = self.view().await.leader().map(|(_, it)| it).unwrap();
+        let never = Timestamp::from_millis(u64::MAX / 4);
+        let order = MoveOrder {
+            guest: guest.clone(),
+            from: "b".parse().unwrap(),
+            to: "a".parse().unwrap(),
+            ordered_at: Timestamp::from_millis(1),
+            reserve: size,
+            shrink_to: Some(size),
+            shrink_until: never,
+            due: never,
+        };
+        let key = config("a", "").keys.key(&FleetKey::Move(guest));
+        let value = MoveRecord::ordered(order, Term(leadership.0)).to_json().into_bytes();
+        let write = KeyWrite::Put { key, value, lease: None };
+        self.coordinator.compare_and_put(&[], vec![write]).await.unwrap();
     }
 
     async fn until_over(&self, guest: &str) {
@@ -338,6 +362,29 @@ fn a_move_sets_no_ceiling_that_nobody_has_set() {
             world.machines[1].kill(GUEST);
             world.until_over(GUEST).await;
             assert_eq!((world.is_at(GUEST), source.ceiling_set(GUEST)), ("a", left));
+        });
+    }
+}
+
+/// From `a` to `b`, where the source lowers its ceiling, and back. In between no host has it.
+#[test]
+fn a_guest_that_comes_back_finds_no_lowered_ceiling() {
+    for set in [None, Some(Bytes::gib(4))] {
+        run(async |world| {
+            let [source, destination] = &world.machines;
+            source.set_modest(GUEST, true);
+            source.set_ceilings(GUEST, set, None);
+            let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+            world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
+            world.until_over(GUEST).await;
+            assert_eq!(source.ceiling_left(GUEST), Some(set));
+            assert_eq!(destination.ceiling_set(GUEST), set, "it came along");
+            source.kill("db");
+            world.order_back(GUEST, Bytes::mib(2048)).await;
+            world.until(GUEST, async |world| world.is_at(GUEST) == "a", 120).await;
+            world.until_over(GUEST).await;
+            assert_eq!(source.ceiling_set(GUEST), set);
+            assert_eq!(destination.ceiling_left(GUEST), Some(set));
         });
     }
 }

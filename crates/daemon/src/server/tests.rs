@@ -273,6 +273,21 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     .assert_eq(&error.2);
 }
 
+#[tokio::test]
+async fn limits_of_a_guest_that_left_can_be_changed() {
+    let mut bench = Bench::owned();
+    let left = fixture::id("left");
+    let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+    assert_eq!(refused(bench.client.set_guest(&left, &unset).await).0, 404);
+    let mut view = fixture::view();
+    view.gone_with_limits.insert(left.clone());
+    bench.view.send_replace(Some(Arc::new(view)));
+    assert_eq!(refused(bench.client.persist_guest(&left, &unset).await).0, 404);
+    let answer = bench.answer(done("unset"));
+    bench.client.set_guest(&left, &unset).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::SetGuest(left, unset));
+}
+
 /// A pause with more time left than its whole length.
 const ENDLESS: &str = r#"{"thrashed": {"least_bytes": 4096, "left_ms": 2, "pause_ms": 1}}"#;
 
