@@ -1,8 +1,9 @@
 //! How a host looks at a guest that is being moved, and how it carries out each action.
 //!
-//! Idea: each action is noted first and then done, and may be done twice.
-//! Limits: once a guest stands still, a daemon that does not answer holds nothing up: what the
-//! guest carried is put in force later.
+//! Idea: each action is noted first and then done, and may be done twice. Once the record says that
+//! a guest starts here, nobody else runs it. From then on neither a daemon that does not answer nor
+//! a full disk holds it up: what it carried is put in force later, and what it changes in the note
+//! is written before the record says that it has moved.
 
 use std::time::Duration;
 
@@ -95,10 +96,10 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             }
             HostAction::TakeOver(carried) => {
                 note.to_take_over = Some((**carried).clone());
-                self.note(guest, &note)?;
+                self.hold(guest, &note);
                 let until = Instant::now() + TAKE_OVER_PATIENCE;
                 while note.to_take_over.is_some() && Instant::now() < until {
-                    self.try_take_over(guest, &mut note).await?;
+                    self.try_take_over(guest, &mut note).await;
                     if note.to_take_over.is_some() {
                         sleep(TAKE_OVER_RETRY).await;
                     }
@@ -108,7 +109,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             }
             HostAction::Start => {
                 (note.is_listener, note.reserved) = (false, None);
-                self.note(guest, &note)?;
+                self.hold(guest, &note);
                 hypervisor.run(guest).await.map_err(|error| error.to_string())?;
             }
             HostAction::Shrink(to) => {
@@ -152,16 +153,16 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 note.is_listener = false;
             }
         }
-        self.note(guest, &note)
+        match action {
+            HostAction::TakeOver(_) | HostAction::Start => self.hold(guest, &note),
+            _ => self.note(guest, &note)?,
+        }
+        Ok(())
     }
 
     /// Puts in force what a guest carried, as soon as the daemon knows the guest.
-    pub(super) async fn try_take_over(
-        &self,
-        guest: &GuestId,
-        note: &mut Note,
-    ) -> Result<(), String> {
-        let Some(carried) = &note.to_take_over else { return Ok(()) };
+    pub(super) async fn try_take_over(&self, guest: &GuestId, note: &mut Note) {
+        let Some(carried) = &note.to_take_over else { return };
         match self.member.daemon.take_over(guest, carried).await {
             Ok(()) => note.to_take_over = None,
             // The daemon does not know the guest yet, or is busy.
@@ -175,12 +176,19 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 note.to_take_over = None;
             }
         }
-        self.note(guest, note)
+        // If that is lost, it is put in force twice.
+        self.hold(guest, note);
     }
 
-    fn note(&self, guest: &GuestId, note: &Note) -> Result<(), String> {
+    /// Notes what must not be lost before it is done.
+    pub(super) fn note(&self, guest: &GuestId, note: &Note) -> Result<(), String> {
         let written = self.notes.borrow_mut().write(guest, note.clone());
         written.map_err(|error| format!("the note of {guest} is not written: {error}"))
+    }
+
+    /// Notes what may be lost.
+    fn hold(&self, guest: &GuestId, note: &Note) {
+        self.notes.borrow_mut().hold(guest, note.clone());
     }
 }
 

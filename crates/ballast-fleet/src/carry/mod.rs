@@ -246,7 +246,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             Some(record) => noted.for_order(record),
             None => noted,
         };
-        self.try_take_over(guest, &mut note).await?;
+        self.try_take_over(guest, &mut note).await;
         let seen = self.look(guest, record, &mut note).await;
         if note.began_copy
             && let Some(bandwidth) = seen.bandwidth_per_s()
@@ -261,7 +261,11 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 self.act(guest, record, note, &action).await?;
                 Ok(Turn::Progress)
             }
-            (Next::Write(next), Some((_, written))) => {
+            (Next::Write(next), Some((record, written))) => {
+                if next.phase == Phase::Moved {
+                    note = note.arrived(record);
+                    self.note(guest, &note)?;
+                }
                 match self.write(&next, written).await.map_err(|error| error.to_string())? {
                     PutResult::Written(_) => {
                         if matches!(next.phase, Phase::Copied { .. }) {

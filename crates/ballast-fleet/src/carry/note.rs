@@ -2,16 +2,17 @@
 //!
 //! Idea: a note has what only this host knows and neither its hypervisor nor its daemon can tell:
 //! which hypervisor has only ever listened, for which order a copy was begun, what the ceiling was.
-//! It is written before the action, as one file a guest that a rename replaces.
+//! It is written before the action, as one file a guest that a rename replaces. Only what is noted
+//! while the record says `Starting` may be written later, but before the record says `Moved`.
 //! Limits: if the folder is lost during a move, an operator has to clean up: a reservation, which
 //! expires by itself, a ceiling, or a QEMU that waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ballast_fleet_move::{Carried, MoveRecord};
+use ballast_fleet_move::{Carried, MoveRecord, Phase};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -88,6 +89,18 @@ impl Note {
         self
     }
 
+    /// The note of a guest that runs here while `record` says `Starting`: all that has to outlive
+    /// that phase, whatever could be noted in it.
+    pub(crate) fn arrived(mut self, record: &MoveRecord) -> Note {
+        if let Phase::Starting { carried } = &record.phase
+            && !self.is_taken_over
+        {
+            (self.to_take_over, self.is_taken_over) = (Some((**carried).clone()), true);
+        }
+        (self.is_listener, self.reserved) = (false, None);
+        self
+    }
+
     /// Whether nothing has to be cleaned up or done later.
     pub(crate) fn is_done(&self) -> bool {
         self.reserved.is_none() && self.shrink.is_none() && self.to_take_over.is_none()
@@ -107,6 +120,8 @@ impl Note {
 pub(crate) struct Notes {
     folder: PathBuf,
     notes: BTreeMap<GuestId, Note>,
+    /// The guests whose notes are newer than their files.
+    unwritten: BTreeSet<GuestId>,
 }
 
 impl Notes {
@@ -128,7 +143,7 @@ impl Notes {
             };
             notes.insert(guest, read(&path).map_err(|error| at(&path, error))?);
         }
-        Ok(Notes { folder: folder.to_owned(), notes })
+        Ok(Notes { folder: folder.to_owned(), notes, unwritten: BTreeSet::new() })
     }
 
     /// The guests that have a note.
@@ -146,10 +161,10 @@ impl Notes {
     /// # Errors
     /// It cannot be written; then its action must not be done.
     pub(crate) fn write(&mut self, guest: &GuestId, note: Note) -> io::Result<()> {
-        if self.notes.get(guest) == Some(&note) {
+        let note = Note { version: VERSION, ..note };
+        if self.notes.get(guest) == Some(&note) && !self.unwritten.contains(guest) {
             return Ok(());
         }
-        let note = Note { version: VERSION, ..note };
         let path = self.path(guest);
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
@@ -157,8 +172,18 @@ impl Notes {
         file.sync_all()?;
         fs::rename(&new, &path)?;
         File::open(&self.folder)?.sync_all()?;
+        self.unwritten.remove(guest);
         self.notes.insert(guest.clone(), note);
         Ok(())
+    }
+
+    /// Makes a note count from now on, and writes it if that is possible. If it is not, the next
+    /// [`Notes::write`] writes it, or says why not.
+    pub(crate) fn hold(&mut self, guest: &GuestId, note: Note) {
+        if self.write(guest, note.clone()).is_err() {
+            self.unwritten.insert(guest.clone());
+            self.notes.insert(guest.clone(), Note { version: VERSION, ..note });
+        }
     }
 
     /// Removes the note about `guest`.
@@ -167,6 +192,7 @@ impl Notes {
     /// The file cannot be removed.
     pub(crate) fn remove(&mut self, guest: &GuestId) -> io::Result<()> {
         fs::remove_file(self.path(guest))?;
+        self.unwritten.remove(guest);
         self.notes.remove(guest);
         Ok(())
     }
@@ -217,6 +243,15 @@ mod tests {
         notes.write(&guest, note.clone()).unwrap();
         let again = Notes::open(&at).unwrap();
         assert_eq!(again.of(&guest), Some(&Note { version: VERSION, ..note }));
+        let newer = Note { reserved: None, ..again.of(&guest).cloned().unwrap() };
+        let aside = folder.path().join("aside");
+        fs::rename(&at, &aside).unwrap();
+        notes.hold(&guest, newer.clone());
+        assert_eq!(notes.of(&guest), Some(&newer), "it counts");
+        assert!(notes.write(&guest, newer.clone()).is_err(), "it is not written yet");
+        fs::rename(&aside, &at).unwrap();
+        notes.write(&guest, newer.clone()).unwrap();
+        assert_eq!(Notes::open(&at).unwrap().of(&guest), Some(&newer));
         notes.remove(&guest).unwrap();
         assert_eq!(Notes::open(&at).unwrap().guests().count(), 0);
         for (text, needle) in [("{", "EOF"), (r#"{"version":2}"#, "missing field"), ("", "EOF")] {

@@ -424,6 +424,32 @@ fn a_silent_or_busy_daemon_holds_no_guest_up() {
     }
 }
 
+/// The destination can note nothing from the copy on. Its program goes on, or dies meanwhile.
+#[test]
+fn a_full_disk_holds_no_guest_up_that_arrived() {
+    for dies in [false, true] {
+        run(async |world| {
+            let _source = world.program(0, MOVES);
+            let destination = world.program(1, MOVES);
+            let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+            world.until(GUEST, is_copying, 120).await;
+            let (notes, aside) = (world.notes("b"), world.folder.path().join("aside"));
+            std::fs::rename(&notes, &aside).unwrap();
+            world.until(GUEST, async |world| world.is_at(GUEST) == "b", 30).await;
+            sleep(s(30)).await;
+            assert_eq!(world.phase(GUEST).await, Some("starting"), "what is noted comes first");
+            if dies {
+                destination.abort();
+                sleep(s(3)).await;
+            }
+            std::fs::rename(&aside, &notes).unwrap();
+            let _again = dies.then(|| world.program(1, MOVES));
+            world.until_over(GUEST).await;
+            assert_eq!((world.is_at(GUEST), world.machines[1].shares(GUEST)), ("b", Some(SHARES)));
+        });
+    }
+}
+
 #[test]
 fn a_busy_daemon_gives_a_ceiling_back_later() {
     run(async |world| {
