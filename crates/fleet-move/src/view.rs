@@ -29,6 +29,11 @@ pub struct HostView<'a> {
     pub shrink: Option<Shrink>,
     /// The guest's allocation here; `None` if it is not known.
     pub holds: Option<Bytes>,
+    /// Whether this machine has noted that it takes part in the move, as a destination also that it
+    /// waits for the guest. If not, the guest's absence says nothing once there is something to
+    /// lose ([`MoveRecord::can_be_joined`]): the notes are lost, or the guest is on another machine
+    /// that has, or had, the host's name.
+    pub has_part: bool,
     /// Whether the limits and credits that the guest carried are in force here.
     pub is_taken_over: bool,
     /// What would be carried along with the guest now.

@@ -36,14 +36,13 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         record: Option<&MoveRecord>,
         note: &mut Note,
     ) -> Seen {
-        let daemon = &self.member.daemon;
+        let (daemon, here) = (&self.member.daemon, &self.member.config.host);
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
         // The daemon is asked first: a guest that it does not know yet may appear a moment later.
         let status = daemon.status().await.ok();
         let seen = self.hypervisor.look(guest, origin).await;
         let is_about_to_leave = record.is_some_and(|it| {
-            it.from == self.member.config.host
-                && matches!(it.phase, Phase::Ready { .. } | Phase::Copying { .. })
+            it.from == *here && matches!(it.phase, Phase::Ready { .. } | Phase::Copying { .. })
         });
         if is_about_to_leave && let Ok(carried) = daemon.carried(guest).await {
             let ceiling = note.own_ceiling(carried.limits.ceiling);
@@ -57,6 +56,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             promise: promise(guest, note, status.as_ref()),
             shrink: shrink(note, holds),
             holds,
+            has_part: record.is_some_and(|record| note.has_part(record, here)),
             is_taken_over: note.is_taken_over,
             carried: note.carried.clone().unwrap_or_default(),
         }

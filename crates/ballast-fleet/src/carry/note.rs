@@ -12,6 +12,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use ballast_fleet::HostId;
 use ballast_fleet_move::{Carried, MoveRecord, Phase};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -27,7 +28,7 @@ const SUFFIX: &str = ".json";
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
     version: u32,
-    /// The order that it is about, by the time at which that was ordered.
+    /// The order that this machine takes part in, by the time at which that was ordered.
     order: Option<Timestamp>,
     /// Destination: the bytes that are reserved, or were to be.
     pub reserved: Option<u64>,
@@ -77,16 +78,28 @@ impl ShrinkNote {
 }
 
 impl Note {
-    /// The note for `record`: of an older order it keeps only what has to be cleaned up.
-    pub(crate) fn for_order(mut self, record: &MoveRecord) -> Note {
-        if self.order != Some(record.ordered_at) {
-            self.order = Some(record.ordered_at);
+    /// The note for `record` on `host`: of an older order it keeps only what has to be cleaned up.
+    /// It is about no order if the move has gone too far to take part in it.
+    pub(crate) fn for_order(mut self, record: &MoveRecord, host: &HostId) -> Note {
+        if !self.is_of(record) {
+            self.order = record.can_be_joined(host).then_some(record.ordered_at);
             self.began_copy = false;
             self.is_refused = false;
             self.is_taken_over = false;
             self.carried = None;
         }
         self
+    }
+
+    /// Whether this machine has noted that it takes part in the move of `record`.
+    pub(crate) fn is_of(&self, record: &MoveRecord) -> bool {
+        self.order == Some(record.ordered_at)
+    }
+
+    /// The same, and if `host` is the destination, also that it waits for the guest or has started
+    /// it: another machine of its name may have reserved before.
+    pub(crate) fn has_part(&self, record: &MoveRecord, host: &HostId) -> bool {
+        self.is_of(record) && (record.from == *host || self.is_listener || self.is_taken_over)
     }
 
     /// The note of a guest that runs here while `record` says `Starting`: all that has to outlive

@@ -25,6 +25,7 @@ pub(super) struct Seen {
     pub(super) promise: Promise,
     pub(super) shrink: Option<Shrink>,
     pub(super) holds: Option<Bytes>,
+    pub(super) has_part: bool,
     pub(super) is_taken_over: bool,
     pub(super) carried: Carried,
 }
@@ -43,6 +44,7 @@ impl Seen {
             promise: self.promise,
             shrink: self.shrink,
             holds: self.holds,
+            has_part: self.has_part,
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,

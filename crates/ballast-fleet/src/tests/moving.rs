@@ -9,6 +9,7 @@ use ballast_fleet_proto::{
     Coordinator, FleetKey, FleetView, KeyWrite, MemoryCoordinator, PlanRecord,
 };
 use ballast_model::{Bytes, GuestId, Timestamp};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -63,11 +64,23 @@ impl World {
     /// Runs the program of a host until its task is aborted, which is a crash.
     fn program(&self, at: usize, more: &str) -> JoinHandle<()> {
         let name = ["a", "b"][at];
-        let (coordinator, machine) = (self.coordinator.clone(), self.machines[at].clone());
-        let (config, notes) = (config(name, more), self.notes(name));
-        let metrics = self.metrics.clone();
+        self.program_on(&self.machines[at], name, name, more)
+    }
+
+    /// Runs the program of a host that calls itself `name`, on a machine of this identity, which
+    /// also names its notes.
+    fn program_on(
+        &self,
+        machine: &Machine,
+        identity: &str,
+        name: &str,
+        more: &str,
+    ) -> JoinHandle<()> {
+        let (coordinator, machine) = (self.coordinator.clone(), machine.clone());
+        let (config, notes) = (config(name, more), self.notes(identity));
+        let (metrics, identity) = (self.metrics.clone(), identity.to_owned());
         tokio::task::spawn_local(async move {
-            let member = Member::new(coordinator, machine.clone(), config, name.into());
+            let member = Member::new(coordinator, machine.clone(), config, identity);
             let member = Rc::new(member.with_metrics(metrics));
             let carrier = Carrier::new(&member, machine, &notes).unwrap();
             tokio::select! {
@@ -75,6 +88,19 @@ impl World {
                 () = carrier.run() => {}
             }
         })
+    }
+
+    /// Leaves the note of an earlier move of the guest on a machine.
+    fn leave_note(&self, identity: &str) {
+        let note = json!({
+            "version": 1, "order": null, "reserved": null, "is_refused": false,
+            "is_listener": false, "is_taken_over": false, "to_take_over": null,
+            "shrink": {"to_bytes": 1, "set_bytes": null, "before_bytes": 2},
+            "began_copy": false, "carried": null,
+        });
+        std::fs::create_dir_all(self.notes(identity)).unwrap();
+        let file = self.notes(identity).join(format!("{GUEST}.json"));
+        std::fs::write(file, note.to_string()).unwrap();
     }
 
     async fn view(&self) -> FleetView {
@@ -307,6 +333,44 @@ fn without_store_a_copy_is_cancelled_and_made_later() {
         assert_eq!(world.is_at(GUEST), "a", "it rests after a failure");
         let is_moved = async |world: &World| world.is_at(GUEST) == "b";
         world.until(GUEST, is_moved, 1800).await;
+    });
+}
+
+/// It cannot register, as its daemon is silent. It has no such guest, and a note of an earlier one.
+#[test]
+fn a_second_machine_of_a_name_abandons_nothing() {
+    run(async |world| {
+        let other = Machine::new(4096, &Network::default(), 3);
+        other.set_silent(true);
+        world.leave_note("c");
+        let _other = world.program_on(&other, "c", "a", MOVES);
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
+        world.until_over(GUEST).await;
+    });
+}
+
+/// The destination is cut off while the guest arrives, and is back later.
+#[test]
+fn a_machine_that_takes_over_a_name_loses_no_guest() {
+    run(async |world| {
+        // Otherwise that guest would be moved to the other machine.
+        let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
+        let _source = world.program(0, &others_stay);
+        let destination = world.program(1, MOVES);
+        let is_starting = async |world: &World| world.phase(GUEST).await == Some("starting");
+        world.until(GUEST, is_starting, 120).await;
+        destination.abort();
+        let other = Machine::new(16384, &Network::default(), 3);
+        world.leave_note("c");
+        let stranger = world.program_on(&other, "c", "b", MOVES);
+        sleep(s(60)).await;
+        assert_eq!(world.phase(GUEST).await, Some("starting"), "nobody knows");
+        stranger.abort();
+        let _again = world.program(1, MOVES);
+        world.until_over(GUEST).await;
+        assert_eq!(world.is_at(GUEST), "b");
+        assert!(other.leftovers().is_empty());
     });
 }
 
