@@ -671,6 +671,26 @@ fn what_was_carried_counts_once() {
     assert!(engine.view(&world).unwrap().carried_in.is_empty());
 }
 
+/// As the fleet's program does once a guest that it had shrunk has left.
+#[test]
+fn a_ceiling_can_be_unset_after_its_guest_left() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 1);
+    let rich: GuestId = "rich".parse().unwrap();
+    let lowered = GuestChange { ceiling: Some(Bytes::mib(300)), ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest(rich.clone(), lowered), &mut world);
+    let left = world.guests.remove(1);
+    run(&mut engine, &mut world, 1);
+    assert!(engine.view(&world).unwrap().gone_with_limits.contains(&rich));
+    let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest(rich.clone(), unset), &mut world);
+    run(&mut engine, &mut world, 1);
+    assert!(engine.view(&world).unwrap().gone_with_limits.is_empty());
+    world.guests.push(left);
+    run(&mut engine, &mut world, 1);
+    assert_eq!(engine.view(&world).unwrap().limits[&rich].ceiling, None, "it comes back");
+}
+
 #[test]
 fn limits_that_a_guest_brought_stay_while_it_runs() {
     let (mut engine, mut world) = poor_and_rich();
