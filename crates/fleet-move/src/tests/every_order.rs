@@ -338,11 +338,7 @@ const SABOTAGES: [(&str, &str, Sabotage); 24] = [
             ..HONEST
         },
     ),
-    (
-        "a machine without a part in a move declares the guest lost",
-        "the last copy",
-        TRUSTS_ABSENCE,
-    ),
+    ("a machine without a part in a move declares the guest lost", "the last copy", TRUSTS_ABSENCE),
     (
         "a host obeys an older leader",
         "an older leader",
