@@ -191,6 +191,7 @@ fn mglru_finding(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFindi
         Ok(()) => SourceFinding::works("for guests that have a cgroup of their own"),
         Err(error) => {
             SourceFinding::fails(error.to_string(), (!is_root).then_some("run this as root"))
+                .lasting(error.is_lasting())
         }
     }
 }
@@ -279,6 +280,17 @@ mod tests {
         let absent = DamonError::Absent(PathBuf::from("/sys/x"));
         let guest = guest([lacks(), damon_finding(Err(absent), true), works(), works()]);
         assert_eq!((guest.best(false), guest.awaited(false)), (Some("mglru"), None));
+    }
+
+    #[test]
+    fn generations_that_may_work_again_are_waited_for() {
+        let found = |error| guest([lacks(), lacks(), mglru_finding(Err(error), true), works()]);
+        let (path, why) = (PathBuf::from("/sys/x"), "turned off".to_owned());
+        let off = found(ReclaimError::Unreadable { path: path.clone(), why: why.clone() });
+        assert_eq!((off.best(false), off.awaited(false)), (None, Some("mglru")));
+        assert_eq!((off.best(true), off.awaited(true)), (Some("referenced"), None));
+        let absent = found(ReclaimError::NoGenerations { path, why });
+        assert_eq!((absent.best(false), absent.awaited(false)), (None, None));
     }
 
     #[test]

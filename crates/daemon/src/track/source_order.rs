@@ -56,10 +56,9 @@ impl SourceOrder {
     pub(super) fn gives_up(self, source: SourceKind, is_lasting: bool) -> bool {
         match source {
             SourceKind::Library => is_lasting && (self.may_be(SourceKind::Damon) || self.has_bits),
-            // Another program may free DAMON soon, but the bits are available now.
-            SourceKind::Damon => is_lasting || self.has_bits,
-            // Hardly any host that lacks DAMON has MGLRU, so `auto` tries it only once.
-            SourceKind::Mglru => self.choice == SourceChoice::Auto || is_lasting || self.has_bits,
+            // Another program may free DAMON soon, or the guest may get a cgroup of its own, but
+            // the bits are available now.
+            SourceKind::Damon | SourceKind::Mglru => is_lasting || self.has_bits,
             // There is no other.
             SourceKind::Referenced => false,
         }
@@ -99,12 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn damon_is_waited_for_unless_its_failure_lasts() {
-        let auto = order(SourceChoice::Auto, false);
-        assert!(auto.gives_up(SourceKind::Damon, true));
-        assert!(!auto.gives_up(SourceKind::Damon, false));
-        let has_bits = order(SourceChoice::Auto, true);
-        assert!(has_bits.gives_up(SourceKind::Damon, false), "the bits are available now");
+    fn damon_and_generations_are_waited_for_unless_failures_last() {
+        let [auto, has_bits] = [false, true].map(|has_bits| order(SourceChoice::Auto, has_bits));
+        for source in [SourceKind::Damon, SourceKind::Mglru] {
+            assert!(auto.gives_up(source, true));
+            assert!(!auto.gives_up(source, false));
+            assert!(has_bits.gives_up(source, false), "the bits are available now");
+        }
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
 //! kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that fails
 //! is retried with growing pauses, or given up for the next one if it cannot work as long as the
-//! guest lives.
+//! guest lives. An attempt that costs much is followed by a pause that keeps attempts within the
+//! guest's budget.
 //!
 //! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
 //! the cost stays within the budget.
@@ -33,6 +34,8 @@ use super::source_order::{SourceKind, SourceOrder};
 /// host, the daemon may just have missed the second for which a tracker waits.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Longest pause for what an attempt costs. An operator who mends the cause waits no longer.
+const RETRY_COSTLY_MAX: Duration = Duration::from_secs(3600);
 /// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
 
@@ -62,7 +65,7 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
                 let open = |holds, remembered| -> Opened {
                     Ok(Box::new(Follower::begin(&guest, &settings.follow, holds, remembered)?))
                 };
-                track(&open, source, order, shared)
+                track(&open, source, order, &why, shared)
             }
             SourceKind::Damon => {
                 let open = |_, _| -> Opened {
@@ -70,13 +73,13 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
                     let seed = settings.follow.seed;
                     Ok(Box::new(DamonFollower::begin(hub, pid, Some(start_ticks), seed)?))
                 };
-                track(&open, source, order, shared)
+                track(&open, source, order, &why, shared)
             }
             SourceKind::Mglru => {
                 let open = |_, _| -> Opened {
                     Ok(Box::new(MglruFollower::begin(pid, settings.follow.interval)?))
                 };
-                track(&open, source, order, shared)
+                track(&open, source, order, &why, shared)
             }
             SourceKind::Referenced => return by_bits(pid, settings, shared, &why.join("; ")),
         };
@@ -86,11 +89,13 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
     shared.update(|latest| latest.fail(TrackingState::Absent, why.join("; ")));
 }
 
-/// Tracks a guest by one source until stopped. `Some`: why this source fails, if it is given up.
+/// Tracks a guest by one source until stopped; `passed` is why better ones were given up. `Some`:
+/// why this source fails, if it is given up.
 fn track(
     open: &Open<'_>,
     source: SourceKind,
     order: SourceOrder,
+    passed: &[String],
     shared: &Shared,
 ) -> Option<SourceError> {
     let failing = match source {
@@ -101,27 +106,42 @@ fn track(
     let mut retry = RETRY_FIRST;
     let mut remembered = None;
     loop {
+        let mut least = Duration::ZERO;
         if shared.may_track.load(Ordering::Relaxed) {
+            let began = Instant::now();
             let begun = open(shared.allocation(), remembered.take());
+            let took = began.elapsed();
             let ended = begun.and_then(|mut source| {
                 let ended = follow(&mut *source, shared, &mut retry);
                 remembered = source.end();
                 ended
             });
             if let Err(error) = ended {
-                shared.update(|latest| latest.fail(failing, error.to_string()));
+                let trouble = [passed, &[error.to_string()]].concat().join("; ");
+                shared.update(|latest| latest.fail(failing, trouble));
                 if order.gives_up(source, error.is_lasting()) {
                     return Some(error);
                 }
+                least = least_pause(source, took, shared.budget());
             }
         } else {
             shared.update(show_waiting);
             retry = RETRY_FIRST;
         }
-        if !shared.wait(retry) {
+        if !shared.wait(retry.max(least)) {
             return None;
         }
         retry = (retry * 2).min(RETRY_MAX);
+    }
+}
+
+/// The least pause after an attempt that failed and took so long; `budget` is a share of one core.
+fn least_pause(source: SourceKind, took: Duration, budget: f64) -> Duration {
+    match source {
+        // It walks over all memory of the guest.
+        SourceKind::Mglru => interval_within(took, budget).min(RETRY_COSTLY_MAX),
+        // It waits for another program, which costs nothing.
+        SourceKind::Library | SourceKind::Damon | SourceKind::Referenced => Duration::ZERO,
     }
 }
 
@@ -314,9 +334,44 @@ mod tests {
                     })
                 };
                 let order = SourceOrder { choice: SourceChoice::Auto, has_bits };
-                let is_given_up = track(&open, source, order, &shared).is_some();
+                let is_given_up = track(&open, source, order, &[], &shared).is_some();
                 assert_eq!(is_given_up, order.gives_up(source, is_lasting), "{source:?} {order:?}");
             }
+        }
+    }
+
+    #[test]
+    fn generations_that_fail_for_a_while_are_tried_again() {
+        let (shared, attempts) = (running(), AtomicU64::new(0));
+        let open = |_, _| -> Opened {
+            let earlier = attempts.fetch_add(1, Ordering::Relaxed);
+            shared.stop.store(earlier > 0, Ordering::Relaxed);
+            Err(SourceError::Crowded(5))
+        };
+        let order = SourceOrder { choice: SourceChoice::Auto, has_bits: false };
+        let passed = ["this kernel has no DAMON".to_owned()];
+        let ended = track(&open, SourceKind::Mglru, order, &passed, &shared);
+        assert!(ended.is_none() && attempts.load(Ordering::Relaxed) == 2, "{ended:?}");
+        let trouble = shared.latest.lock().unwrap().tracking.trouble.clone().unwrap();
+        assert!(
+            trouble.starts_with("this kernel has no DAMON; the kernel itself ages"),
+            "{trouble}"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn agings_that_fail_stay_within_the_budget(
+            took_ms in 0..100_000_u64,
+            thousandths in 1..=1000_u32,
+        ) {
+            let (took, budget) = (Duration::from_millis(took_ms), f64::from(thousandths) / 1000.0);
+            let pause = least_pause(SourceKind::Mglru, took, budget);
+            // Durations are whole nanoseconds.
+            let is_within = took.as_secs_f64() <= budget * pause.as_secs_f64() + 1e-6;
+            proptest::prop_assert!(is_within || pause == RETRY_COSTLY_MAX, "{pause:?}");
+            proptest::prop_assert!(pause <= RETRY_COSTLY_MAX);
+            proptest::prop_assert_eq!(least_pause(SourceKind::Damon, took, budget), Duration::ZERO);
         }
     }
 
