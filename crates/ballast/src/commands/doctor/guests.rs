@@ -17,7 +17,7 @@ use super::rest::{BalloonStart, programs};
 /// Codes of run states in which a guest's figures do not count.
 const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
 
-/// Each guest's tracking source, by the guest's name; `None`: it has none.
+/// Each guest's tracking source, by the guest's name; `None`: it has none now.
 type Sources = BTreeMap<String, Option<&'static str>>;
 
 /// The program that runs each guest whose API answers, by name.
@@ -42,7 +42,8 @@ pub(super) fn judge(
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         );
     }
-    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best()));
+    // Told of guests that are not tracked: what `[tracking]` without keys would do.
+    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best(false)));
     let sources: Sources = tracking.guests.iter().filter_map(named).collect();
     let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
@@ -254,8 +255,10 @@ fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
         Some(Some(best)) => {
             found(Severity::Note, format!("not tracked; with [tracking] it would be by {best}"))
         }
-        Some(None) => found(Severity::Note, "not tracked, and no source works".to_owned())
-            .remedy("ballast doctor tracking"),
+        Some(None) => {
+            found(Severity::Note, "not tracked; with [tracking] it would be by nothing".to_owned())
+                .remedy("ballast doctor tracking")
+        }
         None => found(Severity::Note, "not tracked; no hypervisor of that name is seen".to_owned()),
     }
 }

@@ -98,7 +98,7 @@ fn config(text: &str) -> Config {
 }
 
 fn source(works: bool, note: &str) -> SourceFinding {
-    SourceFinding { works, note: note.to_owned(), remedy: None }
+    SourceFinding { works, is_lasting: !works, note: note.to_owned(), remedy: None }
 }
 
 fn host(root: &TempDir, damon: &SourceFinding, settings: &str) -> Vec<Finding> {
@@ -485,7 +485,7 @@ fn guests_are_judged_by_what_the_daemon_sees() {
         note free-page-reporting taken: not known: its hypervisor has not said
         note deflate-on-oom taken: not known: its hypervisor has not said
         note hotplug taken: not known: its hypervisor has not said
-        note working-set taken: not tracked, and no source works
+        note working-set taken: not tracked; with [tracking] it would be by nothing
           $ ballast doctor tracking
     "#]].assert_eq(&as_text(&found));
     assert!(found.iter().all(|it| it.area == Area::Guests && it.subject.is_some()));
