@@ -45,12 +45,13 @@ pub(super) struct Recorder {
 
 impl Recorder {
     /// Opens the journal. Warns about problems with the file and its disk, and if the state left by
-    /// the last daemon cannot be read.
+    /// the last daemon cannot be read or is too old. `period` is the time between ticks.
     ///
     /// # Errors
     /// Another daemon records there, or the host's boot time cannot be read.
     pub(super) fn open(
         settings: Option<&JournalSettings>,
+        period: Duration,
     ) -> anyhow::Result<(Recorder, Inherited)> {
         let mut recorder = Recorder {
             journal: None,
@@ -61,16 +62,17 @@ impl Recorder {
         };
         let Some(settings) = settings else { return Ok((recorder, Inherited::default())) };
         let boot_id = boot_id(PROC.as_ref()).context("cannot tell this boot from others")?;
+        let now = clock::now();
         let start = Start {
             wall: clock::wall(),
-            mono: clock::now(),
+            mono: now,
             boot_id: boot_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         };
         let mut journal = Journal::open(&settings.path, retention(settings), start)?;
         let inherited = match journal.take_tail() {
-            Ok(tail) => Inherited::of(tail, &boot_id),
+            Ok(tail) => Inherited::of(tail, &boot_id, now, period),
             Err(error) => {
                 tracing::warn!(
                     "cannot read what the last daemon promised, starting without it: {error}"
@@ -184,6 +186,8 @@ mod tests {
     use super::*;
     use crate::server::fixture;
 
+    const TICK: Duration = Duration::from_secs(1);
+
     fn settings(path: &Path) -> JournalSettings {
         let keep_age = Duration::from_secs(3600);
         JournalSettings { path: path.to_owned(), keep_age, keep_bytes: Bytes::gib(1) }
@@ -210,7 +214,7 @@ mod tests {
     async fn a_settled_plan_is_in_the_journal() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.db");
-        let (mut recorder, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
+        let (mut recorder, inherited) = Recorder::open(Some(&settings(&path)), TICK).unwrap();
         assert_eq!(inherited, Inherited::default());
         let reader = Reader::open(&path).unwrap();
         for nth in 1..20 {
@@ -221,7 +225,7 @@ mod tests {
         }
         recorder.wait_until_recorded().await;
         recorder.close("SIGTERM");
-        let (_, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
+        let (_, inherited) = Recorder::open(Some(&settings(&path)), TICK).unwrap();
         assert!(inherited.restart.guests.iter().all(|guest| guest.target.is_some()));
     }
 
@@ -229,7 +233,7 @@ mod tests {
     async fn a_disk_that_hangs_delays_only_one_plan() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.db");
-        let (mut recorder, _) = Recorder::open(Some(&settings(&path))).unwrap();
+        let (mut recorder, _) = Recorder::open(Some(&settings(&path)), TICK).unwrap();
         record(&mut recorder);
         recorder.wait_until_recorded().await;
         // Nothing can be written while another program writes.

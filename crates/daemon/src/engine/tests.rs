@@ -221,8 +221,9 @@ fn restarted(world: &MemoryWorld, mode: Mode, boot: &str) -> Engine {
     };
     let last = world.recorded.clone().map(|tick| (Session { id: 1, start }, tick));
     let events = world.since_recorded.iter().map(|event| ("first".to_owned(), event.clone()));
-    let events = events.collect();
-    Engine::new(settings_with(mode), Inherited::of(JournalTail { last, events }, boot), world)
+    let tail = JournalTail { last, events: events.collect() };
+    let inherited = Inherited::of(tail, boot, world.now(), Settings::TICK_DEFAULT);
+    Engine::new(settings_with(mode), inherited, world)
 }
 
 /// Ticks whenever one is due, for this many seconds.
