@@ -9,9 +9,13 @@
 #   BALLAST_REQUIRED  if not empty, a guest whose memory is not free by then, or for which no
 #                     daemon reserves any, is not started, and the status is 1; else it starts
 #                     all the same
+#
+# For a guest that moves in (-incoming defer) it reserves nothing: whoever moves the guest has
+# reserved what it holds, which may be less than -m.
 
 name=$BALLAST_GUEST
 memory=
+incoming=
 before=
 for argument; do
     case $before in
@@ -31,10 +35,13 @@ for argument; do
                 *) memory=${size}MiB ;;
             esac
             ;;
+        -incoming | --incoming) incoming=$argument ;;
     esac
     before=$argument
 done
-if [ -n "$name" ] && [ -n "$memory" ]; then
+if [ "$incoming" = defer ]; then
+    :
+elif [ -n "$name" ] && [ -n "$memory" ]; then
     if ! ballast reserve "$memory" --for "$name" --wait "${BALLAST_WAIT:-30s}" >&2 &&
         [ -n "$BALLAST_REQUIRED" ]; then
         ballast reserve --release --for "$name" >/dev/null 2>&1

@@ -26,6 +26,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             promise: Promise::Entitled,
             shrink: None,
             holds: None,
+            has_part: true,
             is_taken_over: false,
             carried: &carried,
             ends_source: false,

@@ -4,23 +4,23 @@ use ballast_replay::Advice;
 use ballast_report::Report;
 
 use crate::plot::{PLOT_LINES, svg};
-use crate::text::Told;
+use crate::text::AdviceText;
 
 /// Colours and spacing, for light, dark and narrow screens.
 const STYLE: &str = include_str!("page.css");
 
 /// The page of `advice` about `journal`; its foot shows `command`, which made it.
 pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
-    let told = Told::new(advice);
+    let advice_text = AdviceText::new(advice);
     let mut body = format!(
         "<h1>What balancing would have been worth</h1>\n<p>{}: {}, replayed under {}. Simulated.</p>\n",
         escaped(journal),
-        escaped(&told.extent()),
+        escaped(&advice_text.extent()),
         advice.policy
     );
-    body.push_str(&table(&Told::amount_columns(), &told.amounts()));
+    body.push_str(&table(&AdviceText::amount_columns(), &advice_text.amounts()));
     body.push_str("<dl>\n");
-    for (name, text) in told.facts() {
+    for (name, text) in advice_text.facts() {
         let name = if name.is_empty() { String::new() } else { format!("<dt>{name}</dt>") };
         body.push_str(&format!("{name}<dd>{}</dd>\n", escaped(&text)));
     }
@@ -32,8 +32,8 @@ pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
         body.push_str(&format!("<h2>All guests</h2>\n<p>{}</p>\n{plot}", keys.join(" ")));
     }
     body.push_str("<h2>Guests</h2>\n");
-    body.push_str(&table(&Told::guest_columns(), &advice.guests));
-    let findings = told.findings();
+    body.push_str(&table(&AdviceText::guest_columns(), &advice.guests));
+    let findings = advice_text.findings();
     if !findings.is_empty() {
         body.push_str("<h2>What to do</h2>\n<dl>\n");
         for (guest, finding) in findings {
@@ -46,7 +46,7 @@ pub fn page(journal: &str, advice: &Advice, command: &str) -> String {
         }
         body.push_str("</dl>\n");
     }
-    let assumptions = Told::assumptions().map(|text| format!("<li>{}</li>\n", escaped(text)));
+    let assumptions = AdviceText::assumptions().map(|text| format!("<li>{}</li>\n", escaped(text)));
     body.push_str("<h2>Assumptions</h2>\n<ul>\n");
     body.extend(assumptions);
     body.push_str("</ul>\n");

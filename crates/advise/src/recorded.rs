@@ -12,7 +12,7 @@ pub struct RecordedSettings {
     /// The number of the last tick's configuration; outer `None`: there was no tick yet.
     config: Option<Option<i64>>,
     /// Whether a note about an unreadable configuration was printed.
-    is_told: bool,
+    is_reported: bool,
 }
 
 impl RecordedSettings {
@@ -54,10 +54,10 @@ impl RecordedSettings {
         let mut settings = match read {
             Some(Ok(config)) => config.settings,
             Some(Err(error)) => {
-                if !self.is_told {
+                if !self.is_reported {
                     note(&format!("default settings instead of the recorded ones: {error}"));
                 }
-                self.is_told = true;
+                self.is_reported = true;
                 Settings::new(tick.plan.policy)
             }
             None => Settings::new(tick.plan.policy),

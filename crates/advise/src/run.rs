@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 use ballast_model::PolicyName;
 use ballast_policy::build;
 use ballast_replay::{Advice, Advisor, RecordedInputs, Replay, ensure_replayable};
-use ballast_store::{JournalError, Range, Reader, What};
+use ballast_store::{EntryContent, JournalError, Range, Reader};
 
 use crate::recorded::RecordedSettings;
 
@@ -47,7 +47,7 @@ pub fn advise(
     let mut advisor = Advisor::new().context("the histograms cannot be made")?;
     for entry in reader.ticks(Range { from_wall_ms, ..Range::default() }) {
         let entry = entry?;
-        let What::Tick(tick) = &entry.what else { continue };
+        let EntryContent::Tick(tick) = &entry.content else { continue };
         if let Some(settings) = settings_in_force.at(&reader, entry.config, tick)? {
             reserve = settings.policy_settings.reserve;
             let built = build(policy, settings.policy_settings.clone());

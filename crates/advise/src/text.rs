@@ -1,6 +1,6 @@
 //! An advice for people in a terminal of 80 columns.
 //!
-//! Idea: [`Told`] makes every sentence and every table; the text and the page both use it.
+//! Idea: [`AdviceText`] makes every sentence and every table; the text and the page both use it.
 
 use ballast_model::Bytes;
 use ballast_replay::{
@@ -21,13 +21,13 @@ pub(crate) type AmountRow = (String, Bytes, Bytes);
 pub(crate) type FindingRow<'a> = (&'a GuestAdvice, GuestFinding);
 
 /// An advice as sentences and rows of tables.
-pub(crate) struct Told<'a> {
+pub(crate) struct AdviceText<'a> {
     advice: &'a Advice,
 }
 
-impl<'a> Told<'a> {
-    pub(crate) fn new(advice: &'a Advice) -> Told<'a> {
-        Told { advice }
+impl<'a> AdviceText<'a> {
+    pub(crate) fn new(advice: &'a Advice) -> AdviceText<'a> {
+        AdviceText { advice }
     }
 
     /// How much was replayed: ticks, time covered, first and last moment.
@@ -156,17 +156,17 @@ impl<'a> Told<'a> {
 
 /// The text of an advice from `journal`, wrapped to `width` columns if given.
 pub fn render(journal: &str, advice: &Advice, width: Option<u16>) -> String {
-    let told = Told::new(advice);
+    let advice_text = AdviceText::new(advice);
     let width = Some(width.unwrap_or(WIDTH));
-    let (policy, extent) = (advice.policy, told.extent());
+    let (policy, extent) = (advice.policy, advice_text.extent());
     let mut out = format!("{journal}\n{extent}\nreplayed under {policy}\n\n");
-    out.push_str(&Told::amount_columns().in_capitals().table(told.amounts(), width));
+    out.push_str(&AdviceText::amount_columns().in_capitals().table(advice_text.amounts(), width));
     out.push('\n');
     let facts = Report::<(&str, String)>::new().text("", |it| it.0).text("", |it| it.1.clone());
-    out.push_str(facts.table(told.facts(), width).trim_start_matches('\n'));
+    out.push_str(facts.table(advice_text.facts(), width).trim_start_matches('\n'));
     out.push('\n');
-    out.push_str(&Told::guest_columns().in_capitals().table(&advice.guests, width));
-    let findings = told.findings();
+    out.push_str(&AdviceText::guest_columns().in_capitals().table(&advice.guests, width));
+    let findings = advice_text.findings();
     if !findings.is_empty() {
         let rows = findings.iter().flat_map(|(guest, finding)| {
             let id = &guest.id;
@@ -179,7 +179,7 @@ pub fn render(journal: &str, advice: &Advice, width: Option<u16>) -> String {
         out.push_str(&columns.table(rows.collect::<Vec<_>>(), width));
     }
     out.push_str("\nWhat is not recorded is imagined, by these assumptions:\n");
-    out.extend(Told::assumptions().map(|text| format!("  - {text}\n")));
+    out.extend(AdviceText::assumptions().map(|text| format!("  - {text}\n")));
     out
 }
 

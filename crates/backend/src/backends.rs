@@ -362,11 +362,11 @@ mod tests {
         };
         let actions: Vec<Action> = guests.iter().map(action).collect();
         let outcomes = backends.act_all(Timestamp::ZERO, &actions, ready(())).await;
-        let told = |outcome: &Outcome| match &outcome.kind {
+        let describe = |outcome: &Outcome| match &outcome.kind {
             OutcomeKind::Failed(who) => format!("{} {who}", outcome.guest),
             kind => panic!("{kind:?}"),
         };
-        outcomes.iter().map(told).collect()
+        outcomes.iter().map(describe).collect()
     }
 
     #[tokio::test]
@@ -384,17 +384,17 @@ mod tests {
         let first = Fake("qmp", vec![("b", Some(7)), ("d", None)]);
         let second = Fake("libvirt", vec![("a", Some(8)), ("c", Some(7)), ("d", Some(9))]);
         let mut backends = Backends::new(vec![Box::new(first), Box::new(second)]);
-        for told in [2, 0] {
+        for count in [2, 0] {
             let readings = backends.sample(REQUEST).await;
             let names: Vec<&str> = readings.iter().map(|it| it.sample.id.as_str()).collect();
             assert_eq!(names, ["a", "b", "d"]);
             let priority = |it: &GuestReading| it.settings.as_ref().and_then(|it| it.priority);
             let priorities: Vec<_> = readings.iter().map(priority).collect();
             assert_eq!(priorities, [Some(8), Some(7), None], "d is not known to be one guest");
-            assert_eq!(backends.take_notices().len(), told, "it is said once");
+            assert_eq!(backends.take_notices().len(), count, "it is said once");
         }
-        let told = order(&mut backends, &["d", "a", "x", "b"]).await;
-        assert_eq!(told, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
+        let outcomes = order(&mut backends, &["d", "a", "x", "b"]).await;
+        assert_eq!(outcomes, ["d qmp", "a libvirt", "x not sent: the guest is gone", "b qmp"]);
         assert_eq!(backends.refused(), 2);
         let guests = ["d", "a", "b", "x"].map(|guest| guest.parse().unwrap());
         let mut kept = Vec::new();
@@ -418,16 +418,16 @@ mod tests {
         let one = |name| -> Box<dyn Backend> { Box::new(Fake("qmp", vec![(name, Some(7))])) };
         let mut backends = Backends::new(vec![one("b")]);
         assert_eq!(names(&mut backends).await, ["b"]);
-        for told in [1, 0] {
+        for count in [1, 0] {
             backends.all[0] = both();
             assert_eq!(names(&mut backends).await, ["b", "c"]);
             let notices = backends.take_notices();
-            assert_eq!(notices.len(), told, "it is said once");
+            assert_eq!(notices.len(), count, "it is said once");
             let expected = "guest a of qmp is guest b of qmp, which manages it";
             assert!(notices.iter().all(|it| it == expected), "{notices:?}");
         }
-        let told = order(&mut backends, &["a", "b"]).await;
-        assert_eq!(told, ["a not sent: the guest is gone", "b qmp"]);
+        let outcomes = order(&mut backends, &["a", "b"]).await;
+        assert_eq!(outcomes, ["a not sent: the guest is gone", "b qmp"]);
         let mut backends = Backends::new(vec![both()]);
         assert_eq!(names(&mut backends).await, ["a", "c"], "nobody was known before");
         backends.all[0] = one("b");
@@ -448,7 +448,7 @@ mod tests {
         let other = Fake("libvirt", vec![("b", Some(7)), ("c", None)]);
         let mut backends = Backends::new(vec![Box::new(mute), Box::new(other)]);
         assert_eq!(names(&mut backends).await, ["b", "c", "d"]);
-        let told = order(&mut backends, &["b", "c", "d"]).await;
-        assert_eq!(told, ["b libvirt", "c libvirt", "d mute"]);
+        let outcomes = order(&mut backends, &["b", "c", "d"]).await;
+        assert_eq!(outcomes, ["b libvirt", "c libvirt", "d mute"]);
     }
 }

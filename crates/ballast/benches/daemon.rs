@@ -35,15 +35,15 @@ fn measure() {
         true => (Duration::from_secs(3), Duration::from_secs(3), 1),
         false => (Duration::from_secs(10), Duration::from_secs(30), 3),
     };
-    let ground = tempfile::tempdir().expect("a folder");
-    let qmp = ground.path().join("qmp");
+    let testbed = tempfile::tempdir().expect("a folder");
+    let qmp = testbed.path().join("qmp");
     std::fs::create_dir(&qmp).expect("a folder for sockets");
     let peers = Peers::start("peers", &qmp);
 
     let (mut ours, mut theirs) = (Duration::ZERO, Duration::ZERO);
     let mut resident_kib = 0;
     for round in 1..=rounds {
-        let mut daemon = start_daemon(ground.path(), &qmp, 1000);
+        let mut daemon = start_daemon(testbed.path(), &qmp, 1000);
         let (spent, resident) = watch(&daemon, warm_up, turn);
         ours += spent;
         resident_kib = resident_kib.max(resident);

@@ -63,7 +63,7 @@ fn measure() {
         true => (Duration::from_secs(5), Duration::from_secs(5), 1),
         false => (Duration::from_secs(15), Duration::from_secs(30), 3),
     };
-    let (by_libvirt, by_qmp) = (Ground::new(), Ground::new());
+    let (by_libvirt, by_qmp) = (Testbed::new(), Testbed::new());
     std::fs::create_dir(by_libvirt.peers().join("qemu")).expect("a folder for PID files");
     let mut command = role("libvirt", &by_libvirt.peers());
     command.args((0..GUESTS).map(|n| domain(n).uuid_text()));
@@ -76,10 +76,10 @@ fn measure() {
 
     let (mut ours, mut theirs) = (Cost::default(), Cost::default());
     for round in 1..=rounds {
-        for (ground, tables, cost) in
+        for (testbed, tables, cost) in
             [(&by_libvirt, &libvirt, &mut ours), (&by_qmp, &qmp, &mut theirs)]
         {
-            let path = ground.0.path();
+            let path = testbed.0.path();
             let mut daemon = Guarded(start_daemon_on(path, tables, BUDGET_GIB, TICK_MS));
             cost.add(&daemon.0, warm_up, turn);
             let seen = seen(path);
@@ -119,13 +119,13 @@ impl Drop for Guarded {
 }
 
 /// The folder of a daemon and its guests.
-struct Ground(tempfile::TempDir);
+struct Testbed(tempfile::TempDir);
 
-impl Ground {
-    fn new() -> Ground {
-        let ground = Ground(tempfile::tempdir().expect("a folder"));
-        std::fs::create_dir(ground.peers()).expect("a folder for sockets");
-        ground
+impl Testbed {
+    fn new() -> Testbed {
+        let testbed = Testbed(tempfile::tempdir().expect("a folder"));
+        std::fs::create_dir(testbed.peers()).expect("a folder for sockets");
+        testbed
     }
 
     fn peers(&self) -> std::path::PathBuf {
@@ -163,9 +163,9 @@ impl Cost {
 }
 
 /// How many guests are running and have statistics, by the daemon's status.
-fn seen(ground: &Path) -> usize {
+fn seen(testbed: &Path) -> usize {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    command.args(["status", "--json", "--socket"]).arg(api_socket(ground));
+    command.args(["status", "--json", "--socket"]).arg(api_socket(testbed));
     let output = command.output().expect("the program");
     let status: StatusReply = serde_json::from_slice(&output.stdout).expect("a status");
     let is_seen = |guest: &&ballast_api::GuestView| {

@@ -52,26 +52,26 @@ fn measure() {
         false => (Duration::from_secs(15), Duration::from_secs(30), 3),
     };
     let folder = tempfile::tempdir().expect("a folder");
-    let ground = folder.path();
-    let store = match RealStore::start(ground) {
+    let testbed = folder.path();
+    let store = match RealStore::start(testbed) {
         Ok(store) => store,
         Err(why) => return println!("SKIPPED: {why}"),
     };
-    write_xl(ground);
-    let guests = Peers::spawn(role("guests", ground));
+    write_xl(testbed);
+    let guests = Peers::spawn(role("guests", testbed));
     let tables = format!(
         "[tracking]\nenabled = false\n[qmp]\nfolders = []\n[xen]\nenabled = true\nsocket = {:?}\n\
          xl = {:?}\n",
         store.socket(),
-        ground.join("xl"),
+        testbed.join("xl"),
     );
     let (mut shares, mut children, mut resident) = (Vec::new(), Vec::new(), 0);
     for round in 1..=rounds {
-        let mut daemon = start_daemon_on(ground, &tables, BUDGET_GIB, TICK_MS);
+        let mut daemon = start_daemon_on(testbed, &tables, BUDGET_GIB, TICK_MS);
         let before = children_time(daemon.id());
         let (spent, kib) = watch(&daemon, warm_up, turn);
         let of_children = children_time(daemon.id()).saturating_sub(before);
-        let seen = seen(ground);
+        let seen = seen(testbed);
         stop(&mut daemon);
         assert_eq!(seen, GUESTS + 1, "domains that run and are seen, and dom0");
         shares.push(spent.as_secs_f64() / turn.as_secs_f64() * 100.0);
@@ -118,9 +118,9 @@ fn write_xl(folder: &Path) {
 }
 
 /// How many domains are running, by the daemon's status.
-fn seen(ground: &Path) -> usize {
+fn seen(testbed: &Path) -> usize {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ballast"));
-    command.args(["status", "--json", "--socket"]).arg(api_socket(ground));
+    command.args(["status", "--json", "--socket"]).arg(api_socket(testbed));
     let output = command.output().expect("the program");
     let status: StatusReply = serde_json::from_slice(&output.stdout).expect("a status");
     status.guests.iter().filter(|guest| guest.state.code == "running").count()

@@ -42,28 +42,28 @@ fn main() -> ExitCode {
     measure_guests(start, measure)
 }
 
-/// The guest, with a monitor for the QMP backend in `ground`.
-fn start(ground: &Path) -> Result<Run, LabError> {
+/// The guest, with a monitor for the QMP backend in `testbed`.
+fn start(testbed: &Path) -> Result<Run, LabError> {
     let options = RunOptions {
         manager: Manager::Libvirt,
         limit_cpu: false,
-        runs_folder: Some(ground.join("runs")),
+        runs_folder: Some(testbed.join("runs")),
         ..RunOptions::new(
             "order".parse().expect("a name"),
-            vec![guest_with_monitor(GUEST, MEMORY, ground)],
+            vec![guest_with_monitor(GUEST, MEMORY, testbed)],
         )
     };
     Run::start(&options, &|line| eprintln!("{line}"))
 }
 
-async fn measure(run: &Run, ground: &Path, is_test: bool) {
+async fn measure(run: &Run, testbed: &Path, is_test: bool) {
     let rounds = if is_test { 3 } else { 50 };
     let libvirt = LibvirtHost::new(LibvirtConfig {
         socket: run.folder().libvirt_socket(),
         command_timeout: FleetConfig::COMMAND_TIMEOUT_DEFAULT,
         guests_max: 1,
     });
-    let fleet = Fleet::new(FleetConfig::new(vec![ground.to_owned()]));
+    let fleet = Fleet::new(FleetConfig::new(vec![testbed.to_owned()]));
     let lab = run.guest(GUEST).expect("the guest").lab_qmp_socket().to_owned();
     let mut bench = Bench {
         backends: [Box::new(libvirt), Box::new(fleet)],

@@ -39,19 +39,19 @@ fn main() -> ExitCode {
 }
 
 /// The guests, each with a monitor for the daemon.
-fn start(ground: &Path) -> Result<Run, LabError> {
-    let qmp = ground.join("qmp");
+fn start(testbed: &Path) -> Result<Run, LabError> {
+    let qmp = testbed.join("qmp");
     std::fs::create_dir(&qmp).expect("a folder for sockets");
     let guests = GUESTS.map(|name| guest_with_monitor(name, MEMORY, &qmp)).to_vec();
     let options = RunOptions {
         limit_cpu: false,
-        runs_folder: Some(ground.join("runs")),
+        runs_folder: Some(testbed.join("runs")),
         ..RunOptions::new("reserve".parse().expect("a name"), guests)
     };
     Run::start(&options, &|line| eprintln!("{line}"))
 }
 
-async fn measure(run: &Run, ground: &Path, is_test: bool) {
+async fn measure(run: &Run, testbed: &Path, is_test: bool) {
     let rounds = if is_test { 1 } else { 7 };
     let mut balloons = Vec::new();
     for name in GUESTS {
@@ -63,7 +63,7 @@ async fn measure(run: &Run, ground: &Path, is_test: bool) {
     for round in 1..=rounds {
         own.push(order(&mut balloons, HALF).await);
         order(&mut balloons, MEMORY).await;
-        ours.push(reserve(ground, round, &mut balloons).await);
+        ours.push(reserve(testbed, round, &mut balloons).await);
         order(&mut balloons, MEMORY).await;
         println!("round {round} of {rounds} done");
     }
@@ -98,12 +98,12 @@ async fn held(balloon: &mut QmpClient) -> Bytes {
 
 /// How long the command takes, against a new daemon that knows its guests and has taken nothing
 /// from them.
-async fn reserve(ground: &Path, round: usize, balloons: &mut [QmpClient]) -> Duration {
-    let qmp = ground.join("qmp");
+async fn reserve(testbed: &Path, round: usize, balloons: &mut [QmpClient]) -> Duration {
+    let qmp = testbed.join("qmp");
     let guests = format!("[qmp]\nfolders = [{qmp:?}]\n[tracking]\nenabled = false\n");
-    let ground = &ground.join(format!("daemon-{round}"));
-    std::fs::create_dir(ground).expect("a folder for the daemon");
-    let mut daemon = start_daemon_on(ground, &guests, 2, 1000);
+    let testbed = &testbed.join(format!("daemon-{round}"));
+    std::fs::create_dir(testbed).expect("a folder for the daemon");
+    let mut daemon = start_daemon_on(testbed, &guests, 2, 1000);
     tokio::time::sleep(SETTLES_IN).await;
     for balloon in balloons {
         assert_eq!(held(balloon).await, MEMORY, "the daemon took memory before it was to");
@@ -111,7 +111,7 @@ async fn reserve(ground: &Path, round: usize, balloons: &mut [QmpClient]) -> Dur
     let began = Instant::now();
     let status = Command::new(env!("CARGO_BIN_EXE_ballast"))
         .args(["reserve", "1GiB", "--for", "new", "--wait", "60s"])
-        .env("BALLAST_SOCKET", api_socket(ground))
+        .env("BALLAST_SOCKET", api_socket(testbed))
         .status()
         .expect("the command");
     let took = began.elapsed();

@@ -36,8 +36,8 @@ const STATISTICS_PER_EMERGENCY: usize = 16;
 
 fn main() {
     match own_role() {
-        Some((role, ground)) if role == "peers" => {
-            serve_peers_and(&ground.join("qmp"), GUESTS, || serve_agents(&ground));
+        Some((role, testbed)) if role == "peers" => {
+            serve_peers_and(&testbed.join("qmp"), GUESTS, || serve_agents(&testbed));
         }
         Some((_, folder)) => read_without_end(&folder),
         None => measure(),
@@ -50,28 +50,28 @@ fn measure() {
         true => (Duration::from_secs(3), 1),
         false => (Duration::from_secs(30), 3),
     };
-    let ground = tempfile::tempdir().expect("a folder");
-    let qmp = ground.path().join("qmp");
-    for folder in [&qmp, &agents(ground.path())] {
+    let testbed = tempfile::tempdir().expect("a folder");
+    let qmp = testbed.path().join("qmp");
+    for folder in [&qmp, &agents(testbed.path())] {
         std::fs::create_dir(folder).expect("a folder for sockets");
     }
-    let peers = Peers::start("peers", ground.path());
-    let flood = flood_file(ground.path());
+    let peers = Peers::start("peers", testbed.path());
+    let flood = flood_file(testbed.path());
     let (mut idle, mut flooded) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
-        let mut daemon = start_daemon(ground.path(), &qmp, TICK_MS);
+        let mut daemon = start_daemon(testbed.path(), &qmp, TICK_MS);
         std::thread::sleep(turn);
         stop(&mut daemon);
-        idle.extend(intervals(ground.path()));
+        idle.extend(intervals(testbed.path()));
         std::fs::write(&flood, "").expect("a file");
-        let mut daemon = start_daemon(ground.path(), &qmp, TICK_MS);
-        let mut readers = role("readers", ground.path()).spawn().expect("the readers");
+        let mut daemon = start_daemon(testbed.path(), &qmp, TICK_MS);
+        let mut readers = role("readers", testbed.path()).spawn().expect("the readers");
         std::thread::sleep(turn);
         stop(&mut daemon);
         readers.kill().expect("the readers");
         readers.wait().expect("their end");
         std::fs::remove_file(&flood).expect("the file");
-        flooded.extend(intervals(ground.path()));
+        flooded.extend(intervals(testbed.path()));
         println!("round {round} of {rounds} done");
     }
     peers.end();
@@ -88,15 +88,15 @@ fn measure() {
 
 /// Times between the ticks of the last daemon, in ms, without its first second. Removes its
 /// journal.
-fn intervals(ground: &Path) -> Vec<u64> {
-    let reader = Reader::open(&journal(ground)).expect("a journal");
+fn intervals(testbed: &Path) -> Vec<u64> {
+    let reader = Reader::open(&journal(testbed)).expect("a journal");
     let ticks = reader.ticks(Range::default()).map(|tick| tick.expect("a tick").mono.as_millis());
     let ticks: Vec<u64> = ticks.collect();
     let first = ticks.first().expect("some ticks") + 1000;
     let ticks: Vec<u64> = ticks.into_iter().filter(|&at| at >= first).collect();
     drop(reader);
     for ending in ["", "-wal", "-shm"] {
-        let mut path = journal(ground).into_os_string();
+        let mut path = journal(testbed).into_os_string();
         path.push(ending);
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != ErrorKind::NotFound => panic!("{error}"),
@@ -131,8 +131,8 @@ impl std::fmt::Display for Percentiles {
 }
 
 /// Reads from the API with all clients at once, until killed.
-fn read_without_end(ground: &Path) {
-    let socket = api_socket(ground);
+fn read_without_end(testbed: &Path) {
+    let socket = api_socket(testbed);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.expect("a runtime").block_on(async {
         for n in 0..READERS {
@@ -172,16 +172,16 @@ async fn read_once(socket: &Path, n: usize) -> std::io::Result<()> {
 }
 
 /// While this file exists, agents that are greeted send without end.
-fn flood_file(ground: &Path) -> PathBuf {
-    ground.join("flood")
+fn flood_file(testbed: &Path) -> PathBuf {
+    testbed.join("flood")
 }
 
 /// Serves an agent for each guest, in the process that serves the guests.
-fn serve_agents(ground: &Path) {
+fn serve_agents(testbed: &Path) {
     for n in 0..GUESTS {
-        let socket = agents(ground).join(format!("guest-{n}.sock"));
+        let socket = agents(testbed).join(format!("guest-{n}.sock"));
         let listener = UnixListener::bind(socket).expect("a socket");
-        let flood = flood_file(ground);
+        let flood = flood_file(testbed);
         tokio::spawn(async move {
             // Numbers go on across connections, as the host requires.
             let mut seq = 0;

@@ -6,7 +6,7 @@ use crate::commands::{
     advise, control, daemon, doctor, explain, journal, plan, policy, reserve, set, status, top,
     track,
 };
-use crate::lab::PassedOn;
+use crate::lab::ProgramArguments;
 
 /// Balances the memory of the virtual machines on a host.
 #[derive(Clone, Debug, Parser)]
@@ -58,32 +58,32 @@ pub enum Command {
     Resume(control::ResumeArgs),
     /// Compare two real guests with and without balancing.
     #[command(disable_help_flag = true)]
-    Demo(PassedOn),
+    Demo(ProgramArguments),
     /// Run several hosts as one fleet: members, and guests that should move to another host.
     #[command(disable_help_flag = true)]
-    Fleet(PassedOn),
+    Fleet(ProgramArguments),
     /// Start real guests and play scenarios on them.
     #[command(disable_help_flag = true)]
-    Lab(PassedOn),
+    Lab(ProgramArguments),
     /// Export or summarize the journal.
     Journal(journal::Args),
     /// Compute miss-ratio curves and working sets from traces.
     #[command(disable_help_flag = true)]
-    Mrc(PassedOn),
+    Mrc(ProgramArguments),
     /// Track the working set of a live guest.
     Track(track::Args),
     /// Check what works on this host, what does not, and how to fix it.
     Doctor(doctor::Args),
     /// Compute how often working sets need tracking, and the error of resting.
     #[command(disable_help_flag = true)]
-    Imt(PassedOn),
+    Imt(ProgramArguments),
     /// Compare policies on a simulated host.
     #[command(disable_help_flag = true)]
-    Simulate(PassedOn),
+    Simulate(ProgramArguments),
     /// Replay a recorded journal under other policies.
     #[command(disable_help_flag = true)]
-    Replay(PassedOn),
+    Replay(ProgramArguments),
     /// Measure the speed and accuracy of Ballast's parts on this machine.
     #[command(disable_help_flag = true)]
-    Bench(PassedOn),
+    Bench(ProgramArguments),
 }

@@ -18,19 +18,19 @@ const FLEET: &str = "ballast-fleet";
 
 /// Arguments passed on to another program, which parses them.
 #[derive(Clone, Debug, clap::Args)]
-pub struct PassedOn {
+pub struct ProgramArguments {
     /// As that program takes them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     arguments: Vec<OsString>,
 }
 
-impl PassedOn {
+impl ProgramArguments {
     /// Executes `ballast-lab` with the command `name` in place of this process; returns only on
     /// failure.
     ///
     /// # Errors
     /// `ballast-lab` is not installed, or cannot be executed.
-    pub fn hand_on(self, name: &str) -> anyhow::Result<()> {
+    pub fn exec_lab(self, name: &str) -> anyhow::Result<()> {
         let mut command = lab_program(name)?;
         command.arg(name);
         self.execute(command)
@@ -40,7 +40,7 @@ impl PassedOn {
     ///
     /// # Errors
     /// `ballast-fleet` is not installed, or cannot be executed.
-    pub fn hand_to_fleet(self) -> anyhow::Result<()> {
+    pub fn exec_fleet(self) -> anyhow::Result<()> {
         self.execute(program(FLEET, "fleet")?)
     }
 
@@ -60,16 +60,16 @@ pub fn lab_program(name: &str) -> anyhow::Result<Command> {
 }
 
 fn program(program: &str, name: &str) -> anyhow::Result<Command> {
-    let own = env::current_exe().ok();
-    let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let executable = env::current_exe().ok();
+    let folder = executable.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = env::var_os("PATH").unwrap_or_default();
-    let found = find(beside.iter().cloned().chain(env::split_paths(&path)), OsStr::new(program));
+    let found = find(folder.iter().cloned().chain(env::split_paths(&path)), OsStr::new(program));
     found.map(Command::new).ok_or_else(|| {
         // The fleet's program comes with the daemon.
         let package = if program == FLEET { "ballast" } else { program };
-        let beside = beside.map_or(String::new(), |folder| format!("in {} nor ", folder.display()));
+        let place = folder.map_or(String::new(), |folder| format!("in {} nor ", folder.display()));
         anyhow!(
-            "`ballast {name}` needs the program {program}, which is neither {beside}on PATH: install \
+            "`ballast {name}` needs the program {program}, which is neither {place}on PATH: install \
              the package {package}, or build it with `make build`"
         )
     })

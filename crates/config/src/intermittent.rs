@@ -76,11 +76,11 @@ mod tests {
         assert_eq!(mode("adaptive"), Some(ThresholdMode::Adaptive));
         assert_eq!(mode("0.2"), Some(ThresholdMode::Fixed(Threshold::new(0.2).unwrap())));
         assert_eq!(mode("off"), None);
-        for (text, told) in
+        for (text, expected) in
             [("on", "\"adaptive\", \"off\""), ("0.5", "0.05 to 0.3"), ("NaN", "NaN")]
         {
             let error = text.parse::<Intermittent>().unwrap_err();
-            assert!(error.contains(told), "{error}");
+            assert!(error.contains(expected), "{error}");
         }
     }
 }

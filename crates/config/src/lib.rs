@@ -12,12 +12,12 @@ mod external;
 mod file;
 mod flexmemd;
 mod intermittent;
-mod knobs;
 mod meb;
 mod mechanisms;
 mod page;
 pub mod paging;
 mod parse;
+mod policy_parameters;
 mod range;
 mod settings;
 mod tau;
@@ -26,10 +26,10 @@ mod tws;
 pub use external::ExternalSettings;
 pub use flexmemd::FlexmemdTable;
 pub use intermittent::Intermittent;
-pub use knobs::Knobs;
 pub use meb::MebTable;
 pub use page::{PageSettings, PortSettings};
 pub use parse::{floors_fit, load, parse};
+pub use policy_parameters::PolicyParameters;
 pub use settings::{
     AgentSettings, Config, EventSettings, JournalSettings, LibvirtSettings, OnExit, RestSettings,
     SourceChoice, TrackingSettings, XenSettings,

@@ -18,7 +18,7 @@ use ballast_toml_strict::{Error, nearest};
 use ballast_working_set::Budget;
 
 use crate::file::{EventsTable, File, GuestTable, RestTable};
-use crate::knobs::Knobs;
+use crate::policy_parameters::PolicyParameters;
 use crate::range::in_range;
 use crate::settings::{
     AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
@@ -136,15 +136,16 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
             let near = near.map(|near| format!("; the nearest is `{near}`"));
             at(&["policy", "name"], format!("{e}{}", near.unwrap_or_default()))
         })?;
-    let knobs = Knobs {
+    let parameters = PolicyParameters {
         reserve_per_guest: file.policy.reserve_per_guest,
         tau: file.policy.tau,
         meb: &file.policy.meb,
         tws: &file.policy.tws,
         flexmemd: &file.policy.flexmemd,
     };
-    let (policy_settings, probing) =
-        knobs.settings().map_err(|([table, key], message)| at(&["policy", table, key], message))?;
+    let (policy_settings, probing) = parameters
+        .settings()
+        .map_err(|([table, key], message)| at(&["policy", table, key], message))?;
     ballast_policy::check(policy, &policy_settings)
         .map_err(|error| at(&["policy", "flexmemd"], error.to_string()))?;
     let external = file
@@ -160,7 +161,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
     let (mut limits, mut given) = (BTreeMap::new(), BTreeMap::new());
     for (id, table) in &file.guests {
-        let own = table.over(&limits_default);
+        let own = table.limits_or(&limits_default);
         own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
         limits.insert(id.clone(), own);
         given.insert(id.clone(), table.change());
@@ -343,11 +344,11 @@ pub fn floors_fit(
 
 impl GuestTable {
     fn limits(&self) -> GuestLimits {
-        self.over(&GuestLimits::default())
+        self.limits_or(&GuestLimits::default())
     }
 
     /// The limits of this table, with `default` for missing keys.
-    fn over(&self, default: &GuestLimits) -> GuestLimits {
+    fn limits_or(&self, default: &GuestLimits) -> GuestLimits {
         GuestLimits {
             swap: self.swap.or(default.swap),
             fence: self.fence.unwrap_or(default.fence),

@@ -172,11 +172,11 @@ fn intermittent_tracking_has_its_configured_mode() {
     assert_eq!(rest("\"adaptive\""), Some(IntermittentSettings::default().mode));
     assert_eq!(rest("0.2"), Some(ThresholdMode::Fixed(Threshold::new(0.2).unwrap())));
     assert_eq!(rest("\"off\""), None);
-    for (text, told) in
+    for (text, expected) in
         [("\"on\"", "\"adaptive\", \"off\""), ("1", "0.05 to 0.3"), ("true", "adaptive")]
     {
         let error = read(&format!("[tracking]\nintermittent = {text}")).unwrap_err().to_string();
-        assert!(error.contains(told) && error.contains("tracking.intermittent"), "{error}");
+        assert!(error.contains(expected) && error.contains("tracking.intermittent"), "{error}");
     }
 }
 

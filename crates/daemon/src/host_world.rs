@@ -72,7 +72,7 @@ impl HostWorld {
         config: &Config,
         guests_max: usize,
     ) -> anyhow::Result<(HostWorld, Inherited)> {
-        let (recorder, inherited) = Recorder::open(config.journal.as_ref())?;
+        let (recorder, inherited) = Recorder::open(config.journal.as_ref(), config.settings.tick)?;
         let fleet = Fleet::new(FleetConfig {
             folders: config.qmp_folders.clone(),
             command_timeout: config.qmp_timeout,

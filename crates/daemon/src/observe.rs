@@ -251,8 +251,7 @@ impl Observer {
     /// Whether the last count of a guest's memory found no more than its page table has.
     fn shows_all(&self, id: &GuestId) -> bool {
         let Some(process) = self.processes.get(id) else { return false };
-        let Some(Some(Count { found: Ok(Some(shared)), .. })) =
-            self.occupancy.latest(process.id())
+        let Some(Some(Count { found: Ok(Some(shared)), .. })) = self.occupancy.latest(process.id())
         else {
             return false;
         };

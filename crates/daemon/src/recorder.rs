@@ -40,37 +40,39 @@ pub(super) struct Recorder {
     /// The same for an entry that was not written in time.
     overdue: Option<oneshot::Receiver<bool>>,
     /// Files moved aside that were reported.
-    told: BTreeSet<PathBuf>,
+    reported: BTreeSet<PathBuf>,
 }
 
 impl Recorder {
     /// Opens the journal. Warns about problems with the file and its disk, and if the state left by
-    /// the last daemon cannot be read.
+    /// the last daemon cannot be read or is too old. `period` is the time between ticks.
     ///
     /// # Errors
     /// Another daemon records there, or the host's boot time cannot be read.
     pub(super) fn open(
         settings: Option<&JournalSettings>,
+        period: Duration,
     ) -> anyhow::Result<(Recorder, Inherited)> {
         let mut recorder = Recorder {
             journal: None,
             warnings: WarnOnce::default(),
             pending: None,
             overdue: None,
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
         };
         let Some(settings) = settings else { return Ok((recorder, Inherited::default())) };
         let boot_id = boot_id(PROC.as_ref()).context("cannot tell this boot from others")?;
+        let now = clock::now();
         let start = Start {
             wall: clock::wall(),
-            mono: clock::now(),
+            mono: now,
             boot_id: boot_id.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
         };
         let mut journal = Journal::open(&settings.path, retention(settings), start)?;
-        let inherited = match journal.take_left() {
-            Ok(left) => Inherited::of(left, &boot_id),
+        let inherited = match journal.take_tail() {
+            Ok(tail) => Inherited::of(tail, &boot_id, now, period),
             Err(error) => {
                 tracing::warn!(
                     "cannot read what the last daemon promised, starting without it: {error}"
@@ -79,7 +81,7 @@ impl Recorder {
             }
         };
         recorder.journal = Some(journal);
-        recorder.tell_trouble(None);
+        recorder.report_trouble(None);
         Ok((recorder, inherited))
     }
 
@@ -95,12 +97,12 @@ impl Recorder {
     pub(super) fn tick(&mut self, tick: Tick<'_>) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = oneshot::channel();
-        let handed_over = journal.record_and(&tick, |is_written| {
+        let handed_over = journal.record_then(&tick, |is_written| {
             // The loop may not wait for it.
             let _ = written.send(is_written);
         });
         self.pending = Some(pending);
-        self.tell_trouble(handed_over.err().map(|e| e.to_string()));
+        self.report_trouble(handed_over.err().map(|e| e.to_string()));
     }
 
     /// Records something that happened between ticks.
@@ -110,7 +112,7 @@ impl Recorder {
         let and_then = |is_written| {
             let _ = written.send(is_written);
         };
-        let handed_over = journal.record_event_and(clock::wall(), clock::now(), event, and_then);
+        let handed_over = journal.record_event_then(clock::wall(), clock::now(), event, and_then);
         self.pending = Some(pending);
         if let Err(error) = handed_over {
             self.warnings.warn("journal", &error.to_string());
@@ -137,10 +139,10 @@ impl Recorder {
     }
 
     /// Reports once what is wrong and when it is over, and which files were moved aside.
-    fn tell_trouble(&mut self, trouble: Option<String>) {
+    fn report_trouble(&mut self, trouble: Option<String>) {
         let JournalStatus { error, moved_aside, .. } = self.status();
         for moved in moved_aside {
-            if self.told.insert(moved.to.clone()) {
+            if self.reported.insert(moved.to.clone()) {
                 tracing::warn!(
                     "{}; it is now {}, and a new journal is begun",
                     moved.why,
@@ -184,6 +186,8 @@ mod tests {
     use super::*;
     use crate::server::fixture;
 
+    const TICK: Duration = Duration::from_secs(1);
+
     fn settings(path: &Path) -> JournalSettings {
         let keep_age = Duration::from_secs(3600);
         JournalSettings { path: path.to_owned(), keep_age, keep_bytes: Bytes::gib(1) }
@@ -210,7 +214,7 @@ mod tests {
     async fn a_settled_plan_is_in_the_journal() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.db");
-        let (mut recorder, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
+        let (mut recorder, inherited) = Recorder::open(Some(&settings(&path)), TICK).unwrap();
         assert_eq!(inherited, Inherited::default());
         let reader = Reader::open(&path).unwrap();
         for nth in 1..20 {
@@ -221,7 +225,7 @@ mod tests {
         }
         recorder.wait_until_recorded().await;
         recorder.close("SIGTERM");
-        let (_, inherited) = Recorder::open(Some(&settings(&path))).unwrap();
+        let (_, inherited) = Recorder::open(Some(&settings(&path)), TICK).unwrap();
         assert!(inherited.restart.guests.iter().all(|guest| guest.target.is_some()));
     }
 
@@ -229,7 +233,7 @@ mod tests {
     async fn a_disk_that_hangs_delays_only_one_plan() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.db");
-        let (mut recorder, _) = Recorder::open(Some(&settings(&path))).unwrap();
+        let (mut recorder, _) = Recorder::open(Some(&settings(&path)), TICK).unwrap();
         record(&mut recorder);
         recorder.wait_until_recorded().await;
         // Nothing can be written while another program writes.

@@ -4,7 +4,7 @@
 //! [`Command`]s and readers' requests from two bounded queues, so that readers cannot keep owners
 //! out. The API server sees nothing else of the daemon, so a slow client cannot delay a decision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,6 +43,9 @@ pub struct View {
     pub limit_sources: BTreeMap<GuestId, LimitSources>,
     /// Limits set for guests in any layer; a guest without any is not in it.
     pub limit_changes: BTreeMap<GuestId, GuestChange>,
+    /// Guests that are not here any more and have limits from `ballast set`, which would be in
+    /// force again if they came back.
+    pub gone_with_limits: BTreeSet<GuestId>,
     /// Where guests thrashed last.
     pub thrashed: BTreeMap<GuestId, Thrashed>,
     /// State that guests brought from other hosts.

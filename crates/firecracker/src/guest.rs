@@ -89,7 +89,7 @@ impl FirecrackerGuest {
     fn take_config(&mut self, config: VmConfig, now: Timestamp) {
         let is_new = self.config.is_none();
         self.config = Some(config);
-        if is_new && self.has_blind_balloon() {
+        if is_new && self.has_unmeasured_balloon() {
             self.notices.push(
                 "its balloon is not used, as it was configured without statistics before boot \
                  (stats_polling_interval_s), and does not say what it holds"
@@ -230,7 +230,7 @@ impl RestGuest for FirecrackerGuest {
         self.instance.as_ref().map(|instance| instance.vmm_version.as_str())
     }
 
-    fn has_blind_balloon(&self) -> bool {
+    fn has_unmeasured_balloon(&self) -> bool {
         let balloon = self.config.as_ref().and_then(|config| config.balloon.as_ref());
         balloon.is_some() && !self.has_balloon()
     }

@@ -12,6 +12,7 @@ pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
         Some(record) if must_abandon(record, view) => {
             Next::write(record.abandoned(AbandonReason::Cancelled))
         }
+        Some(record) if may_be_elsewhere(record, view) => Next::Wait,
         Some(record) if record.from == *view.host => source::step(record, view),
         Some(record) if record.to == *view.host => destination::step(record, view),
         _ => clean_up(view),
@@ -23,6 +24,15 @@ fn must_abandon(record: &MoveRecord, view: &HostView<'_>) -> bool {
     let is_about_here = record.from == *view.host || record.to == *view.host;
     let is_begun = !matches!(record.phase, Phase::Ordered | Phase::Ready { .. });
     is_about_here && !view.begins_moves && !is_begun
+}
+
+/// Whether the guest's hypervisor may be on another machine of this host's name: this one sees
+/// none, and has no part in the move. A destination may still give back what it reserved.
+fn may_be_elsewhere(record: &MoveRecord, view: &HostView<'_>) -> bool {
+    let is_over = matches!(record.phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+    let is_host = record.from == *view.host || record.to == *view.host && !is_over;
+    let is_seen = view.process != Process::Absent;
+    is_host && !is_seen && !view.has_part && !record.can_be_joined(view.host)
 }
 
 /// What a host does while it cannot reach the store. `last` is the record that it last read.

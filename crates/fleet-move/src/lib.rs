@@ -30,6 +30,9 @@
 //!   after it has seen that nothing is being copied: no other role can know whether the destination
 //!   has the only copy. A source hypervisor that was ended after the copy is [`Process::Ended`],
 //!   which is different from one that died.
+//! - Once there is something to lose, only a machine that has noted its part in the move concludes
+//!   anything from not seeing the guest ([`HostView::has_part`]). So a machine that takes over the
+//!   name of another one declares no guest lost that is there.
 //! - From `Ready` on, memory is promised at both hosts: at the destination before a hypervisor
 //!   listens there, at the source until its hypervisor has ended. The destination promises memory
 //!   by its own reservations, so the same memory is never promised to two moves, whichever leader

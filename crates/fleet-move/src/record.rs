@@ -165,6 +165,17 @@ impl MoveRecord {
         }
     }
 
+    /// Whether `host` may take up its part in this move now. Once the move has gone further, a
+    /// machine has that part only if it noted so before: another one of the same name may have done
+    /// what the record says.
+    pub fn can_be_joined(&self, host: &HostId) -> bool {
+        match &self.phase {
+            Phase::Ordered => true,
+            Phase::Ready { .. } => self.from == *host,
+            _ => false,
+        }
+    }
+
     /// Whether the guest is certain to hold more than the destination keeps for it.
     pub(crate) fn is_exceeded(&self, holds: Option<Bytes>) -> bool {
         holds.is_some_and(|it| it > self.reserve.saturating_add(SHRINK_TOLERANCE))

@@ -29,6 +29,11 @@ pub struct HostView<'a> {
     pub shrink: Option<Shrink>,
     /// The guest's allocation here; `None` if it is not known.
     pub holds: Option<Bytes>,
+    /// Whether this machine has noted that it takes part in the move, as a destination also that it
+    /// waits for the guest. If not, the guest's absence says nothing once there is something to
+    /// lose ([`MoveRecord::can_be_joined`]): the notes are lost, or the guest is on another machine
+    /// that has, or had, the host's name.
+    pub has_part: bool,
     /// Whether the limits and credits that the guest carried are in force here.
     pub is_taken_over: bool,
     /// What would be carried along with the guest now.
@@ -54,8 +59,9 @@ pub enum Process {
     /// [`HostAction::Listen`] started it. It has nothing of the guest, or a part.
     Waiting(SocketAddr),
     /// [`HostAction::Listen`] started it. It has the whole guest, which has not run here. It stops
-    /// being `Loaded` when [`HostAction::Start`] begins. That is noted where a crash cannot lose
-    /// it; else a guest that somebody paused could be taken for one that never ran.
+    /// being `Loaded` when [`HostAction::Start`] begins. Before the record leaves `Starting`, that
+    /// is noted where a crash cannot lose it; else a guest that somebody paused later could be
+    /// taken for one that never ran.
     Loaded,
     /// The guest runs here.
     Runs(CopyState),
@@ -120,7 +126,7 @@ pub enum HostAction {
     /// Destination: turn the reservation into the entitlement of the hypervisor that has loaded the
     /// guest, and put in force what the guest carried. Does nothing if there is no such hypervisor.
     TakeOver(Box<Carried>),
-    /// Destination: note that the guest is about to run here, then start it.
+    /// Destination: note that the guest is about to run here, if it can be noted, then start it.
     Start,
     /// Source: lower the guest's ceiling to this until it is copied.
     Shrink(Bytes),

@@ -147,7 +147,7 @@ impl Call {
                 Reply::AllDomainStats(all?)
             }
             Call::LibVersion => Reply::LibVersion(from.u64("a version")?),
-            Call::MemoryStats(_) => Reply::Holds(read_holds(&mut from)?),
+            Call::MemoryStats(_) => Reply::CurrentMemory(read_current_memory(&mut from)?),
             Call::Xml(_) => Reply::Xml(from.text("the domain's XML")?.to_owned()),
             Call::IsPersistent(_) => Reply::IsPersistent(from.i32("an answer")? != 0),
             Call::Open { .. }
@@ -171,7 +171,7 @@ pub enum Reply {
     AllDomainStats(Vec<DomainStats>),
     /// A domain's current memory without its virtio-mem devices, in KiB; `None` if its hypervisor
     /// does not report it.
-    Holds(Option<u64>),
+    CurrentMemory(Option<u64>),
     /// A domain's configuration.
     Xml(String),
     /// Whether a domain is stored.
@@ -257,16 +257,16 @@ impl DomainStats {
 }
 
 /// Reads a domain's current memory from its memory statistics, in KiB.
-fn read_holds(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
-    let mut holds = None;
+fn read_current_memory(from: &mut XdrReader<'_>) -> Result<Option<u64>, XdrError> {
+    let mut current = None;
     for _ in 0..from.count("a domain's figures", MEMORY_STATS_MAX)? {
         let tag = from.i32("a figure's tag")?;
         let value = from.u64("a figure")?;
         if tag == ACTUAL_BALLOON {
-            holds = Some(value);
+            current = Some(value);
         }
     }
-    Ok(holds)
+    Ok(current)
 }
 
 /// Reads a value of any type; `None` unless it is a whole number that is not negative.

@@ -24,7 +24,7 @@ const READ_BYTES: usize = 64 << 10;
 pub(crate) struct Connection {
     stream: UnixStream,
     pub(crate) session: LibvirtSession,
-    pub(crate) asked: BTreeMap<Serial, Purpose>,
+    pub(crate) pending: BTreeMap<Serial, Purpose>,
     /// Whether events were subscribed to.
     pub(crate) is_watched: bool,
     /// Outcomes of orders, as received.
@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
     /// The call was sent at this time: the figures in the answer are as old.
     Stats(Timestamp),
     /// The guest's current memory; the call was sent at this time.
-    Holds(GuestId, Timestamp),
+    CurrentMemory(GuestId, Timestamp),
     Xml(GuestId),
     StatsPeriod(GuestId),
     Order,
@@ -67,7 +67,7 @@ impl Connection {
         Connection {
             stream,
             session: LibvirtSession::new(uri),
-            asked: BTreeMap::new(),
+            pending: BTreeMap::new(),
             is_watched: false,
             outcomes: BTreeMap::new(),
             replies: BTreeMap::new(),
@@ -75,30 +75,34 @@ impl Connection {
         }
     }
 
-    pub(crate) fn is_asked(&self, purpose: &Purpose) -> bool {
-        self.asked.values().any(|it| it == purpose)
+    pub(crate) fn is_pending(&self, purpose: &Purpose) -> bool {
+        self.pending.values().any(|it| it == purpose)
     }
 
     pub(crate) fn awaits_stats(&self) -> bool {
-        self.asked.values().any(|it| matches!(it, Purpose::Stats(_)))
+        self.pending.values().any(|it| matches!(it, Purpose::Stats(_)))
     }
 
     /// Whether a call for current memory is open: of this guest or, if `None`, any; sent at this
     /// time or, if `None`, at any time.
-    pub(crate) fn awaits_holds(&self, of: Option<&GuestId>, at: Option<Timestamp>) -> bool {
+    pub(crate) fn awaits_current_memory(
+        &self,
+        of: Option<&GuestId>,
+        at: Option<Timestamp>,
+    ) -> bool {
         let is_it = |purpose: &Purpose| match purpose {
-            Purpose::Holds(id, asked_at) => {
+            Purpose::CurrentMemory(id, asked_at) => {
                 of.is_none_or(|of| of == id) && at.is_none_or(|at| at == *asked_at)
             }
             _ => false,
         };
-        self.asked.values().any(is_it)
+        self.pending.values().any(is_it)
     }
 
     /// Files the received answers by the purposes of their calls.
     pub(crate) fn sort_answers(&mut self) {
         while let Some((serial, answer)) = self.session.next_answer() {
-            match (self.asked.remove(&serial), answer) {
+            match (self.pending.remove(&serial), answer) {
                 // The caller no longer waits.
                 (None, _) => {}
                 (Some(Purpose::Order), Ok(_)) => {

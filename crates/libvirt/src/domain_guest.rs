@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::call::{BalloonStats, DomainStats};
 use crate::domain::Domain;
 use crate::domain_xml::DomainFacts;
-use crate::virtio_mem::{VirtioMem, together};
+use crate::virtio_mem::{VirtioMem, total_hotplug};
 
 /// How long a balloon may need to reach a target.
 const ORDER_TIME: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ pub(crate) struct DomainGuest {
     /// Libvirt's last figures, and when they were queried.
     latest: Option<(DomainStats, Timestamp)>,
     /// Current memory by its hypervisor, without virtio-mem, in KiB, and when it was queried.
-    holds: Option<(u64, Timestamp)>,
+    current_memory: Option<(u64, Timestamp)>,
     /// The last report of its balloon.
     balloon: BalloonStats,
     stats_age: StatsAge,
@@ -67,7 +67,7 @@ impl DomainGuest {
             settings: None,
             complaints: Vec::new(),
             latest: None,
-            holds: None,
+            current_memory: None,
             balloon: BalloonStats::default(),
             stats_age: StatsAge::default(),
         }
@@ -90,9 +90,9 @@ impl DomainGuest {
         let Some((_, target)) = self.ordered.filter(|_| self.was_ordered_lately()) else {
             return false;
         };
-        let told = self.latest.as_ref().and_then(|(stats, _)| stats.current);
-        let holds = self.holds.map(|(kib, _)| kib + self.plugged_kib());
-        holds != Some(target) || told != Some(target)
+        let by_libvirt = self.latest.as_ref().and_then(|(stats, _)| stats.current);
+        let by_hypervisor = self.current_memory.map(|(kib, _)| kib + self.plugged_kib());
+        by_hypervisor != Some(target) || by_libvirt != Some(target)
     }
 
     /// Its virtio-mem devices.
@@ -118,18 +118,18 @@ impl DomainGuest {
     }
 
     /// Takes in the hypervisor's figure of the current memory, queried at `asked_at`.
-    pub(crate) fn observe_holds(&mut self, kib: u64, asked_at: Timestamp) {
-        self.holds = Some((kib, asked_at));
+    pub(crate) fn observe_current_memory(&mut self, kib: u64, asked_at: Timestamp) {
+        self.current_memory = Some((kib, asked_at));
     }
 
     /// The current memory in KiB, and when it was queried: the later of both figures. If both were
     /// queried at once, the hypervisor's counts.
     fn allocation(&self) -> Option<(u64, Timestamp)> {
-        let told = self.latest.as_ref().and_then(|(stats, at)| Some((stats.current?, *at)));
-        let holds = self.holds.map(|(kib, at)| (kib + self.plugged_kib(), at));
-        match (told, holds) {
-            (Some(told), Some(holds)) if told.1 > holds.1 => Some(told),
-            (told, holds) => holds.or(told),
+        let by_libvirt = self.latest.as_ref().and_then(|(stats, at)| Some((stats.current?, *at)));
+        let by_hypervisor = self.current_memory.map(|(kib, at)| (kib + self.plugged_kib(), at));
+        match (by_libvirt, by_hypervisor) {
+            (Some(libvirt), Some(hypervisor)) if libvirt.1 > hypervisor.1 => Some(libvirt),
+            (libvirt, hypervisor) => hypervisor.or(libvirt),
         }
     }
 
@@ -172,7 +172,7 @@ impl DomainGuest {
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
-        sample.hotplug = together(self.virtio_mem());
+        sample.hotplug = total_hotplug(self.virtio_mem());
         sample.pinned = self.facts.as_ref().and_then(|it| it.pinned);
         sample.capabilities = self.facts.as_ref().map(|it| it.capabilities).unwrap_or_default();
         let settings = self.settings.clone();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     /// Libvirt's figures of a domain that holds `current` KiB.
-    fn told(current: u64) -> DomainStats {
+    fn stats_of(current: u64) -> DomainStats {
         DomainStats {
             domain: domain(),
             state: Some(1),
@@ -329,20 +329,20 @@ mod tests {
             let sample = guest.reading(&id, LinkState::Up, at(2000)).sample;
             sample.allocation.map(|it| it.value.get() >> 10)
         };
-        guest.observe(told(1000), at(1000), at(1000), SystemTime::now());
+        guest.observe(stats_of(1000), at(1000), at(1000), SystemTime::now());
         assert!(!guest.is_moving(), "nobody ordered anything");
         guest.order_was_sent(600);
         assert!(guest.is_moving());
-        guest.observe_holds(800, at(1100));
+        guest.observe_current_memory(800, at(1100));
         assert_eq!(held(&guest), Some(800));
         // Libvirt's figure, queried in the same sample, is the older one.
-        guest.observe(told(1000), at(1200), at(1200), SystemTime::now());
-        guest.observe_holds(600, at(1200));
+        guest.observe(stats_of(1000), at(1200), at(1200), SystemTime::now());
+        guest.observe_current_memory(600, at(1200));
         assert_eq!(held(&guest), Some(600));
         assert!(guest.is_moving(), "libvirt does not say so yet");
-        guest.observe(told(600), at(1300), at(1300), SystemTime::now());
+        guest.observe(stats_of(600), at(1300), at(1300), SystemTime::now());
         assert!(!guest.is_moving());
-        guest.observe(told(640), at(1400), at(1400), SystemTime::now());
+        guest.observe(stats_of(640), at(1400), at(1400), SystemTime::now());
         assert_eq!(held(&guest), Some(640), "it took some back");
     }
 
@@ -356,7 +356,7 @@ mod tests {
             last_update: Some(50),
             ..BalloonStats::default()
         };
-        let stats = DomainStats { balloon, ..told(1 << 10) };
+        let stats = DomainStats { balloon, ..stats_of(1 << 10) };
         let wall = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(52);
         let asked_at = Timestamp::from_millis(1000);
         guest.observe(stats.clone(), asked_at, asked_at, wall);

@@ -12,8 +12,8 @@
 //! Limits: libvirt returns no balloon report of a domain whose hypervisor is busy; the last report
 //! then still counts, and ages.
 
+mod between_samples;
 mod orders;
-mod unasked;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -106,19 +106,20 @@ impl LibvirtHost {
             self.call(Call::AllDomainStats, Purpose::Stats(clocks.now()));
         }
         let asked_at = clocks.now();
-        self.ask_what_moving_guests_hold(asked_at);
+        self.query_moving_guests(asked_at);
         let is_pending =
-            |it: &Connection| it.awaits_stats() || it.awaits_holds(None, Some(asked_at));
+            |it: &Connection| it.awaits_stats() || it.awaits_current_memory(None, Some(asked_at));
         self.run(until, |it| !is_pending(it)).await;
-        self.take_answers(clocks);
+        self.handle_answers(clocks);
         if self.connection.is_none() {
             self.drop_ended();
         }
-        self.take_events();
-        self.ask_for_facts(clocks.now());
-        let is_told = |it: &Connection| !it.asked.values().any(|it| matches!(it, Purpose::Xml(_)));
-        self.run(until, is_told).await;
-        self.take_answers(clocks);
+        self.handle_events();
+        self.request_facts(clocks.now());
+        let is_xml = |it: &Purpose| matches!(it, Purpose::Xml(_));
+        let has_facts = |it: &Connection| !it.pending.values().any(is_xml);
+        self.run(until, has_facts).await;
+        self.handle_answers(clocks);
         self.readings(clocks.now())
     }
 
@@ -150,12 +151,12 @@ impl LibvirtHost {
     fn call(&mut self, call: Call, purpose: Purpose) -> Option<Serial> {
         let connection = self.connection.as_mut()?;
         let serial = connection.session.call(call)?;
-        connection.asked.insert(serial, purpose);
+        connection.pending.insert(serial, purpose);
         Some(serial)
     }
 
-    fn is_asked(&self, purpose: &Purpose) -> bool {
-        self.connection.as_ref().is_some_and(|it| it.is_asked(purpose))
+    fn is_pending(&self, purpose: &Purpose) -> bool {
+        self.connection.as_ref().is_some_and(|it| it.is_pending(purpose))
     }
 
     /// Reads and writes until `is_done`, `until`, or the end of the connection.
@@ -172,31 +173,31 @@ impl LibvirtHost {
     }
 
     /// Takes in the received answers, also those to earlier calls.
-    fn take_answers(&mut self, clocks: Clocks) {
+    fn handle_answers(&mut self, clocks: Clocks) {
         while let Some((purpose, answer)) =
             self.connection.as_mut().and_then(|it| it.answers.pop_front())
         {
-            self.take(purpose, answer, clocks);
+            self.handle_answer(purpose, answer, clocks);
         }
     }
 
-    fn take(&mut self, purpose: Purpose, answer: Answer, clocks: Clocks) {
+    fn handle_answer(&mut self, purpose: Purpose, answer: Answer, clocks: Clocks) {
         match (purpose, answer) {
             (Purpose::Stats(asked_at), Ok(Reply::AllDomainStats(all))) => {
-                self.take_all(all, asked_at, clocks);
+                self.handle_stats(all, asked_at, clocks);
             }
             (Purpose::Stats(_), Ok(_)) => {}
             (Purpose::Stats(_), Err(error)) => {
                 self.disconnected(LinkDown::Closed(error.to_string()));
             }
-            (Purpose::Holds(id, asked_at), Ok(Reply::Holds(Some(kib)))) => {
+            (Purpose::CurrentMemory(id, asked_at), Ok(Reply::CurrentMemory(Some(kib)))) => {
                 if let Some(guest) = self.guests.get_mut(&id) {
-                    guest.observe_holds(kib, asked_at);
+                    guest.observe_current_memory(kib, asked_at);
                 }
             }
             // The domain has ended or is busy; the call for all domains shows that.
-            (Purpose::Holds(..), _) => {}
-            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.take_xml(&id, &xml, clocks.now()),
+            (Purpose::CurrentMemory(..), _) => {}
+            (Purpose::Xml(id), Ok(Reply::Xml(xml))) => self.handle_xml(&id, &xml, clocks.now()),
             (Purpose::Xml(_), _) => {}
             (Purpose::StatsPeriod(id), Ok(_)) => {
                 self.notices.push(format!("domain {id} reports its memory every second now"));
@@ -213,7 +214,7 @@ impl LibvirtHost {
     }
 
     /// Takes in a domain's XML. Each problem in it is reported once.
-    fn take_xml(&mut self, id: &GuestId, xml: &str, now: Timestamp) {
+    fn handle_xml(&mut self, id: &GuestId, xml: &str, now: Timestamp) {
         let facts = read_domain_xml(xml);
         let facts = facts
             .unwrap_or_else(|why| DomainFacts { complaints: vec![why], ..DomainFacts::default() });
@@ -240,7 +241,7 @@ impl LibvirtHost {
     }
 
     /// Takes in the figures of all active domains, queried at `asked_at`.
-    fn take_all(&mut self, all: Vec<DomainStats>, asked_at: Timestamp, clocks: Clocks) {
+    fn handle_stats(&mut self, all: Vec<DomainStats>, asked_at: Timestamp, clocks: Clocks) {
         let now = clocks.now();
         if self.down.take().is_some() || self.answered_at.is_none() {
             let socket = self.config.socket.display();
@@ -309,23 +310,23 @@ impl LibvirtHost {
 
     /// Queries the current memory of guests whose balloons move. While a reply is missing, its
     /// guest is not queried again, and the others do not wait for it.
-    fn ask_what_moving_guests_hold(&mut self, asked_at: Timestamp) {
+    fn query_moving_guests(&mut self, asked_at: Timestamp) {
         let mut calls = Vec::new();
         for (id, guest) in &self.guests {
             let is_awaited =
-                self.connection.as_ref().is_some_and(|it| it.awaits_holds(Some(id), None));
+                self.connection.as_ref().is_some_and(|it| it.awaits_current_memory(Some(id), None));
             if guest.is_moving() && !is_awaited {
                 calls.push((id.clone(), guest.domain.clone()));
             }
         }
         for (id, domain) in calls {
-            self.call(Call::MemoryStats(domain), Purpose::Holds(id, asked_at));
+            self.call(Call::MemoryStats(domain), Purpose::CurrentMemory(id, asked_at));
         }
     }
 
     /// Requests the XML of domains that are new, that changed, or whose XML is old. Looks for
     /// hypervisor processes that are not known yet.
-    fn ask_for_facts(&mut self, now: Timestamp) {
+    fn request_facts(&mut self, now: Timestamp) {
         let folder = self.config.socket.parent().unwrap_or(Path::new("/")).to_owned();
         let mut calls = Vec::new();
         let mut rereads = 0;
@@ -342,7 +343,7 @@ impl LibvirtHost {
         }
         for (id, domain) in calls {
             let purpose = Purpose::Xml(id);
-            if !self.is_asked(&purpose) {
+            if !self.is_pending(&purpose) {
                 self.call(Call::Xml(domain), purpose);
             }
         }

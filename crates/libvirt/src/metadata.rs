@@ -32,16 +32,16 @@ pub(crate) fn element<'a, 'input>(metadata: Node<'a, 'input>) -> Option<Node<'a,
 
 /// Reads the element; also returns its problems.
 pub(crate) fn read(element: Node<'_, '_>) -> (GuestChange, Vec<String>) {
-    let mut found = Found::default();
+    let mut parser = SettingsParser::default();
     if element.tag_name().name() != ELEMENT {
         let name = element.tag_name().name();
-        found.complain(format!("element <{name}>: expected <{ELEMENT}>"));
-        return (found.change, found.complaints);
+        parser.complain(format!("element <{name}>: expected <{ELEMENT}>"));
+        return (parser.change, parser.complaints);
     }
     for child in element.children().filter(Node::is_element) {
-        found.take(child.tag_name().name(), child.text().unwrap_or_default().trim());
+        parser.parse(child.tag_name().name(), child.text().unwrap_or_default().trim());
     }
-    (found.change, found.complaints)
+    (parser.change, parser.complaints)
 }
 
 /// The element with these settings, without the namespace, which libvirt adds.
@@ -75,20 +75,20 @@ pub(crate) fn write(settings: &GuestChange) -> String {
     element
 }
 
-/// What was found so far.
+/// Parses settings, and keeps them and the complaints so far.
 #[derive(Debug, Default)]
-struct Found {
+struct SettingsParser {
     change: GuestChange,
     complaints: Vec<String>,
 }
 
-impl Found {
+impl SettingsParser {
     fn complain(&mut self, what: String) {
         self.complaints.push(format!("settings in its metadata ({NAMESPACE}): {what}"));
     }
 
-    /// Takes in one setting.
-    fn take(&mut self, name: &str, text: &str) {
+    /// Parses one setting.
+    fn parse(&mut self, name: &str, text: &str) {
         match name {
             "floor" => self.change.floor = self.value(name, text, SIZE),
             "ceiling" => self.change.ceiling = self.value(name, text, SIZE),

@@ -124,12 +124,17 @@ impl LibvirtSession {
             let answer = answer.map_err(|error| {
                 protocol(&format!("a malformed reply to call {}: {error}", call.procedure()))
             })?;
-            self.take(call, serial, answer)?;
+            self.handle_answer(call, serial, answer)?;
         }
     }
 
     /// Takes in an answer: continues to open the connection, or keeps the answer.
-    fn take(&mut self, call: Call, serial: Serial, answer: Answer) -> Result<(), LinkDown> {
+    fn handle_answer(
+        &mut self,
+        call: Call,
+        serial: Serial,
+        answer: Answer,
+    ) -> Result<(), LinkDown> {
         let refused = |why: String| LinkDown::Closed(why);
         match (call, answer) {
             (Call::AuthList, Ok(Reply::AuthList(ways))) if ways.contains(&AUTH_NONE) => {

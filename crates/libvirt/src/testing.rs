@@ -123,7 +123,7 @@ impl LibvirtPeer {
             Call::AllDomainStats => {
                 Reply::AllDomainStats(self.domains.iter().map(|it| it.stats(wall)).collect())
             }
-            Call::MemoryStats(domain) => Reply::Holds(Some(self.find(&domain)?.current)),
+            Call::MemoryStats(domain) => Reply::CurrentMemory(Some(self.find(&domain)?.current)),
             Call::Xml(domain) => Reply::Xml(self.find(&domain)?.xml.clone()),
             Call::SetMemory { domain, kib } => {
                 let domain = self.find(&domain)?;
@@ -205,7 +205,7 @@ impl Reply {
                 all.iter().fold(begin, |to, stats| to.fixed(&stats.written()))
             }
             // Two figures: 0 KiB swapped in, and the current memory.
-            Reply::Holds(kib) => {
+            Reply::CurrentMemory(kib) => {
                 let figures = [Some((0, 0)), kib.map(|kib| (6, kib))];
                 let begin = start.u32(count(figures.iter().flatten().count()));
                 figures.into_iter().flatten().fold(begin, |to, (tag, it)| to.i32(tag).u64(it))
@@ -304,8 +304,8 @@ mod tests {
             (Call::AuthList, Reply::AuthList(vec![0, 1])),
             (Call::AllDomainStats, Reply::AllDomainStats(all)),
             (Call::LibVersion, Reply::LibVersion(9_000_000)),
-            (Call::MemoryStats(domain("a")), Reply::Holds(Some(77))),
-            (Call::MemoryStats(domain("a")), Reply::Holds(None)),
+            (Call::MemoryStats(domain("a")), Reply::CurrentMemory(Some(77))),
+            (Call::MemoryStats(domain("a")), Reply::CurrentMemory(None)),
             (Call::Xml(domain("a")), Reply::Xml("<domain>".to_owned())),
             (Call::IsPersistent(domain("a")), Reply::IsPersistent(true)),
             (Call::SetMemory { domain: domain("a"), kib: 1 }, Reply::Done),

@@ -36,7 +36,7 @@ pub async fn ask_version(socket: &Path, timeout: Duration) -> Result<LibvirtVers
     let mut connection = Connection::open(socket, until).await?;
     while connection.move_bytes(until, |it| it.session.is_open()).await? {}
     let serial = connection.session.call(Call::LibVersion).ok_or(LinkDown::TimedOut)?;
-    connection.asked.insert(serial, Purpose::Command);
+    connection.pending.insert(serial, Purpose::Command);
     loop {
         connection.sort_answers();
         match connection.replies.remove(&serial) {

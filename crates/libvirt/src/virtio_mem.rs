@@ -76,7 +76,7 @@ impl VirtioMem {
 }
 
 /// All devices together; `None`: there is none.
-pub(crate) fn together(devices: &[VirtioMem]) -> Option<Hotplug> {
+pub(crate) fn total_hotplug(devices: &[VirtioMem]) -> Option<Hotplug> {
     let block = devices.iter().map(|it| it.block).max()?;
     Some(Hotplug {
         kind: HotplugKind::VirtioMem,
@@ -131,8 +131,8 @@ mod tests {
             max: Bytes::mib(512 + 64),
             block: Bytes::mib(4),
         };
-        assert_eq!(together(&devices()), Some(expected));
-        assert_eq!(together(&[]), None);
+        assert_eq!(total_hotplug(&devices()), Some(expected));
+        assert_eq!(total_hotplug(&[]), None);
     }
 
     #[test]

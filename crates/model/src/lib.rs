@@ -75,7 +75,7 @@ pub use measured::Measured;
 pub use mechanism::{Mechanism, Move, Paging, PressureLevel, Regret, Why};
 pub use merging::{MergingKnobs, PageMerging};
 #[cfg(feature = "serde")]
-pub use miss_curve::KeptCurve;
+pub use miss_curve::CurveReference;
 pub use miss_curve::{CURVE_PERCENTS, MissCurve, MissCurveError};
 pub use mode::{Mode, ModeChoice, ParseModeError};
 pub use note::Note;

@@ -26,7 +26,7 @@ pub struct MissCurve {
     interval: Duration,
     misses: Vec<u64>,
     #[cfg(feature = "serde")]
-    kept_as: Option<KeptCurve>,
+    reference: Option<CurveReference>,
 }
 
 /// Why figures are not a miss curve.
@@ -104,7 +104,7 @@ impl MissCurve {
             interval,
             misses,
             #[cfg(feature = "serde")]
-            kept_as: None,
+            reference: None,
         })
     }
 
@@ -246,7 +246,7 @@ fn size_at(step: Bytes, k: usize) -> Bytes {
 }
 
 #[cfg(feature = "serde")]
-pub use row::KeptCurve;
+pub use row::CurveReference;
 
 /// A curve in a row: its points, or a reference to a curve of the journal.
 #[cfg(feature = "serde")]
@@ -258,7 +258,7 @@ mod row {
     /// A reference to a curve of a journal: row `id` of the table of curves,
     /// [shifted](MissCurve::shifted) by `shifted` steps.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-    pub struct KeptCurve {
+    pub struct CurveReference {
         /// The row.
         pub id: i64,
         /// Steps.
@@ -273,27 +273,27 @@ mod row {
     )]
     pub(super) enum CurveRow {
         Whole { step_bytes: u64, interval_ns: u64, misses: Vec<u64> },
-        Kept(KeptCurve),
+        Reference(CurveReference),
     }
 
     impl MissCurve {
         /// A stand-in for a curve that a journal keeps in a row of its own. It has no misses
         /// itself.
-        pub fn stand_in(kept: KeptCurve) -> MissCurve {
+        pub fn from_reference(reference: CurveReference) -> MissCurve {
             let (step, interval) = (Bytes::pages(1), Duration::from_nanos(1));
-            MissCurve { step, interval, misses: vec![0], kept_as: Some(kept) }
+            MissCurve { step, interval, misses: vec![0], reference: Some(reference) }
         }
 
         /// The curve that this stands for; `None`: this is a curve itself.
-        pub fn stands_for(&self) -> Option<KeptCurve> {
-            self.kept_as
+        pub fn reference(&self) -> Option<CurveReference> {
+            self.reference
         }
     }
 
     impl From<MissCurve> for CurveRow {
         fn from(curve: MissCurve) -> CurveRow {
-            match curve.kept_as {
-                Some(kept) => CurveRow::Kept(kept),
+            match curve.reference {
+                Some(reference) => CurveRow::Reference(reference),
                 None => CurveRow::Whole {
                     step_bytes: curve.step.get(),
                     interval_ns: u64::try_from(curve.interval.as_nanos()).unwrap_or(u64::MAX),
@@ -308,7 +308,7 @@ mod row {
 
         fn try_from(row: CurveRow) -> Result<MissCurve, MissCurveError> {
             match row {
-                CurveRow::Kept(kept) => Ok(MissCurve::stand_in(kept)),
+                CurveRow::Reference(reference) => Ok(MissCurve::from_reference(reference)),
                 CurveRow::Whole { step_bytes, interval_ns, misses } => {
                     let interval = Duration::from_nanos(interval_ns);
                     MissCurve::new(Bytes::new(step_bytes), interval, misses)

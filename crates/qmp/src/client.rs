@@ -36,12 +36,12 @@ pub(crate) const READ_BYTES: usize = 16 << 10;
 /// for everything else.
 pub async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
     let socket = PinnedSocket::open(path).map_err(|error| unusable(&error))?;
-    let socket = socket.ok_or_else(|| LinkDown::Protocol(STRANGERS_LINK.to_owned()))?;
+    let socket = socket.ok_or_else(|| LinkDown::Protocol(FOREIGN_SYMLINK.to_owned()))?;
     UnixStream::connect(socket.path()).await.map_err(|error| unusable(&error))
 }
 
 /// Why a socket is not connected to.
-const STRANGERS_LINK: &str =
+const FOREIGN_SYMLINK: &str =
     "a symbolic link leads to the socket, and is neither root's nor of the socket's owner";
 
 fn unusable(error: &std::io::Error) -> LinkDown {

@@ -133,6 +133,14 @@ pub enum ReclaimError {
         /// What provides it.
         needs: &'static str,
     },
+    /// As long as this kernel and this program run, page generations cannot be read.
+    #[error("{path}: {why}", path = path.display())]
+    NoGenerations {
+        /// The file that shows it.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// A write to a cgroup file failed.
     #[error("{path}: cannot write `{text}`: {why}", path = path.display())]
     Cgroup {
@@ -169,6 +177,7 @@ impl ReclaimError {
             ReclaimError::SharedCgroup { .. } => "shared-cgroup",
             ReclaimError::OthersLimit { .. } => "others-limit",
             ReclaimError::CgroupLacks { .. } => "cgroup-lacks",
+            ReclaimError::NoGenerations { .. } => "no-generations",
             ReclaimError::Cgroup { .. } => "cgroup",
         }
     }
@@ -177,6 +186,17 @@ impl ReclaimError {
     /// only a permission or a kernel feature for picking pages of the process is missing.
     pub const fn may_use_cgroup(&self) -> bool {
         matches!(self, ReclaimError::Permission { .. } | ReclaimError::KernelTooOld { .. })
+    }
+
+    /// Whether the error lasts as long as this kernel and this program run, so that a retry is
+    /// useless.
+    pub const fn is_lasting(&self) -> bool {
+        matches!(
+            self,
+            ReclaimError::KernelTooOld { .. }
+                | ReclaimError::PageSize { .. }
+                | ReclaimError::NoGenerations { .. }
+        )
     }
 
     pub(crate) fn unreadable(path: &Path, why: impl ToString) -> ReclaimError {
@@ -243,6 +263,7 @@ mod tests {
             ReclaimError::SharedCgroup { path: path(), pid: 7, others: 2 },
             ReclaimError::OthersLimit { path: path(), limit: Bytes::mib(9) },
             ReclaimError::CgroupLacks { path: path(), needs: "version 2" },
+            ReclaimError::NoGenerations { path: path(), why: "absent: expected it".into() },
             ReclaimError::Cgroup { path: path(), text: "1".into(), why: "no, expected".into() },
         ];
         let mut codes: Vec<_> = all.iter().map(ReclaimError::code).collect();

@@ -32,7 +32,7 @@ struct Part {
 }
 
 impl Part {
-    fn and(self, later: Part) -> Part {
+    fn plus(self, later: Part) -> Part {
         let sums = std::array::from_fn(|place| self.sums[place] + later.sums[place]);
         // Times in a plot never go back, even if the clock was set back.
         Part { at_ms: self.at_ms.max(later.at_ms), ms: self.ms + later.ms, sums }
@@ -49,7 +49,7 @@ impl Course {
         self.stride = self.stride.max(1);
         match self.parts.last_mut() {
             Some(last) if self.filled < self.stride => {
-                *last = last.and(part);
+                *last = last.plus(part);
                 self.filled += 1;
             }
             _ => {
@@ -57,7 +57,7 @@ impl Course {
                     let halved = self
                         .parts
                         .chunks(2)
-                        .filter_map(|pair| pair.iter().copied().reduce(Part::and));
+                        .filter_map(|pair| pair.iter().copied().reduce(Part::plus));
                     self.parts = halved.collect();
                     self.stride *= 2;
                 }

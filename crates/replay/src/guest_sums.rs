@@ -11,7 +11,7 @@ use crate::advice::{GuestAdvice, NeedAdvice};
 use crate::amounts::Percentiles;
 use crate::confidence::percent;
 use crate::guest_finding::{GuestFinding, rounded};
-use crate::recorded_need::{SWAPPING_MIN, told_in_swap};
+use crate::recorded_need::{SWAPPING_MIN, reported_swap};
 use crate::row::ReplayRow;
 use crate::totals::bytes;
 
@@ -55,7 +55,7 @@ impl GuestSeen<'_> {
 
     /// Whether it reads back from swap and no agent reports what else is in there.
     fn is_hiding(&self) -> bool {
-        told_in_swap(self.sample).is_none()
+        reported_swap(self.sample).is_none()
             && self.row.is_some_and(|row| row.recorded_swap_in >= SWAPPING_MIN)
     }
 
@@ -77,7 +77,7 @@ pub(crate) struct GuestSums {
     /// Time in which it did not show what it needs.
     pub(crate) hiding_ms: u128,
     /// Time for which the record does not suffice to know what it would have read back.
-    unforeseen_ms: u128,
+    unpredictable_ms: u128,
     /// Time in which it needed all that it may have.
     capped_ms: u128,
     held_byte_ms: u128,
@@ -103,7 +103,7 @@ impl GuestSums {
             seen_ms: 0,
             usable_ms: 0,
             hiding_ms: 0,
-            unforeseen_ms: 0,
+            unpredictable_ms: 0,
             capped_ms: 0,
             held_byte_ms: 0,
             imagined_byte_ms: 0,
@@ -148,8 +148,8 @@ impl GuestSums {
             let avoided = row.recorded_swap_in.saturating_sub(row.imagined_swap_in);
             self.swap_in_avoided = self.swap_in_avoided.saturating_add(avoided);
         }
-        if !row.is_foreseen {
-            self.unforeseen_ms += ms;
+        if !row.is_predictable {
+            self.unpredictable_ms += ms;
         }
         if !seen.is_movable() {
             return;
@@ -203,7 +203,7 @@ impl GuestSums {
             need_is_least: self.hiding_percent().is_some(),
             returnable: mean(self.returnable_byte_ms),
             swap_in: self.swap_in,
-            imagined_swap_in: (self.unforeseen_ms == 0).then_some(self.imagined_swap_in),
+            imagined_swap_in: (self.unpredictable_ms == 0).then_some(self.imagined_swap_in),
             usable_percent: percent(self.usable_ms, self.seen_ms),
             findings: self.findings(reserve),
         }

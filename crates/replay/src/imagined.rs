@@ -114,7 +114,7 @@ impl ImaginedGuest {
             imagined: holds,
             recorded_swap_in: swap_in,
             imagined_swap_in: read,
-            is_foreseen: is_foreseen(&stats.value, demand, recorded, holds),
+            is_predictable: is_predictable(&stats.value, demand, recorded, holds),
             recorded_target: plan.and_then(|plan| plan.target),
             imagined_target: None,
         };
@@ -178,16 +178,22 @@ impl ImaginedGuest {
     }
 
     /// The guest's statistics if it used `filled` of what it `holds`.
-    fn stats(&self, said: &GuestStats, filled: Bytes, recorded: Bytes, holds: Bytes) -> GuestStats {
+    fn stats(
+        &self,
+        reported: &GuestStats,
+        filled: Bytes,
+        recorded: Bytes,
+        holds: Bytes,
+    ) -> GuestStats {
         let shifted = |size: Bytes| size.saturating_add(holds).saturating_sub(recorded).min(holds);
-        let most = said.total.map_or(Bytes::MAX, shifted);
+        let most = reported.total.map_or(Bytes::MAX, shifted);
         GuestStats {
-            total: said.total.map(shifted),
-            free: said.free.map(shifted),
+            total: reported.total.map(shifted),
+            free: reported.free.map(shifted),
             available: Some(holds.saturating_sub(filled).min(most)),
             swap_in: Some(self.swapped_in),
-            swap_out: said.swap_out.map(|_| self.swapped_out),
-            ..*said
+            swap_out: reported.swap_out.map(|_| self.swapped_out),
+            ..*reported
         }
     }
 }
@@ -211,19 +217,21 @@ fn differ<T: PartialEq>(before: Option<T>, now: Option<T>) -> bool {
 /// `recorded`: it must lack no more than in the record, and only free memory may be taken from it.
 /// If more is taken, its kernel reclaims, and the record does not say whether it would drop caches
 /// or swap out.
-fn is_foreseen(said: &GuestStats, demand: Bytes, recorded: Bytes, holds: Bytes) -> bool {
+fn is_predictable(reported: &GuestStats, demand: Bytes, recorded: Bytes, holds: Bytes) -> bool {
     let (lacks, lacked) = (demand.saturating_sub(holds), demand.saturating_sub(recorded));
-    let spare = said.free.unwrap_or_default().saturating_sub(KEPT_FREE);
+    let spare = reported.free.unwrap_or_default().saturating_sub(KEPT_FREE);
     lacks <= lacked && recorded.saturating_sub(holds) <= spare
 }
 
-/// What the agent would have reported instead of `said`, if the guest had `lacks` in its swap
+/// What the agent would have reported instead of `reported`, if the guest had `lacks` in its swap
 /// instead of `lacked`.
-fn swap_of(said: &AgentReport, lacked: Bytes, lacks: Bytes) -> AgentReport {
-    let (Some(used), Some(free)) = (said.swap_used, said.swap_free) else { return *said };
+fn swap_of(reported: &AgentReport, lacked: Bytes, lacks: Bytes) -> AgentReport {
+    let (Some(used), Some(free)) = (reported.swap_used, reported.swap_free) else {
+        return *reported;
+    };
     let all = used.saturating_add(free);
     let used = used.saturating_sub(lacked).saturating_add(lacks).min(all);
-    AgentReport { swap_used: Some(used), swap_free: Some(all.saturating_sub(used)), ..*said }
+    AgentReport { swap_used: Some(used), swap_free: Some(all.saturating_sub(used)), ..*reported }
 }
 
 /// What the guest's process occupies if the guest holds `holds` instead of `recorded`, and uses

@@ -55,7 +55,7 @@ const FORGET_PART: u64 = 8;
 const RECLAIMED_AT_ONCE: Bytes = Bytes::mib(64);
 
 /// Agents report once a second; a report older than this is not used.
-const TOLD_AGE_MAX: Duration = Duration::from_secs(10);
+const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// What one guest needs from its swap, by its record so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -70,7 +70,7 @@ pub(crate) struct RecordedNeed {
     /// Read back since it last had nothing in its swap.
     read_back: Bytes,
     /// Whether an agent reported what is in its swap at the last reading.
-    is_told: bool,
+    is_reported: bool,
     /// Whether its swap held something that is not in the balance.
     is_partial: bool,
 }
@@ -88,8 +88,8 @@ struct Reading {
 
 /// What the agent reports to be in the guest's swap; `None`: there is no agent, or its report
 /// lacks that or is too old.
-pub(crate) fn told_in_swap(guest: &GuestSample) -> Option<Bytes> {
-    let agent = guest.agent.as_ref().filter(|agent| agent.age <= TOLD_AGE_MAX)?;
+pub(crate) fn reported_swap(guest: &GuestSample) -> Option<Bytes> {
+    let agent = guest.agent.as_ref().filter(|agent| agent.age <= REPORT_AGE_MAX)?;
     agent.value.swap_used
 }
 
@@ -115,18 +115,18 @@ impl RecordedNeed {
             not_free: total.zip(free).map(|(total, free)| total.saturating_sub(free)),
             allocation: guest.allocation.map(|it| it.value).unwrap_or_default(),
         };
-        let told = told_in_swap(guest);
+        let reported = reported_swap(guest);
         // A guest cannot get more than its present memory, so a larger claim is cut to that.
         let most = guest.present_memory().unwrap_or(reading.allocation).max(reading.allocation);
-        let told = told.map(|told| told.min(most));
+        let reported = reported.map(|reported| reported.min(most));
         let last = self.last.filter(|last| last.swap_in <= swap_in && last.swap_out <= swap_out);
         if last.is_some_and(|last| at.saturating_since(last.at) < READING_APART_MIN) {
             return;
         }
         self.last = Some(reading);
-        self.is_told = told.is_some();
-        match (told, last) {
-            (Some(told), _) => self.is_in_swap(told, reading),
+        self.is_reported = reported.is_some();
+        match (reported, last) {
+            (Some(reported), _) => self.is_in_swap(reported, reading),
             (None, Some(last)) => self.balance(last, reading, most),
             (None, None) => {
                 self.is_in_swap(Bytes::ZERO, reading);
@@ -175,7 +175,7 @@ impl RecordedNeed {
     /// What it needs beyond its memory in use, given the daemon's `estimate`.
     pub(crate) fn beyond(&self, estimate: &Estimate) -> Bytes {
         let wanted = estimate.swap_need.max(self.read_back);
-        match self.is_told || !self.is_partial {
+        match self.is_reported || !self.is_partial {
             true => wanted.min(self.in_swap),
             false => wanted,
         }
@@ -192,7 +192,7 @@ mod tests {
     const MEMORY: u64 = 512;
 
     /// The sample of a guest of [`MEMORY`] MiB with these counters and free memory, in MiB.
-    fn sample(swap_in: u64, swap_out: u64, free: u64, told: Option<u64>) -> GuestSample {
+    fn sample(swap_in: u64, swap_out: u64, free: u64, reported: Option<u64>) -> GuestSample {
         let stats = GuestStats {
             total: Some(Bytes::mib(MEMORY)),
             free: Some(Bytes::mib(free)),
@@ -200,12 +200,12 @@ mod tests {
             swap_out: Some(Bytes::mib(swap_out)),
             ..GuestStats::default()
         };
-        let agent = AgentReport { swap_used: told.map(Bytes::mib), ..AgentReport::default() };
+        let agent = AgentReport { swap_used: reported.map(Bytes::mib), ..AgentReport::default() };
         GuestSample {
             boot_memory: Some(Bytes::mib(2 * MEMORY)),
             allocation: Some(Measured::fresh(Bytes::mib(MEMORY))),
             stats: Some(Measured::fresh(stats)),
-            agent: told.map(|_| Box::new(Measured::fresh(agent))),
+            agent: reported.map(|_| Box::new(Measured::fresh(agent))),
             ..GuestSample::unknown("a".parse().unwrap(), LinkState::Up)
         }
     }
@@ -225,14 +225,14 @@ mod tests {
     /// The guest has 300 MiB in its swap and reads 10 MiB of it back every second.
     #[test]
     fn a_slow_swap_shows_all_that_lacks_in_time() {
-        for told in [None, Some(300)] {
+        for reported in [None, Some(300)] {
             let mut need = RecordedNeed::default();
-            observe(&mut need, 0, &sample(0, 0, 40, told.map(|_| 0)));
-            observe(&mut need, 1, &sample(0, 300, 40, told));
+            observe(&mut need, 0, &sample(0, 0, 40, reported.map(|_| 0)));
+            observe(&mut need, 1, &sample(0, 300, 40, reported));
             assert_eq!(beyond(&need, 80), 80, "the estimate of the daemon, before it reads back");
             for second in 2..100 {
                 let read = 10 * (second - 1);
-                observe(&mut need, second, &sample(read, 300 + read, 40, told));
+                observe(&mut need, second, &sample(read, 300 + read, 40, reported));
                 assert_eq!(beyond(&need, 80), read.clamp(80, 300), "{second}");
             }
         }
@@ -257,11 +257,11 @@ mod tests {
             observe(&mut late, second, &sample(900 + 20 * second, 999 + 20 * second, 40, None));
         }
         assert_eq!(beyond(&late, 160), 160);
-        let mut told = RecordedNeed::default();
+        let mut reported = RecordedNeed::default();
         for second in 0..100 {
-            observe(&mut told, second, &sample(900 + 20 * second, 999, 40, Some(280)));
+            observe(&mut reported, second, &sample(900 + 20 * second, 999, 40, Some(280)));
         }
-        assert_eq!(beyond(&told, 160), 280, "an agent knows it from the first reading");
+        assert_eq!(beyond(&reported, 160), 280, "an agent knows it from the first reading");
     }
 
     #[test]
@@ -281,17 +281,17 @@ mod tests {
     }
 
     #[test]
-    fn without_traffic_a_balance_is_forgotten_a_told_one_not() {
-        for (told, left) in [(None, 0), (Some(200), 200)] {
+    fn without_traffic_a_balance_is_forgotten_a_reported_one_not() {
+        for (reported, left) in [(None, 0), (Some(200), 200)] {
             let mut need = RecordedNeed::default();
-            observe(&mut need, 0, &sample(0, 0, 20, told.map(|_| 0)));
-            observe(&mut need, 1, &sample(0, 200, 20, told));
-            observe(&mut need, 2, &sample(200, 400, 20, told));
+            observe(&mut need, 0, &sample(0, 0, 20, reported.map(|_| 0)));
+            observe(&mut need, 1, &sample(0, 200, 20, reported));
+            observe(&mut need, 2, &sample(200, 400, 20, reported));
             assert_eq!(beyond(&need, 0), 200);
             for second in 3..100 {
-                observe(&mut need, second, &sample(200, 400, 20, told));
+                observe(&mut need, second, &sample(200, 400, 20, reported));
             }
-            assert_eq!(beyond(&need, 0), left, "{told:?}");
+            assert_eq!(beyond(&need, 0), left, "{reported:?}");
         }
     }
 

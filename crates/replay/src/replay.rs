@@ -212,7 +212,7 @@ impl Replay {
     /// The result so far.
     pub fn report(&self) -> ReplayReport {
         let all = |side: fn(&ImaginedGuest) -> Sums| {
-            self.guests.values().map(side).fold(Sums::default(), Sums::and)
+            self.guests.values().map(side).fold(Sums::default(), Sums::plus)
         };
         let mean_of_sum = |sums: Sums| {
             // The guests' times overlap, so the mean of their sum is taken over the whole span.

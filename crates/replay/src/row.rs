@@ -19,7 +19,7 @@ pub struct ReplayRow {
     pub imagined_swap_in: Bytes,
     /// Whether the record suffices to know that: the guest lacks no more than in the record, and
     /// only free memory was taken from it.
-    pub is_foreseen: bool,
+    pub is_predictable: bool,
     /// Its recorded target.
     pub recorded_target: Option<Bytes>,
     /// Its simulated target.

@@ -39,7 +39,7 @@ impl Sums {
         self.ms += ms;
     }
 
-    pub(crate) fn and(self, other: Sums) -> Sums {
+    pub(crate) fn plus(self, other: Sums) -> Sums {
         Sums {
             lacked_byte_ms: self.lacked_byte_ms + other.lacked_byte_ms,
             lacking: self.lacking + other.lacking,

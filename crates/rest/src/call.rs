@@ -192,9 +192,9 @@ mod tests {
         #[test]
         fn whatever_is_answered_is_short_and_prints(body: Vec<u8>, status: u16) {
             let answer = Answer { status, body };
-            let told = answer.refusal(&INFO);
-            prop_assert!(told.chars().count() < 2 * TEXT_CHARS_MAX);
-            prop_assert!(!told.chars().any(char::is_control));
+            let text = answer.refusal(&INFO);
+            prop_assert!(text.chars().count() < 2 * TEXT_CHARS_MAX);
+            prop_assert!(!text.chars().any(char::is_control));
             if let Err(LinkDown::Protocol(why)) = answer.read::<u64>(&INFO) {
                 prop_assert!(why.chars().count() < 3 * TEXT_CHARS_MAX);
                 prop_assert!(!why.chars().any(char::is_control));

@@ -134,12 +134,12 @@ async fn send(sender: &mut SendRequest<Full<Bytes>>, call: &Call) -> Result<Answ
 }
 
 /// Why a socket is not connected to.
-const STRANGERS_LINK: &str =
+const FOREIGN_SYMLINK: &str =
     "a symbolic link leads to the socket, and is neither root's nor of the socket's owner";
 
 async fn connect(path: &Path) -> Result<UnixStream, LinkDown> {
     let socket = PinnedSocket::open(path).map_err(|error| unusable(&error))?;
-    let socket = socket.ok_or_else(|| LinkDown::Protocol(STRANGERS_LINK.to_owned()))?;
+    let socket = socket.ok_or_else(|| LinkDown::Protocol(FOREIGN_SYMLINK.to_owned()))?;
     UnixStream::connect(socket.path()).await.map_err(|error| unusable(&error))
 }
 

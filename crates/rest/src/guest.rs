@@ -66,7 +66,7 @@ pub trait RestGuest: Debug + Default {
     }
 
     /// Whether it has a balloon that cannot be used, because the balloon's size is not reported.
-    fn has_blind_balloon(&self) -> bool {
+    fn has_unmeasured_balloon(&self) -> bool {
         false
     }
 

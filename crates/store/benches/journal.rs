@@ -50,17 +50,17 @@ fn size(folder: &Path) {
 }
 
 fn journal(c: &mut Criterion) {
-    let wholes: Vec<_> = (0..TICKS).map(|nth| support::realistic(nth, GUESTS)).collect();
+    let recorded: Vec<_> = (0..TICKS).map(|nth| support::realistic(nth, GUESTS)).collect();
     let folder = tempfile::tempdir().unwrap();
     size(folder.path());
 
     let json: usize =
-        wholes.iter().map(|whole| serde_json::to_vec(&whole.tick()).unwrap().len()).sum();
+        recorded.iter().map(|owned| serde_json::to_vec(&owned.tick()).unwrap().len()).sum();
     let path = folder.path().join("size.db");
     let mut writer = Writer::open(&path, JournalConfig::default(), support::start()).unwrap();
     let before = writer.file_bytes().get();
-    for whole in wholes.iter().cycle().take(1024) {
-        writer.record(&whole.tick()).unwrap();
+    for owned in recorded.iter().cycle().take(1024) {
+        writer.record(&owned.tick()).unwrap();
     }
     println!(
         "bytes per tick of {GUESTS} guests: {} in the file, {} as plain JSON",
@@ -68,7 +68,7 @@ fn journal(c: &mut Criterion) {
         json as u64 / TICKS
     );
 
-    let mut next = wholes.iter().cycle();
+    let mut next = recorded.iter().cycle();
     c.bench_function("Writer::record, 100 guests", |b| {
         b.iter(|| writer.record(&next.next().unwrap().tick()).unwrap())
     });
@@ -79,13 +79,13 @@ fn journal(c: &mut Criterion) {
     c.bench_function("Journal::record, 100 guests", |b| {
         b.iter_batched(
             || {
-                let recorded = journal.status().ticks_recorded;
-                let _ = journal.record(&wholes[0].tick());
-                while journal.status().ticks_recorded == recorded {
+                let before = journal.status().ticks_recorded;
+                let _ = journal.record(&recorded[0].tick());
+                while journal.status().ticks_recorded == before {
                     std::thread::yield_now();
                 }
             },
-            |()| journal.record(&wholes[1].tick()).unwrap(),
+            |()| journal.record(&recorded[1].tick()).unwrap(),
             BatchSize::PerIteration,
         )
     });

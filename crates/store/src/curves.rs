@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ballast_model::{
-    GuestId, GuestPlan, GuestSample, KeptCurve, MissCurve, MissCurveError, Plan, Snapshot,
+    CurveReference, GuestId, GuestPlan, GuestSample, MissCurve, MissCurveError, Plan, Snapshot,
 };
 
 use crate::{Tick, TickEntry};
@@ -25,14 +25,14 @@ const TICKS_MAX: u32 = 600;
 
 /// Which of a guest's two curves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Whose {
+enum CurveSource {
     Tracker,
     Estimate,
 }
 
 /// A curve that is in the journal.
 #[derive(Clone, Debug)]
-struct Kept {
+struct RecordedCurve {
     id: i64,
     ticks: u32,
     curve: Arc<MissCurve>,
@@ -42,11 +42,11 @@ struct Kept {
 #[derive(Clone, Debug)]
 pub(crate) struct Curves {
     next: i64,
-    last: BTreeMap<(GuestId, Whose), Kept>,
+    last: BTreeMap<(GuestId, CurveSource), RecordedCurve>,
 }
 
 /// What one tick changes in the table of curves.
-pub(crate) struct Added {
+pub(crate) struct CurveChanges {
     /// The state once this tick is committed.
     pub(crate) after: Curves,
     /// Curves to insert, with their numbers.
@@ -69,13 +69,13 @@ impl Curves {
 
     /// The curves that `tick` adds, and its snapshot and plan with references instead of curves;
     /// `None`: the tick has no curves.
-    pub(crate) fn take_out(&self, tick: &Tick<'_>) -> (Added, Option<(Snapshot, Plan)>) {
+    pub(crate) fn extract(&self, tick: &Tick<'_>) -> (CurveChanges, Option<(Snapshot, Plan)>) {
         let after = Curves { next: self.next, last: BTreeMap::new() };
-        let mut added = Added { after, new: Vec::new(), lowest: None };
+        let mut changes = CurveChanges { after, new: Vec::new(), lowest: None };
         let has_curves = tick.snapshot.guests().iter().any(|guest| reported(guest).is_some())
             || tick.plan.guests.iter().any(|guest| estimated(guest).is_some());
         if !has_curves {
-            return (added, None);
+            return (changes, None);
         }
         let Snapshot { taken_at, ref host, .. } = *tick.snapshot;
         let mut guests = tick.snapshot.guests().to_vec();
@@ -83,57 +83,59 @@ impl Curves {
         let mut trackers: BTreeMap<GuestId, (Arc<MissCurve>, i64)> = BTreeMap::new();
         for guest in &mut guests {
             let Some(curve) = reported(guest).cloned() else { continue };
-            let id = self.refer(&guest.id, Whose::Tracker, &curve, &mut added);
+            let id = self.assign_number(&guest.id, CurveSource::Tracker, &curve, &mut changes);
             trackers.insert(guest.id.clone(), (curve, id));
-            put(reported_mut(guest), KeptCurve { id, shifted: 0 });
+            set_reference(reported_mut(guest), CurveReference { id, shifted: 0 });
         }
         for guest in &mut plan.guests {
             let Some(curve) = estimated(guest).cloned() else { continue };
             let shifted = trackers
                 .get(&guest.id)
                 .and_then(|(plain, id)| Some((*id, steps_between(plain, &curve)?)));
-            let (id, shifted) = shifted
-                .unwrap_or_else(|| (self.refer(&guest.id, Whose::Estimate, &curve, &mut added), 0));
-            put(estimated_mut(guest), KeptCurve { id, shifted });
+            let (id, shifted) = shifted.unwrap_or_else(|| {
+                let source = CurveSource::Estimate;
+                (self.assign_number(&guest.id, source, &curve, &mut changes), 0)
+            });
+            set_reference(estimated_mut(guest), CurveReference { id, shifted });
         }
-        (added, Some((Snapshot::new(taken_at, host.clone(), guests), plan)))
+        (changes, Some((Snapshot::new(taken_at, host.clone(), guests), plan)))
     }
 
     /// The number of `curve`: the previous tick's if the curve is the same, else a new one.
-    fn refer(
+    fn assign_number(
         &self,
         guest: &GuestId,
-        whose: Whose,
+        source: CurveSource,
         curve: &Arc<MissCurve>,
-        added: &mut Added,
+        changes: &mut CurveChanges,
     ) -> i64 {
-        let key = (guest.clone(), whose);
+        let key = (guest.clone(), source);
         let same = self.last.get(&key).filter(|it| it.ticks < TICKS_MAX && it.curve == *curve);
         let (id, ticks) = match same {
             Some(same) => (same.id, same.ticks + 1),
             None => {
-                let id = added.after.next;
-                added.after.next = id.saturating_add(1);
-                added.new.push((id, Arc::clone(curve)));
+                let id = changes.after.next;
+                changes.after.next = id.saturating_add(1);
+                changes.new.push((id, Arc::clone(curve)));
                 (id, 1)
             }
         };
-        added.lowest = Some(added.lowest.map_or(id, |lowest| lowest.min(id)));
-        added.after.last.insert(key, Kept { id, ticks, curve: Arc::clone(curve) });
+        changes.lowest = Some(changes.lowest.map_or(id, |lowest| lowest.min(id)));
+        changes.after.last.insert(key, RecordedCurve { id, ticks, curve: Arc::clone(curve) });
         id
     }
 }
 
 /// Replaces the references of `tick` by curves, which `find` looks up.
-pub(crate) fn put_back<E>(
+pub(crate) fn resolve<E>(
     mut tick: TickEntry,
-    mut find: impl FnMut(KeptCurve) -> Result<Arc<MissCurve>, E>,
+    mut find: impl FnMut(CurveReference) -> Result<Arc<MissCurve>, E>,
 ) -> Result<TickEntry, E> {
     let mut restore = |slot: Option<&mut Arc<MissCurve>>| {
         if let Some(slot) = slot
-            && let Some(kept) = slot.stands_for()
+            && let Some(reference) = slot.reference()
         {
-            *slot = find(kept)?;
+            *slot = find(reference)?;
         }
         Ok(())
     };
@@ -168,9 +170,9 @@ fn estimated_mut(guest: &mut GuestPlan) -> Option<&mut Arc<MissCurve>> {
     guest.estimate.as_mut()?.curve.as_mut()
 }
 
-fn put(slot: Option<&mut Arc<MissCurve>>, kept: KeptCurve) {
+fn set_reference(slot: Option<&mut Arc<MissCurve>>, reference: CurveReference) {
     if let Some(slot) = slot {
-        *slot = Arc::new(MissCurve::stand_in(kept));
+        *slot = Arc::new(MissCurve::from_reference(reference));
     }
 }
 
@@ -207,28 +209,30 @@ mod tests {
         Arc::new(MissCurve::new(step, Duration::from_nanos(1), misses.to_vec()).unwrap())
     }
 
-    fn refer(curves: &mut Curves, misses: &[u64]) -> (i64, usize) {
+    fn assign_number(curves: &mut Curves, misses: &[u64]) -> (i64, usize) {
         let empty = Curves { next: curves.next, last: BTreeMap::new() };
-        let mut added = Added { after: empty, new: Vec::new(), lowest: None };
+        let mut changes = CurveChanges { after: empty, new: Vec::new(), lowest: None };
         let guest = "a".parse().unwrap();
-        let id = curves.refer(&guest, Whose::Tracker, &curve(Bytes::kib(4), misses), &mut added);
-        assert_eq!(added.lowest, Some(id));
-        *curves = added.after;
-        (id, added.new.len())
+        let curve = curve(Bytes::kib(4), misses);
+        let id = curves.assign_number(&guest, CurveSource::Tracker, &curve, &mut changes);
+        assert_eq!(changes.lowest, Some(id));
+        *curves = changes.after;
+        (id, changes.new.len())
     }
 
     #[test]
     fn a_curve_is_written_on_change_and_every_600_ticks() {
         let mut curves = Curves::new(41);
-        assert_eq!(refer(&mut curves, &[9, 3]), (42, 1));
-        assert_eq!(refer(&mut curves, &[9, 3]), (42, 0));
-        assert_eq!(refer(&mut curves, &[9, 2]), (43, 1));
+        assert_eq!(assign_number(&mut curves, &[9, 3]), (42, 1));
+        assert_eq!(assign_number(&mut curves, &[9, 3]), (42, 0));
+        assert_eq!(assign_number(&mut curves, &[9, 2]), (43, 1));
         assert_eq!(
-            refer(&mut curves, &[9, 3]),
+            assign_number(&mut curves, &[9, 3]),
             (44, 1),
             "only the previous tick's curves are reused"
         );
-        let written = (0..10 * TICKS_MAX).map(|_| refer(&mut curves, &[9, 3]).1).sum::<usize>();
+        let ticks = 0..10 * TICKS_MAX;
+        let written = ticks.map(|_| assign_number(&mut curves, &[9, 3]).1).sum::<usize>();
         assert_eq!(written, 10);
     }
 

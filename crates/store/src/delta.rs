@@ -17,30 +17,30 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::tree::{Tree, Word};
+use crate::tree::{Text, Tree};
 
 /// The two values are equal.
-const SAME: u8 = 0;
+const EQUAL: u8 = 0;
 /// Both are whole numbers, or objects, or arrays of equal length, and differ inside.
-const INSIDE: u8 = 1;
-/// The new value is written anew.
-const ANEW: u8 = 2;
+const CHANGED: u8 = 1;
+/// The new value is written anew, as a literal.
+const LITERAL: u8 = 2;
 /// The key is not there any more.
-const GONE: u8 = 3;
+const REMOVED: u8 = 3;
 
 /// Most keys of a new object, so that a byte holds how many were added; a larger one is written
 /// anew.
-const ADDED_MAX: usize = u8::MAX as usize;
+const ADDED_KEYS_MAX: usize = u8::MAX as usize;
 
 /// Encodes `new` as its difference from `base`.
 pub(crate) fn difference(base: &Tree, new: &Tree) -> serde_json::Result<Vec<u8>> {
     let mut made = Difference::default();
     made.add(&[(base, Some(new))]);
-    let anew = serde_json::to_vec(&made.anew)?;
-    let mut bytes = Vec::with_capacity(8 + made.columns.len() + anew.len());
+    let literals = serde_json::to_vec(&made.literals)?;
+    let mut bytes = Vec::with_capacity(8 + made.columns.len() + literals.len());
     bytes.extend((made.columns.len() as u64).to_le_bytes());
     bytes.extend(made.columns);
-    bytes.extend(anew);
+    bytes.extend(literals);
     Ok(bytes)
 }
 
@@ -48,16 +48,16 @@ pub(crate) fn difference(base: &Tree, new: &Tree) -> serde_json::Result<Vec<u8>>
 ///
 /// # Errors
 /// It was made from another base, or is damaged.
-pub(crate) fn applied(base: &Value, difference: &[u8]) -> Result<Value, String> {
+pub(crate) fn apply(base: &Value, difference: &[u8]) -> Result<Value, String> {
     let (length, rest) = difference.split_at_checked(8).ok_or("it is cut off")?;
     let length = u64::from_le_bytes(length.try_into().map_err(|_| "it is cut off")?);
     let length = usize::try_from(length).map_err(|e| e.to_string())?;
-    let (columns, anew) = rest.split_at_checked(length).ok_or("it is cut off")?;
-    let anew: Vec<Value> = serde_json::from_slice(anew).map_err(|e| e.to_string())?;
-    let mut read = Read { columns, anew: anew.into_iter() };
-    let mut values = read.column(&[base])?;
+    let (columns, literals) = rest.split_at_checked(length).ok_or("it is cut off")?;
+    let literals: Vec<Value> = serde_json::from_slice(literals).map_err(|e| e.to_string())?;
+    let mut reader = DifferenceReader { columns, literals: literals.into_iter() };
+    let mut values = reader.column(&[base])?;
     let value = values.pop().flatten().ok_or("it holds nothing")?;
-    match (read.columns, read.anew.next()) {
+    match (reader.columns, reader.literals.next()) {
         ([], None) => Ok(value),
         _ => Err("it holds more than its base".into()),
     }
@@ -66,17 +66,17 @@ pub(crate) fn applied(base: &Value, difference: &[u8]) -> Result<Value, String> 
 /// Whether `new` can be written as a difference inside of `base`.
 fn is_alike(base: &Tree, new: &Tree) -> bool {
     match (base, new) {
-        (Tree::Whole(_), Tree::Whole(_)) => true,
+        (Tree::Unsigned(_), Tree::Unsigned(_)) => true,
         (Tree::Array(base), Tree::Array(new)) => base.len() == new.len(),
-        (Tree::Object(_), Tree::Object(new)) => new.len() <= ADDED_MAX,
+        (Tree::Object(_), Tree::Object(new)) => new.len() <= ADDED_KEYS_MAX,
         _ => false,
     }
 }
 
-/// What is written anew, as JSON.
+/// A key or a value that is written anew, as JSON.
 #[derive(Serialize)]
 #[serde(untagged)]
-enum Written<'a> {
+enum Literal<'a> {
     Key(&'a str),
     Value(&'a Tree),
 }
@@ -84,33 +84,33 @@ enum Written<'a> {
 #[derive(Default)]
 struct Difference<'a> {
     columns: Vec<u8>,
-    anew: Vec<Written<'a>>,
+    literals: Vec<Literal<'a>>,
 }
 
 impl<'a> Difference<'a> {
     /// Adds one column: the old value of each guest, and the new one if there still is one.
     fn add(&mut self, column: &[(&Tree, Option<&'a Tree>)]) {
-        let mut inside = Vec::new();
+        let mut changed = Vec::new();
         for &(base, new) in column {
             let mark = match new {
-                None => GONE,
-                Some(new) if base == new => SAME,
+                None => REMOVED,
+                Some(new) if base == new => EQUAL,
                 Some(new) if is_alike(base, new) => {
-                    inside.push((base, new));
-                    INSIDE
+                    changed.push((base, new));
+                    CHANGED
                 }
                 Some(new) => {
-                    self.anew.push(Written::Value(new));
-                    ANEW
+                    self.literals.push(Literal::Value(new));
+                    LITERAL
                 }
             };
             self.columns.push(mark);
         }
         let mut numbers = Vec::new();
         let mut items = Vec::new();
-        for &(base, new) in &inside {
+        for &(base, new) in &changed {
             match (base, new) {
-                (Tree::Whole(base), Tree::Whole(new)) => {
+                (Tree::Unsigned(base), Tree::Unsigned(new)) => {
                     let by = new.wrapping_sub(*base);
                     numbers.push((by << 1) ^ 0u64.wrapping_sub(by >> 63));
                 }
@@ -126,20 +126,20 @@ impl<'a> Difference<'a> {
         if !items.is_empty() {
             self.add(&items);
         }
-        for (place, name) in names(&inside).into_iter().enumerate() {
-            let mut field = Vec::with_capacity(inside.len());
-            for &(base, new) in &inside {
+        for (place, name) in names(&changed).into_iter().enumerate() {
+            let mut field = Vec::with_capacity(changed.len());
+            for &(base, new) in &changed {
                 field.extend(base.field(name, place).map(|value| (value, new.field(name, place))));
             }
             self.add(&field);
         }
-        for &(base, new) in &inside {
+        for &(base, new) in &changed {
             let Tree::Object(fields) = new else { continue };
             let mut added = 0;
             for (place, (name, value)) in fields.iter().enumerate() {
                 if base.field(name, place).is_none() {
                     added += 1;
-                    self.anew.extend([Written::Key(name), Written::Value(value)]);
+                    self.literals.extend([Literal::Key(name), Literal::Value(value)]);
                 }
             }
             self.columns.push(added);
@@ -148,9 +148,9 @@ impl<'a> Difference<'a> {
 }
 
 /// The names of the fields of all bases, sorted.
-fn names<'a>(inside: &[(&'a Tree, &Tree)]) -> Vec<&'a Word> {
-    let mut names: Vec<&Word> = Vec::new();
-    for (base, _) in inside {
+fn names<'a>(changed: &[(&'a Tree, &Tree)]) -> Vec<&'a Text> {
+    let mut names: Vec<&Text> = Vec::new();
+    for (base, _) in changed {
         let fields = base.fields();
         // Nearly always an object has the same fields as the one before.
         let are_there = fields.iter().enumerate().all(|(place, (name, _))| {
@@ -175,7 +175,7 @@ fn planes(numbers: &[u64], columns: &mut Vec<u8>) -> u32 {
 }
 
 /// A whole number of at most 64 bits.
-fn whole(value: &Value) -> Option<u64> {
+fn whole_number(value: &Value) -> Option<u64> {
     value.as_u64()
 }
 
@@ -184,12 +184,12 @@ fn keys<'a>(values: impl Iterator<Item = &'a Value>) -> BTreeSet<&'a String> {
     values.filter_map(Value::as_object).flat_map(Map::keys).collect()
 }
 
-struct Read<'a> {
+struct DifferenceReader<'a> {
     columns: &'a [u8],
-    anew: std::vec::IntoIter<Value>,
+    literals: std::vec::IntoIter<Value>,
 }
 
-impl<'a> Read<'a> {
+impl<'a> DifferenceReader<'a> {
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], String> {
         let (bytes, rest) = self.columns.split_at_checked(count).ok_or("a column is cut off")?;
         self.columns = rest;
@@ -199,23 +199,23 @@ impl<'a> Read<'a> {
     /// Reads one column, whose old values are `bases`; `None` where a value is gone.
     fn column(&mut self, bases: &[&Value]) -> Result<Vec<Option<Value>>, String> {
         let marks = self.bytes(bases.len())?;
-        let mut inside = Vec::new();
+        let mut changed = Vec::new();
         let mut values = Vec::with_capacity(bases.len());
         for (&mark, &base) in marks.iter().zip(bases) {
             values.push(match mark {
-                SAME => Some(base.clone()),
-                INSIDE => {
-                    inside.push(base);
+                EQUAL => Some(base.clone()),
+                CHANGED => {
+                    changed.push(base);
                     None
                 }
-                ANEW => Some(self.anew()?),
-                GONE => None,
+                LITERAL => Some(self.literal()?),
+                REMOVED => None,
                 other => return Err(format!("unknown mark {other}")),
             });
         }
-        let mut made = self.inside(&inside)?.into_iter();
+        let mut made = self.changed(&changed)?.into_iter();
         for (value, mark) in values.iter_mut().zip(marks) {
-            if *mark == INSIDE {
+            if *mark == CHANGED {
                 *value = made.next();
             }
         }
@@ -223,7 +223,7 @@ impl<'a> Read<'a> {
     }
 
     /// Reads values that differ inside from `bases`.
-    fn inside(&mut self, bases: &[&Value]) -> Result<Vec<Value>, String> {
+    fn changed(&mut self, bases: &[&Value]) -> Result<Vec<Value>, String> {
         let count = bases.iter().filter(|base| base.is_number()).count();
         let mut numbers = self.numbers(count)?.into_iter();
         let items: Vec<&Value> =
@@ -234,7 +234,7 @@ impl<'a> Read<'a> {
         for base in bases {
             values.push(match base {
                 Value::Number(_) => {
-                    let from = whole(base).ok_or("a number that is not whole")?;
+                    let from = whole_number(base).ok_or("a number that is not whole")?;
                     let by = numbers.next().ok_or("a number is missing")?;
                     from.wrapping_add(by).into()
                 }
@@ -255,18 +255,18 @@ impl<'a> Read<'a> {
         }
         for object in values.iter_mut().filter_map(Value::as_object_mut) {
             for _ in 0..self.bytes(1)?[0] {
-                let Value::String(key) = self.anew()? else {
+                let Value::String(key) = self.literal()? else {
                     return Err("a key is no word".into());
                 };
-                let value = self.anew()?;
+                let value = self.literal()?;
                 object.insert(key, value);
             }
         }
         Ok(values)
     }
 
-    fn anew(&mut self) -> Result<Value, String> {
-        self.anew.next().ok_or_else(|| "a value is missing".into())
+    fn literal(&mut self) -> Result<Value, String> {
+        self.literals.next().ok_or_else(|| "a value is missing".into())
     }
 
     fn numbers(&mut self, count: usize) -> Result<Vec<u64>, String> {
@@ -343,12 +343,12 @@ mod tests {
     fn another_base_or_damage_is_refused() {
         let (base, new) = (json!({"a": [1, 2]}), json!({"a": [1, 3]}));
         let made = difference(&base, &new);
-        assert_eq!(applied(&base, &made), Ok(new));
+        assert_eq!(apply(&base, &made), Ok(new));
         for other in [json!({"b": 1}), json!([1]), json!("a"), json!({"a": ["x", "y"]})] {
-            assert!(applied(&other, &made).is_err(), "{other}");
+            assert!(apply(&other, &made).is_err(), "{other}");
         }
         for length in 0..made.len() {
-            assert!(applied(&base, &made[..length]).is_err(), "{length}");
+            assert!(apply(&base, &made[..length]).is_err(), "{length}");
         }
     }
 
@@ -356,7 +356,7 @@ mod tests {
         #[test]
         fn a_difference_leads_to_the_new_value(base in any_json(), new in any_json()) {
             let made = difference(&base, &new);
-            prop_assert_eq!(applied(&base, &made), Ok(new));
+            prop_assert_eq!(apply(&base, &made), Ok(new));
         }
 
         #[test]
@@ -364,8 +364,8 @@ mod tests {
             let mut bytes = (rubbish.len() as u64).to_le_bytes().to_vec();
             bytes.extend(&rubbish);
             bytes.extend(b"[1, \"a\"]");
-            let _ = applied(&base, &bytes);
-            let _ = applied(&base, &rubbish);
+            let _ = apply(&base, &bytes);
+            let _ = apply(&base, &rubbish);
         }
     }
 }

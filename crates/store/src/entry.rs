@@ -258,7 +258,7 @@ pub struct Entry {
     /// Monotonic clock of that boot.
     pub mono: Timestamp,
     /// Its content.
-    pub what: What,
+    pub content: EntryContent,
 }
 
 impl Entry {
@@ -275,7 +275,7 @@ impl Entry {
 
 /// The content of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum EntryContent {
     /// A tick.
     Tick(Box<TickEntry>),
     /// An event.

@@ -52,7 +52,7 @@ pub enum JournalError {
     },
     /// The file can neither be used nor moved aside.
     #[error("{why}; it cannot be moved aside: {source}")]
-    InTheWay {
+    CannotMoveAside {
         /// What is wrong with it.
         why: String,
         /// Why it cannot be moved aside.
@@ -136,7 +136,7 @@ impl JournalError {
     }
 
     /// Whether writing may succeed later without anybody changing the file.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         match self {
             JournalError::NoSpace { .. }
             | JournalError::Disk { .. }
@@ -165,7 +165,7 @@ impl JournalError {
                 JournalError::Damaged { path: path_owned, what: source.to_string() }
             }
             // A full disk also shows as a failure to enlarge the shared-memory index.
-            Some(ErrorCode::SystemIoFailure) if no_room(path) => {
+            Some(ErrorCode::SystemIoFailure) if is_disk_full(path) => {
                 JournalError::NoSpace { path: path_owned }
             }
             Some(ErrorCode::SystemIoFailure) => JournalError::Disk { path: path_owned, source },
@@ -174,7 +174,7 @@ impl JournalError {
     }
 }
 
-fn no_room(path: &Path) -> bool {
+fn is_disk_full(path: &Path) -> bool {
     rustix::fs::statvfs(path)
         .is_ok_and(|room| room.f_bavail.saturating_mul(room.f_frsize) < ROOM_BYTES_MIN)
 }

@@ -31,7 +31,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::JournalError;
-use crate::entry::{Entry, Event, TickEntry, What};
+use crate::entry::{Entry, EntryContent, Event, TickEntry};
 use crate::reader::{Range, Reader};
 
 /// Version of the lines. Exported ticks and curves are always whole.
@@ -66,12 +66,12 @@ impl Reader {
             "wall_ms": entry.wall_ms,
             "mono_ms": entry.mono.as_millis(),
         });
-        match &entry.what {
-            What::Tick(tick) => {
+        match &entry.content {
+            EntryContent::Tick(tick) => {
                 line["kind"] = "tick".into();
                 merge(&mut line, tick_value(entry, tick));
             }
-            What::Event(event) => {
+            EntryContent::Event(event) => {
                 line["kind"] = "event".into();
                 line["event"] = value(event);
                 match event {
@@ -111,15 +111,15 @@ fn merge(into: &mut Value, from: Value) {
 fn tick_value(entry: &Entry, tick: &TickEntry) -> Value {
     let mut line = value(&tick.at(entry.wall()));
     for (at, guest) in tick.plan.guests.iter().enumerate() {
-        let said = &mut line["plan"]["guests"][at];
+        let exported = &mut line["plan"]["guests"][at];
         if let Some(desired) = &guest.desired {
-            said["desired"]["reason"]["text"] = desired.reason.to_string().into();
+            exported["desired"]["reason"]["text"] = desired.reason.to_string().into();
         }
         for (nth, clamped) in guest.clamps.iter().enumerate() {
-            said["clamps"][nth]["text"] = clamped.to_string().into();
+            exported["clamps"][nth]["text"] = clamped.to_string().into();
         }
-        said["compliance"]["text"] = guest.compliance.to_string().into();
-        said["change"]["text"] = guest.change.to_string().into();
+        exported["compliance"]["text"] = guest.compliance.to_string().into();
+        exported["change"]["text"] = guest.change.to_string().into();
     }
     for (nth, note) in tick.plan.notes.iter().enumerate() {
         line["plan"]["notes"][nth]["text"] = note.to_string().into();

@@ -27,10 +27,10 @@ use ballast_model::{Bytes, Timestamp};
 use crate::JournalError;
 use crate::aside::MovedAside;
 use crate::entry::{Event, Start, Tick, TickEntry};
-use crate::latest::Left;
+use crate::latest::JournalTail;
 use crate::reader::Reader;
 use crate::retention::JournalConfig;
-use crate::writer::{Lost, Writer};
+use crate::writer::{LostCounts, Writer};
 
 /// Entries that may wait for the disk: at one tick a second, a stall of 16 s.
 pub const QUEUE_MAX: usize = 16;
@@ -68,22 +68,22 @@ pub struct JournalStatus {
 struct Shared {
     status: JournalStatus,
     /// Dropped because the queue was full, and not yet reported to the writer.
-    overflow: Lost,
+    overflow: LostCounts,
 }
 
 /// Called once it is known whether an entry was written.
-type Written = Box<dyn FnOnce(bool) + Send>;
+type WriteCallback = Box<dyn FnOnce(bool) + Send>;
 
 enum Message {
-    Tick(SystemTime, Box<TickEntry>, Written),
-    Event(SystemTime, Timestamp, Event, Written),
+    Tick(SystemTime, Box<TickEntry>, WriteCallback),
+    Event(SystemTime, Timestamp, Event, WriteCallback),
     Retention(JournalConfig),
 }
 
 /// The thread's report after its first attempt to open the file.
-struct Opened {
+struct OpenReport {
     error: Option<JournalError>,
-    left: Result<Left, JournalError>,
+    tail: Result<JournalTail, JournalError>,
 }
 
 /// The journal of a running daemon.
@@ -94,7 +94,7 @@ pub struct Journal {
     shared: Arc<Mutex<Shared>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
-    left: Result<Left, JournalError>,
+    tail: Result<JournalTail, JournalError>,
 }
 
 impl fmt::Debug for Journal {
@@ -118,33 +118,33 @@ impl Journal {
         locked(&shared).status.error =
             Some(format!("journal: {}: the disk has not answered yet", path.display()));
         let theirs = Arc::clone(&shared);
-        let opening = Opening { path: path.to_owned(), config, start };
+        let options = WriterOptions { path: path.to_owned(), config, start };
         thread::Builder::new()
             .name("journal".into())
             .spawn(move || {
-                run(opening, &opened, &messages, &theirs);
+                run(options, &opened, &messages, &theirs);
                 drop(alive);
             })
             .map_err(|e| JournalError::io(path, e))?;
-        let left = match first_try.recv_timeout(OPEN_WAIT) {
-            Ok(Opened { error: Some(error @ JournalError::InUse { .. }), .. }) => {
+        let tail = match first_try.recv_timeout(OPEN_WAIT) {
+            Ok(OpenReport { error: Some(error @ JournalError::InUse { .. }), .. }) => {
                 return Err(error);
             }
-            Ok(Opened { left, .. }) => left,
+            Ok(OpenReport { tail, .. }) => tail,
             Err(_) => {
                 let slow = format!("the disk did not answer within {OPEN_WAIT:?}");
                 Err(JournalError::io(path, std::io::Error::other(slow)))
             }
         };
-        Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, left })
+        Ok(Journal { path: path.to_owned(), queue: Some(queue), shared, ended, tail })
     }
 
-    /// Takes what the daemons before this one left behind; later calls return nothing.
+    /// Takes the tail that the daemons before this one left behind; later calls return nothing.
     ///
     /// # Errors
     /// It cannot be read, or could not be read in time.
-    pub fn take_left(&mut self) -> Result<Left, JournalError> {
-        std::mem::replace(&mut self.left, Ok(Left::default()))
+    pub fn take_tail(&mut self) -> Result<JournalTail, JournalError> {
+        std::mem::replace(&mut self.tail, Ok(JournalTail::default()))
     }
 
     /// Queues one tick. Never waits.
@@ -153,7 +153,7 @@ impl Journal {
     /// The queue is full or the writer has ended; the tick is counted as lost. A failed write
     /// appears later, in [`Journal::status`].
     pub fn record(&self, tick: &Tick<'_>) -> Result<(), JournalError> {
-        self.record_and(tick, |_| {})
+        self.record_then(tick, |_| {})
     }
 
     /// As [`Journal::record`]. `written` is called on the writer's thread with whether the kernel
@@ -161,7 +161,7 @@ impl Journal {
     ///
     /// # Errors
     /// As [`Journal::record`].
-    pub fn record_and(
+    pub fn record_then(
         &self,
         tick: &Tick<'_>,
         written: impl FnOnce(bool) + Send + 'static,
@@ -179,14 +179,14 @@ impl Journal {
         mono: Timestamp,
         event: Event,
     ) -> Result<(), JournalError> {
-        self.record_event_and(wall, mono, event, |_| {})
+        self.record_event_then(wall, mono, event, |_| {})
     }
 
-    /// Queues an event; `written` as in [`Journal::record_and`].
+    /// Queues an event; `written` as in [`Journal::record_then`].
     ///
     /// # Errors
     /// As [`Journal::record`].
-    pub fn record_event_and(
+    pub fn record_event_then(
         &self,
         wall: SystemTime,
         mono: Timestamp,
@@ -216,8 +216,9 @@ impl Journal {
     /// Records the stop and waits at most `wait` for the queue to empty. Returns whether everything
     /// was written.
     pub fn close(mut self, wall: SystemTime, mono: Timestamp, why: &str, wait: Duration) -> bool {
-        let said = self.record_event(wall, mono, Event::Stopped { why: why.to_owned() }).is_ok();
-        said && self.finish(wait)
+        let stopped = Event::Stopped { why: why.to_owned() };
+        let is_queued = self.record_event(wall, mono, stopped).is_ok();
+        is_queued && self.finish(wait)
     }
 
     fn finish(&mut self, wait: Duration) -> bool {
@@ -259,77 +260,77 @@ fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
 }
 
 /// What a journal is opened with.
-struct Opening {
+struct WriterOptions {
     path: PathBuf,
     config: JournalConfig,
     start: Start,
 }
 
-impl Opening {
+impl WriterOptions {
     fn open(&self) -> Result<Writer, JournalError> {
         Writer::open(&self.path, self.config, self.start.clone())
     }
 }
 
 /// The state while the journal cannot be opened.
-struct Shut {
+struct OpenFailure {
     error: String,
     /// The configuration in force, to be recorded once there is a file.
     config: Option<(SystemTime, Timestamp, Event)>,
 }
 
 fn run(
-    mut opening: Opening,
-    opened: &Sender<Opened>,
+    mut options: WriterOptions,
+    opened: &Sender<OpenReport>,
     messages: &Receiver<Message>,
     shared: &Mutex<Shared>,
 ) {
-    let first = opening.open();
+    let first = options.open();
     let is_in_use = matches!(first, Err(JournalError::InUse { .. }));
     // Read while the writer holds the lock, so that nobody else adds to the file.
-    let left = Reader::open(&opening.path).and_then(|reader| reader.left());
-    let left = match left {
-        Err(JournalError::Missing { .. }) => Ok(Left::default()),
-        left => left,
+    let tail = Reader::open(&options.path).and_then(|reader| reader.tail());
+    let tail = match tail {
+        Err(JournalError::Missing { .. }) => Ok(JournalTail::default()),
+        tail => tail,
     };
     let (mut state, error) = match first {
         Ok(writer) => (Ok(writer), None),
-        Err(e) => (Err(Shut { error: e.to_string(), config: None }), Some(e)),
+        Err(e) => (Err(OpenFailure { error: e.to_string(), config: None }), Some(e)),
     };
     match &state {
         Ok(writer) => publish(writer, shared, |_| {}),
-        Err(shut) => locked(shared).status.error = Some(shut.error.clone()),
+        Err(failure) => locked(shared).status.error = Some(failure.error.clone()),
     }
     // Fails if the opening thread has given up waiting.
-    let _ = opened.send(Opened { error, left });
+    let _ = opened.send(OpenReport { error, tail });
     if is_in_use {
         return;
     }
     for message in messages {
         if let Message::Retention(config) = &message {
-            opening.config = *config;
+            options.config = *config;
         }
-        if let Err(shut) = &mut state {
-            match opening.open() {
-                Ok(writer) => state = Ok(resumed(writer, shut, shared)),
-                Err(e) => shut.error = e.to_string(),
+        if let Err(failure) = &mut state {
+            match options.open() {
+                Ok(writer) => state = Ok(resumed(writer, failure, shared)),
+                Err(e) => failure.error = e.to_string(),
             }
         }
         match &mut state {
             Ok(writer) => write(writer, message, shared),
-            Err(shut) => lose(shut, message, shared),
+            Err(failure) => count_lost(failure, message, shared),
         }
     }
 }
 
 /// Goes on with a file that could not be opened before.
-fn resumed(mut writer: Writer, shut: &mut Shut, shared: &Mutex<Shared>) -> Writer {
+fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<Shared>) -> Writer {
     let status = locked(shared).status.clone();
-    writer.lose(
-        Lost { ticks: status.ticks_lost, events: status.events_lost },
-        std::mem::take(&mut shut.error),
+    writer.count_lost(
+        LostCounts { ticks: status.ticks_lost, events: status.events_lost },
+        std::mem::take(&mut failure.error),
     );
-    if let Some((wall, mono, config)) = shut.config.take() {
+    if let Some((wall, mono, config)) = failure.config.take() {
         // An event that cannot be written now waits in the writer.
         let _ = writer.record_event(wall, mono, config);
     }
@@ -337,7 +338,7 @@ fn resumed(mut writer: Writer, shut: &mut Shut, shared: &Mutex<Shared>) -> Write
 }
 
 /// Counts an entry as lost, because there is no open file.
-fn lose(shut: &mut Shut, message: Message, shared: &Mutex<Shared>) {
+fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<Shared>) {
     let mut shared = locked(shared);
     take_overflow(&mut shared);
     match message {
@@ -347,7 +348,7 @@ fn lose(shut: &mut Shut, message: Message, shared: &Mutex<Shared>) {
         }
         Message::Event(wall, mono, event, written) => {
             if matches!(event, Event::ConfigLoaded { .. }) {
-                shut.config = Some((wall, mono, event));
+                failure.config = Some((wall, mono, event));
             } else {
                 shared.status.events_lost += 1;
             }
@@ -355,13 +356,13 @@ fn lose(shut: &mut Shut, message: Message, shared: &Mutex<Shared>) {
         }
         Message::Retention(_) => {}
     }
-    shared.status.error = Some(shut.error.clone());
+    shared.status.error = Some(failure.error.clone());
 }
 
 fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
     let overflow = take_overflow(&mut locked(shared));
-    if overflow != Lost::default() {
-        writer.lose(overflow, "the disk was slower than the ticks".into());
+    if overflow != LostCounts::default() {
+        writer.count_lost(overflow, "the disk was slower than the ticks".into());
     }
     let began = Instant::now();
     let is_tick = matches!(message, Message::Tick(..));
@@ -381,7 +382,7 @@ fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
 }
 
 /// Moves dropped entries into the status under the same lock, so that the sum never loses any.
-fn take_overflow(shared: &mut Shared) -> Lost {
+fn take_overflow(shared: &mut Shared) -> LostCounts {
     let overflow = std::mem::take(&mut shared.overflow);
     shared.status.ticks_lost += overflow.ticks;
     shared.status.events_lost += overflow.events;

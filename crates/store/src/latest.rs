@@ -10,14 +10,15 @@ use std::time::SystemTime;
 use ballast_model::{GuestId, Outcome};
 
 use crate::JournalError;
-use crate::entry::{Entry, Event, Session, TickEntry, What};
+use crate::entry::{Entry, EntryContent, Event, Session, TickEntry};
 use crate::reader::{Entries, Range, Reader};
 
 /// How far back [`Reader::latest`] looks for the last outcome of each guest: two minutes of ticks.
 const OUTCOME_TICKS_MAX: usize = 120;
 
-/// Most events of [`Left`]; the latest are kept. An operator hardly sends more between two ticks.
-const LEFT_EVENTS_MAX: usize = 64;
+/// Most events of [`JournalTail`]; the latest are kept. An operator hardly sends more between two
+/// ticks.
+const TAIL_EVENTS_MAX: usize = 64;
 
 /// The last tick and its context.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,9 +35,9 @@ pub struct Latest {
     pub stopped: Option<String>,
 }
 
-/// What the daemons before this one left behind.
+/// The tail of a journal: what the daemons before this one left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct JournalTail {
     /// The last tick, and the start of the daemon that recorded it; `None`: none was recorded.
     pub last: Option<(Session, TickEntry)>,
     /// The events after that tick, in order, each with the boot id of its session. They are of
@@ -78,36 +79,36 @@ impl Reader {
         let session = self.session_of(&entry)?;
         let mut stopped = None;
         for event in self.events_after(&entry) {
-            if let What::Event(Event::Stopped { why }) = event?.what {
+            if let EntryContent::Event(Event::Stopped { why }) = event?.content {
                 stopped = Some(why);
             }
         }
         Ok(Some(Latest { entry, tick, outcomes, session, stopped }))
     }
 
-    /// What the daemons before this one left behind.
+    /// The tail of the journal: what the daemons before this one left behind.
     ///
     /// # Errors
     /// The last tick or what came after it cannot be read. An earlier tick is no substitute, as its
     /// promises no longer hold.
-    pub fn left(&self) -> Result<Left, JournalError> {
-        let mut left = Left::default();
+    pub fn tail(&self) -> Result<JournalTail, JournalError> {
+        let mut tail = JournalTail::default();
         let mut after = Range::default();
         if let Some((entry, tick)) = self.last_tick()? {
             after.from_id = Some(entry.id);
-            left.last = Some((self.session_of(&entry)?, tick));
+            tail.last = Some((self.session_of(&entry)?, tick));
         }
         for entry in self.events(after) {
             let entry = entry?;
             let boot_id = self.session_of(&entry)?.start.boot_id;
-            if let What::Event(event) = entry.what {
-                left.events.push_back((boot_id, event));
+            if let EntryContent::Event(event) = entry.content {
+                tail.events.push_back((boot_id, event));
             }
-            if left.events.len() > LEFT_EVENTS_MAX {
-                left.events.pop_front();
+            if tail.events.len() > TAIL_EVENTS_MAX {
+                tail.events.pop_front();
             }
         }
-        Ok(left)
+        Ok(tail)
     }
 
     /// The session of `entry`.

@@ -34,13 +34,13 @@ mod writer;
 
 pub use aside::{ASIDE_MAX, MovedAside};
 pub use entry::{
-    Config, Entry, Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Session, Start, Tick, TickEntry,
-    What, wall_ms,
+    Config, Entry, EntryContent, Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Session, Start, Tick,
+    TickEntry, wall_ms,
 };
 pub use error::JournalError;
 pub use export::EXPORT_FORMAT;
 pub use journal::{Journal, JournalStatus, QUEUE_MAX};
-pub use latest::{Latest, Left};
+pub use latest::{JournalTail, Latest};
 pub use reader::{Entries, Info, Range, Reader};
 pub use retention::JournalConfig;
 pub use schema::FORMAT;

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use ballast_model::{Bytes, KeptCurve, MissCurve, Timestamp};
+use ballast_model::{Bytes, CurveReference, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row};
 use serde_json::Value;
 
@@ -21,8 +21,8 @@ use crate::JournalError;
 use crate::aside::is_about_content;
 use crate::codec::{decode, decode_bytes};
 use crate::curves;
-use crate::delta::applied;
-use crate::entry::{Config, Entry, Event, RECORD_FORMAT, Session, Start, TickEntry, What};
+use crate::delta;
+use crate::entry::{Config, Entry, EntryContent, Event, RECORD_FORMAT, Session, Start, TickEntry};
 use crate::row::RawRow;
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 
@@ -30,7 +30,7 @@ use crate::schema::{self, KIND_EVENT, KIND_TICK};
 const CURVES_MAX: usize = 4096;
 
 /// Most row numbers that are tried to get past damaged pages: as many as a hundred pages can hold.
-const PASSED_OVER_MAX: usize = 10_000;
+const SKIPPED_ROWS_MAX: usize = 10_000;
 
 /// Rows fetched at once.
 const BATCH_ROWS: i64 = 16;
@@ -81,7 +81,7 @@ pub struct Reader {
 }
 
 /// Why a row yields no entry.
-enum NoEntry {
+enum EntryError {
     /// Retention has deleted it, or a row that it needs.
     Gone,
     Failed(JournalError),
@@ -184,15 +184,15 @@ impl Reader {
         let Some(row) = row else { return Ok(None) };
         let entry = match self.entry(row) {
             Ok(entry) => entry,
-            Err(NoEntry::Gone) => return Ok(None),
-            Err(NoEntry::Failed(e)) => return Err(e),
+            Err(EntryError::Gone) => return Ok(None),
+            Err(EntryError::Failed(e)) => return Err(e),
         };
-        match &entry.what {
-            What::Tick(tick) => {
+        match &entry.content {
+            EntryContent::Tick(tick) => {
                 let tick = (**tick).clone();
                 Ok(Some((entry, tick)))
             }
-            What::Event(_) => Ok(None),
+            EntryContent::Event(_) => Ok(None),
         }
     }
 
@@ -239,39 +239,39 @@ impl Reader {
         JournalError::sqlite(&self.path, e)
     }
 
-    fn entry(&self, row: RawRow) -> Result<Entry, NoEntry> {
+    fn entry(&self, row: RawRow) -> Result<Entry, EntryError> {
         let bad = |what: String| {
-            NoEntry::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
+            EntryError::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
         };
         if row.format > RECORD_FORMAT || row.format < 1 {
-            return Err(NoEntry::Failed(JournalError::Newer {
+            return Err(EntryError::Failed(JournalError::Newer {
                 path: self.path.clone(),
                 found: row.format,
                 known: RECORD_FORMAT,
             }));
         }
-        let what = match row.kind {
+        let content = match row.kind {
             KIND_TICK => {
                 let tick: TickEntry = match row.base {
                     None => decode(&row.body).map_err(bad)?,
                     Some(base) => self.tick_from(base, &row)?,
                 };
-                let find = |KeptCurve { id, shifted }| match shifted {
+                let find = |CurveReference { id, shifted }| match shifted {
                     0 => self.curve(id, &row),
                     _ => match curves::shifted(&*self.curve(id, &row)?, shifted) {
                         Ok(curve) => Ok(Arc::new(curve)),
                         Err(e) => Err(bad(format!("curve {id} shifted by {shifted} steps: {e}"))),
                     },
                 };
-                What::Tick(Box::new(curves::put_back(tick, find)?))
+                EntryContent::Tick(Box::new(curves::resolve(tick, find)?))
             }
             KIND_EVENT => {
                 let mut event: Event = decode(&row.body).map_err(bad)?;
                 if let (Event::ConfigLoaded { toml }, Some(id)) = (&mut event, row.config) {
-                    let config = self.config(id).map_err(NoEntry::Failed)?;
+                    let config = self.config(id).map_err(EntryError::Failed)?;
                     *toml = config.map(|config| config.toml).unwrap_or_default();
                 }
-                What::Event(event)
+                EntryContent::Event(event)
             }
             other => {
                 return Err(bad(format!("unknown kind {other}: expected 0 (tick) or 1 (event)")));
@@ -283,14 +283,14 @@ impl Reader {
             config: row.config,
             wall_ms: row.wall_ms,
             mono: Timestamp::from_millis(row.mono_ms.max(0).unsigned_abs()),
-            what,
+            content,
         })
     }
 
     /// The tick of `row`, which is stored as its difference from the row `base`.
-    fn tick_from(&self, base: i64, row: &RawRow) -> Result<TickEntry, NoEntry> {
+    fn tick_from(&self, base: i64, row: &RawRow) -> Result<TickEntry, EntryError> {
         let bad = |what: String| {
-            NoEntry::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
+            EntryError::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
         };
         let mut last = self.base.borrow_mut();
         if last.as_ref().is_none_or(|(id, _)| *id != base) {
@@ -298,34 +298,34 @@ impl Reader {
                 .connection
                 .prepare_cached("SELECT body FROM entry WHERE id = ?1")
                 .and_then(|mut statement| statement.query_row([base], |row| row.get(0)).optional())
-                .map_err(|e| NoEntry::Failed(self.sqlite(e)))?;
+                .map_err(|e| EntryError::Failed(self.sqlite(e)))?;
             let of_base = |what: String| bad(format!("row {base}, from which it differs: {what}"));
             let Some(body) = body else {
-                return Err(match self.is_left(row.id).map_err(NoEntry::Failed)? {
+                return Err(match self.exists(row.id).map_err(EntryError::Failed)? {
                     true => of_base("there is none".into()),
-                    false => NoEntry::Gone,
+                    false => EntryError::Gone,
                 });
             };
             *last = Some((base, decode(&body).map_err(of_base)?));
         }
         let Some((_, value)) = &*last else { return Err(bad("it has no base".into())) };
         let made = decode_bytes(&row.body).map_err(bad)?;
-        let value = applied(value, &made).map_err(bad)?;
+        let value = delta::apply(value, &made).map_err(bad)?;
         serde_json::from_value(value).map_err(|e| bad(format!("its JSON does not fit: {e}")))
     }
 
     /// Whether the row still exists: retention may have deleted it since it was fetched.
-    fn is_left(&self, id: i64) -> Result<bool, JournalError> {
+    fn exists(&self, id: i64) -> Result<bool, JournalError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM entry WHERE id = ?1)";
         self.connection.query_row(sql, [id], |row| row.get(0)).map_err(|e| self.sqlite(e))
     }
 
     /// A curve by its number; `row` refers to it.
-    fn curve(&self, id: i64, row: &RawRow) -> Result<Arc<MissCurve>, NoEntry> {
+    fn curve(&self, id: i64, row: &RawRow) -> Result<Arc<MissCurve>, EntryError> {
         if let Some(known) = self.curves.borrow().get(&id) {
             return Ok(Arc::clone(known));
         }
-        let failed = |e| NoEntry::Failed(self.sqlite(e));
+        let failed = |e| EntryError::Failed(self.sqlite(e));
         let body: Option<Vec<u8>> = self
             .connection
             .prepare_cached("SELECT body FROM curve WHERE id = ?1")
@@ -333,14 +333,14 @@ impl Reader {
             .map_err(failed)?;
         let bad = |what: String| {
             let what = format!("row {}: curve {id}: {what}", row.id);
-            NoEntry::Failed(JournalError::damaged(&self.path, what))
+            EntryError::Failed(JournalError::damaged(&self.path, what))
         };
         let Some(body) = body else {
-            let is_left = self.is_left(row.id).map_err(NoEntry::Failed)?;
-            return Err(if is_left { bad("there is none".into()) } else { NoEntry::Gone });
+            let exists = self.exists(row.id).map_err(EntryError::Failed)?;
+            return Err(if exists { bad("there is none".into()) } else { EntryError::Gone });
         };
         let curve: Arc<MissCurve> = decode(&body).map(Arc::new).map_err(bad)?;
-        if curve.stands_for().is_some() {
+        if curve.reference().is_some() {
             return Err(bad("it refers to another curve: expected its points".into()));
         }
         let mut curves = self.curves.borrow_mut();
@@ -354,7 +354,7 @@ impl Reader {
     /// The first readable row after `after`, when one of the next rows lies in a damaged page; and
     /// whether no row was lost before it. `None`: there is no such row. Cost: one query for each
     /// number that is passed over.
-    fn past_damage(
+    fn row_after_damage(
         &self,
         range: &Range,
         kind: Option<i64>,
@@ -367,7 +367,7 @@ impl Reader {
         let to = last.min(range.to_id.unwrap_or(i64::MAX));
         let mut is_next = true;
         // The number of the last row may be damaged too.
-        for id in (from..=to).take(PASSED_OVER_MAX) {
+        for id in (from..=to).take(SKIPPED_ROWS_MAX) {
             let one = Range { from_id: Some(id), to_id: Some(id), ..*range };
             match self.fetch(&one, kind, None) {
                 Ok(mut rows) => {
@@ -472,7 +472,9 @@ impl Iterator for Entries<'_> {
                     Err(e) => {
                         let error = self.reader.sqlite(e);
                         let past = match is_about_content(&error) {
-                            true => self.reader.past_damage(&self.range, self.kind, self.after),
+                            true => {
+                                self.reader.row_after_damage(&self.range, self.kind, self.after)
+                            }
                             false => None,
                         };
                         let Some((row, is_next)) = past else {
@@ -490,8 +492,8 @@ impl Iterator for Entries<'_> {
             }
             match self.reader.entry(self.rows.pop_front()?) {
                 Ok(entry) => return Some(Ok(entry)),
-                Err(NoEntry::Gone) => {}
-                Err(NoEntry::Failed(e)) => return Some(Err(e)),
+                Err(EntryError::Gone) => {}
+                Err(EntryError::Failed(e)) => return Some(Err(e)),
             }
         }
     }

@@ -16,17 +16,17 @@ use serde::{Serialize, Serializer};
 use serde_json::{Error, Value};
 
 /// A string: a constant of the program, or data.
-pub(crate) type Word = Cow<'static, str>;
+pub(crate) type Text = Cow<'static, str>;
 
 /// A value as JSON has them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Tree {
     /// A whole number, not negative.
-    Whole(u64),
-    Word(Word),
+    Unsigned(u64),
+    Text(Text),
     Array(Vec<Tree>),
     /// Sorted by name, each name once.
-    Object(Vec<(Word, Tree)>),
+    Object(Vec<(Text, Tree)>),
     /// Null, a boolean, or any other number.
     Other(Value),
 }
@@ -41,7 +41,7 @@ impl Tree {
     }
 
     /// Its fields; none if it is no object.
-    pub(crate) fn fields(&self) -> &[(Word, Tree)] {
+    pub(crate) fn fields(&self) -> &[(Text, Tree)] {
         match self {
             Tree::Object(fields) => fields,
             _ => &[],
@@ -60,7 +60,7 @@ impl Tree {
         Some(&fields[at].1)
     }
 
-    fn object(mut fields: Vec<(Word, Tree)>) -> Tree {
+    fn object(mut fields: Vec<(Text, Tree)>) -> Tree {
         // A stable sort: of two values with one name the last counts, as in `serde_json`.
         fields.sort_by(|(a, _), (b, _)| a.cmp(b));
         fields.dedup_by(|later, earlier| {
@@ -82,8 +82,8 @@ impl Tree {
 impl Serialize for Tree {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Tree::Whole(number) => serializer.serialize_u64(*number),
-            Tree::Word(word) => serializer.serialize_str(word),
+            Tree::Unsigned(number) => serializer.serialize_u64(*number),
+            Tree::Text(text) => serializer.serialize_str(text),
             Tree::Array(items) => serializer.collect_seq(items),
             Tree::Object(fields) => serializer.collect_map(fields.iter().map(|(k, v)| (k, v))),
             Tree::Other(value) => value.serialize(serializer),
@@ -103,9 +103,9 @@ struct Items {
 /// The fields of an object, or of an enum's variant.
 struct Fields {
     variant: Option<&'static str>,
-    fields: Vec<(Word, Tree)>,
+    fields: Vec<(Text, Tree)>,
     /// The key of a map whose value comes next.
-    key: Option<Word>,
+    key: Option<Text>,
 }
 
 fn items(variant: Option<&'static str>, length: Option<usize>) -> Result<Items, Error> {
@@ -149,23 +149,23 @@ impl Serializer for ToTree {
     }
 
     fn serialize_i64(self, value: i64) -> Result<Tree, Error> {
-        u64::try_from(value).map_or_else(|_| other(value), |value| Ok(Tree::Whole(value)))
+        u64::try_from(value).map_or_else(|_| other(value), |value| Ok(Tree::Unsigned(value)))
     }
 
     fn serialize_u8(self, value: u8) -> Result<Tree, Error> {
-        Ok(Tree::Whole(value.into()))
+        Ok(Tree::Unsigned(value.into()))
     }
 
     fn serialize_u16(self, value: u16) -> Result<Tree, Error> {
-        Ok(Tree::Whole(value.into()))
+        Ok(Tree::Unsigned(value.into()))
     }
 
     fn serialize_u32(self, value: u32) -> Result<Tree, Error> {
-        Ok(Tree::Whole(value.into()))
+        Ok(Tree::Unsigned(value.into()))
     }
 
     fn serialize_u64(self, value: u64) -> Result<Tree, Error> {
-        Ok(Tree::Whole(value))
+        Ok(Tree::Unsigned(value))
     }
 
     fn serialize_f32(self, value: f32) -> Result<Tree, Error> {
@@ -177,15 +177,15 @@ impl Serializer for ToTree {
     }
 
     fn serialize_char(self, value: char) -> Result<Tree, Error> {
-        Ok(Tree::Word(value.to_string().into()))
+        Ok(Tree::Text(value.to_string().into()))
     }
 
     fn serialize_str(self, value: &str) -> Result<Tree, Error> {
-        Ok(Tree::Word(value.to_owned().into()))
+        Ok(Tree::Text(value.to_owned().into()))
     }
 
     fn serialize_bytes(self, value: &[u8]) -> Result<Tree, Error> {
-        Ok(Tree::Array(value.iter().map(|&byte| Tree::Whole(byte.into())).collect()))
+        Ok(Tree::Array(value.iter().map(|&byte| Tree::Unsigned(byte.into())).collect()))
     }
 
     fn serialize_none(self) -> Result<Tree, Error> {
@@ -210,7 +210,7 @@ impl Serializer for ToTree {
         _index: u32,
         variant: &'static str,
     ) -> Result<Tree, Error> {
-        Ok(Tree::Word(variant.into()))
+        Ok(Tree::Text(variant.into()))
     }
 
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
@@ -272,7 +272,7 @@ impl Serializer for ToTree {
     }
 
     fn collect_str<T: Display + ?Sized>(self, value: &T) -> Result<Tree, Error> {
-        Ok(Tree::Word(value.to_string().into()))
+        Ok(Tree::Text(value.to_string().into()))
     }
 }
 
@@ -292,7 +292,7 @@ impl Items {
 }
 
 impl Fields {
-    fn push(&mut self, name: Word, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
+    fn push(&mut self, name: Text, value: &(impl Serialize + ?Sized)) -> Result<(), Error> {
         self.fields.push((name, value.serialize(ToTree)?));
         Ok(())
     }
@@ -361,8 +361,8 @@ impl ser::SerializeMap for Fields {
 
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Result<(), Error> {
         self.key = Some(match key.serialize(ToTree)? {
-            Tree::Word(word) => word,
-            Tree::Whole(number) => number.to_string().into(),
+            Tree::Text(text) => text,
+            Tree::Unsigned(number) => number.to_string().into(),
             Tree::Other(value @ (Value::Bool(_) | Value::Number(_))) => value.to_string().into(),
             _ => return Err(Error::custom("key must be a string")),
         });

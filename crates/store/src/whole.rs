@@ -21,7 +21,7 @@ use crate::tree::Tree;
 pub const DELTAS_MAX: u32 = 59;
 
 /// The last tick that was written whole.
-struct Whole {
+struct WholeTick {
     id: i64,
     tree: Tree,
     /// Size of its row.
@@ -30,10 +30,10 @@ struct Whole {
     rows: u32,
 }
 
-/// The base for the next difference.
+/// Encodes ticks, whole or as differences from the last whole one.
 #[derive(Default)]
-pub(crate) struct Wholes {
-    last: Option<Whole>,
+pub(crate) struct DeltaEncoder {
+    last: Option<WholeTick>,
 }
 
 /// A tick as it is written.
@@ -45,9 +45,9 @@ pub(crate) struct TickBody {
     tree: Option<Tree>,
 }
 
-impl Wholes {
+impl DeltaEncoder {
     /// The body to write for `row`; with `is_whole`, never a difference.
-    pub(crate) fn body(
+    pub(crate) fn encode(
         &self,
         row: &impl Serialize,
         is_whole: bool,
@@ -68,7 +68,7 @@ impl Wholes {
     /// Notes that rows up to `id` were committed, which is the row of `tick`, if there was one.
     pub(crate) fn committed(&mut self, id: i64, tick: Option<TickBody>) {
         if let Some(TickBody { bytes, tree: Some(tree), .. }) = tick {
-            self.last = Some(Whole { id, tree, bytes: bytes.len(), rows: 0 });
+            self.last = Some(WholeTick { id, tree, bytes: bytes.len(), rows: 0 });
         } else if let Some(whole) = &mut self.last {
             whole.rows = u32::try_from(id.saturating_sub(whole.id)).unwrap_or(u32::MAX);
         }

@@ -25,7 +25,7 @@ use crate::curves::Curves;
 use crate::entry::{Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Start, Tick, wall_ms};
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
-use crate::whole::Wholes;
+use crate::whole::DeltaEncoder;
 
 /// Most waiting events; beyond that the oldest is dropped and counted.
 const EVENTS_WAITING_MAX: usize = 64;
@@ -35,7 +35,7 @@ const WAL_BYTES_MAX: u64 = 64 << 20;
 
 /// How many entries were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Lost {
+pub(crate) struct LostCounts {
     pub(crate) ticks: u64,
     pub(crate) events: u64,
 }
@@ -47,7 +47,7 @@ struct WaitingEvent {
 }
 
 /// An open file and its state.
-struct Open {
+struct OpenFile {
     connection: Connection,
     /// Device and inode, to notice when the path leads to another file.
     file: (u64, u64),
@@ -58,7 +58,7 @@ struct Open {
     /// The curves of the previous tick.
     curves: Curves,
     /// The tick that the next one may be written as a difference from.
-    wholes: Wholes,
+    deltas: DeltaEncoder,
 }
 
 /// Writes one journal. [`Journal`](crate::Journal) runs one on a thread; tests and tools use it
@@ -67,15 +67,15 @@ pub struct Writer {
     path: PathBuf,
     retention: JournalConfig,
     start: Start,
-    open: Option<Open>,
+    open: Option<OpenFile>,
     encoder: Encoder,
     waiting: VecDeque<WaitingEvent>,
     /// The configuration in force, written again if the file is replaced.
     toml: Option<String>,
     /// Lost since the journal was opened.
-    lost: Lost,
+    lost: LostCounts,
     /// The part of `lost` that no [`Event::Gap`] records yet. `lost_why` is its last cause.
-    unrecorded: Lost,
+    unrecorded: LostCounts,
     lost_why: String,
     /// Why the last write failed.
     error: Option<String>,
@@ -109,8 +109,8 @@ impl Writer {
             encoder,
             waiting: VecDeque::from([started]),
             toml: None,
-            lost: Lost::default(),
-            unrecorded: Lost::default(),
+            lost: LostCounts::default(),
+            unrecorded: LostCounts::default(),
             lost_why: String::new(),
             error: None,
             pages: Pages::default(),
@@ -121,14 +121,14 @@ impl Writer {
         let written = match writer.write(None) {
             // At most one file is moved: with a new file only the disk can be wrong.
             Err(e) if writer.moved_aside.is_empty() && aside::is_unusable(&e) => {
-                writer.write_anew(None, e)
+                writer.write_to_new_file(None, e)
             }
             written => written,
         };
         writer.error = written.as_ref().err().map(ToString::to_string);
         match written {
             // A writer that has moved a file aside is returned: it reports that, and tries again.
-            Err(e) if !e.may_pass() && writer.moved_aside.is_empty() => Err(e),
+            Err(e) if !e.is_transient() && writer.moved_aside.is_empty() => Err(e),
             _ => Ok(writer),
         }
     }
@@ -140,7 +140,7 @@ impl Writer {
     pub fn record(&mut self, tick: &Tick<'_>) -> Result<(), JournalError> {
         self.write(Some(tick)).inspect_err(|e| {
             let why = e.to_string();
-            self.lose(Lost { ticks: 1, events: 0 }, why);
+            self.count_lost(LostCounts { ticks: 1, events: 0 }, why);
         })
     }
 
@@ -162,7 +162,7 @@ impl Writer {
         let result = self.write(None);
         if is_full {
             let why = result.as_ref().err().map_or_else(String::new, ToString::to_string);
-            self.lose(Lost { ticks: 0, events: 1 }, why);
+            self.count_lost(LostCounts { ticks: 0, events: 1 }, why);
         }
         result
     }
@@ -178,7 +178,7 @@ impl Writer {
     }
 
     /// Counts entries that were lost before they reached this writer.
-    pub(crate) fn lose(&mut self, lost: Lost, why: String) {
+    pub(crate) fn count_lost(&mut self, lost: LostCounts, why: String) {
         for total in [&mut self.lost, &mut self.unrecorded] {
             total.ticks = total.ticks.saturating_add(lost.ticks);
             total.events = total.events.saturating_add(lost.events);
@@ -186,7 +186,7 @@ impl Writer {
         self.lost_why = why;
     }
 
-    pub(crate) fn lost(&self) -> &Lost {
+    pub(crate) fn lost(&self) -> &LostCounts {
         &self.lost
     }
 
@@ -213,7 +213,7 @@ impl Writer {
 
     fn write(&mut self, tick: Option<&Tick<'_>>) -> Result<(), JournalError> {
         let result = match self.try_write(tick) {
-            Err(e) if aside::is_about_content(&e) => self.write_anew(tick, e),
+            Err(e) if aside::is_about_content(&e) => self.write_to_new_file(tick, e),
             result => result,
         };
         self.error = result.as_ref().err().map(ToString::to_string);
@@ -227,7 +227,7 @@ impl Writer {
     }
 
     /// Moves the file aside, because it cannot be written due to `error`, and writes to a new one.
-    fn write_anew(
+    fn write_to_new_file(
         &mut self,
         tick: Option<&Tick<'_>>,
         error: JournalError,
@@ -235,7 +235,7 @@ impl Writer {
         self.open = None;
         let why = error.to_string();
         let moved = aside::move_aside(&self.path, SystemTime::now(), why.clone())
-            .map_err(|source| JournalError::InTheWay { why, source })?;
+            .map_err(|source| JournalError::CannotMoveAside { why, source })?;
         self.moved_aside.push(moved);
         self.try_write(tick)
     }
@@ -247,14 +247,14 @@ impl Writer {
         let Some(open) = &mut self.open else { return Ok(()) };
         let new = match tick {
             Some(tick) => {
-                let (added, referring) = open.curves.take_out(tick);
+                let (curves, referring) = open.curves.extract(tick);
                 let row = match &referring {
                     Some((snapshot, plan)) => Tick { snapshot, plan, ..*tick },
                     None => *tick,
                 };
-                let body = open.wholes.body(&row, self.all_whole, &mut self.encoder);
+                let body = open.deltas.encode(&row, self.all_whole, &mut self.encoder);
                 let body = body.map_err(|e| JournalError::io(&self.path, e))?;
-                Some((wall_ms(tick.wall), tick.snapshot.taken_at, added, body))
+                Some((wall_ms(tick.wall), tick.snapshot.taken_at, curves, body))
             }
             None => None,
         };
@@ -279,19 +279,19 @@ impl Writer {
             (None, Some(last)) => (last.wall_ms, last.mono),
             (None, None) => (wall_ms(self.start.wall), self.start.mono),
         };
-        if self.unrecorded != Lost::default() {
-            let Lost { ticks, events } = self.unrecorded;
+        if self.unrecorded != LostCounts::default() {
+            let LostCounts { ticks, events } = self.unrecorded;
             let gap = Event::Gap { ticks, events, why: self.lost_why.clone() };
             rows.event(now_ms, now, &gap).map_err(sqlite)?;
         }
         for waiting in &self.waiting {
             rows.event(waiting.wall_ms, waiting.mono, &waiting.event).map_err(sqlite)?;
         }
-        if let Some((wall_ms, mono, added, body)) = &new {
-            for (id, curve) in &added.new {
+        if let Some((wall_ms, mono, curves, body)) = &new {
+            for (id, curve) in &curves.new {
                 rows.curve(*id, curve).map_err(sqlite)?;
             }
-            let refers = References { curve: added.lowest, base: body.base };
+            let refers = References { curve: curves.lowest, base: body.base };
             rows.insert(KIND_TICK, *wall_ms, *mono, &body.bytes, refers).map_err(sqlite)?;
         }
         let config = rows.config;
@@ -300,13 +300,13 @@ impl Writer {
         transaction.commit().map_err(sqlite)?;
         open.session = Some(session);
         open.config = config;
-        let body = new.map(|(_, _, added, body)| {
-            open.curves = added.after;
+        let body = new.map(|(_, _, curves, body)| {
+            open.curves = curves.after;
             body
         });
-        open.wholes.committed(id, body);
+        open.deltas.committed(id, body);
         // If the last tick is deleted, the next one must not refer to what went with it.
-        if open.wholes.deleted_below(oldest) {
+        if open.deltas.deleted_below(oldest) {
             open.curves.forget();
         }
         for waiting in self.waiting.drain(..) {
@@ -314,7 +314,7 @@ impl Writer {
                 self.toml = Some(toml);
             }
         }
-        self.unrecorded = Lost::default();
+        self.unrecorded = LostCounts::default();
         // The transaction is committed, so a failure here does no harm: the next write tries again.
         if let Ok(pages) = retention::vacuum(&open.connection) {
             self.pages = pages;
@@ -336,8 +336,9 @@ impl Writer {
             .query_row("SELECT coalesce(max(id), 0) FROM curve", [], |row| row.get(0))
             .map_err(|e| JournalError::sqlite(&self.path, e))?;
         let curves = Curves::new(highest);
-        let wholes = Wholes::default();
-        self.open = Some(Open { connection, file, session: None, config: None, curves, wholes });
+        let deltas = DeltaEncoder::default();
+        self.open =
+            Some(OpenFile { connection, file, session: None, config: None, curves, deltas });
         Ok(())
     }
 
@@ -349,13 +350,13 @@ impl Writer {
         if wal_bytes.get() <= WAL_BYTES_MAX {
             return Ok(());
         }
-        let is_folded = open
+        let is_checkpointed = open
             .connection
             .query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| {
                 Ok((row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
             })
             .is_ok_and(|(pages, done)| pages == done);
-        match is_folded {
+        match is_checkpointed {
             true => Ok(()),
             false => Err(JournalError::WalBlocked { path: self.path.clone(), wal_bytes }),
         }

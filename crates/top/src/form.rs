@@ -19,17 +19,17 @@ pub(crate) struct Field {
     /// The text in it.
     pub(crate) text: String,
     /// The value in force; empty: not known.
-    before: String,
+    in_force: String,
 }
 
 impl Field {
-    fn new(name: &'static str, before: Option<String>) -> Field {
-        let before = before.unwrap_or_default();
-        Field { name, text: before.clone(), before }
+    fn new(name: &'static str, in_force: Option<String>) -> Field {
+        let in_force = in_force.unwrap_or_default();
+        Field { name, text: in_force.clone(), in_force }
     }
 
     fn is_changed(&self) -> bool {
-        self.text != self.before
+        self.text != self.in_force
     }
 
     fn size(&self) -> Result<Option<Bytes>, String> {
@@ -55,7 +55,7 @@ pub(crate) struct Form {
 
 /// The state of a form after a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Filled {
+pub(crate) enum FormResult {
     /// It is still being filled in.
     Open,
     /// It was cancelled.
@@ -81,13 +81,13 @@ impl Form {
         })
     }
 
-    pub(crate) fn key(&mut self, key: KeyEvent) -> Filled {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> FormResult {
         self.error = None;
         let fields = self.fields.len();
         match key.code {
-            KeyCode::Esc => return Filled::Dropped,
+            KeyCode::Esc => return FormResult::Dropped,
             KeyCode::Enter => match self.change() {
-                Ok(change) => return Filled::Ready(change),
+                Ok(change) => return FormResult::Ready(change),
                 Err(error) => self.error = Some(error),
             },
             KeyCode::Tab | KeyCode::Down => self.at = (self.at + 1) % fields,
@@ -103,7 +103,7 @@ impl Form {
             }
             _ => {}
         }
-        Filled::Open
+        FormResult::Open
     }
 
     /// The fields that differ from what is in force, checked.
@@ -174,9 +174,9 @@ mod tests {
             form.key(KeyCode::Tab.into());
         }
         match form.key(KeyCode::Enter.into()) {
-            Filled::Ready(change) => Ok(arguments(&form.guest, &change)),
-            Filled::Open => Err(form.error.unwrap()),
-            Filled::Dropped => panic!(),
+            FormResult::Ready(change) => Ok(arguments(&form.guest, &change)),
+            FormResult::Open => Err(form.error.unwrap()),
+            FormResult::Dropped => panic!(),
         }
     }
 
@@ -212,8 +212,8 @@ mod tests {
         for _ in 0..9 {
             form.key(KeyCode::Backspace.into());
         }
-        assert_eq!(form.key(KeyCode::Enter.into()), Filled::Open);
+        assert_eq!(form.key(KeyCode::Enter.into()), FormResult::Open);
         assert_eq!(form.error.as_deref(), Some("floor is empty: expected a figure"));
-        assert_eq!(form.key(KeyCode::Esc.into()), Filled::Dropped);
+        assert_eq!(form.key(KeyCode::Esc.into()), FormResult::Dropped);
     }
 }

@@ -39,14 +39,14 @@ impl Column {
     ];
 
     /// The column `by` places to the right; wraps around.
-    pub(crate) fn beside(self, by: usize) -> Column {
+    pub(crate) fn right_by(self, by: usize) -> Column {
         let at = Column::ALL.iter().position(|column| *column == self).unwrap_or(0);
         Column::ALL[(at + by) % Column::ALL.len()]
     }
 
     /// The column to the left; wraps around.
-    pub(crate) fn before(self) -> Column {
-        self.beside(Column::ALL.len() - 1)
+    pub(crate) fn left(self) -> Column {
+        self.right_by(Column::ALL.len() - 1)
     }
 
     /// Whether the largest values come first by default: so it is for figures, where those matter.
@@ -57,21 +57,21 @@ impl Column {
 
 /// How guests are chosen and ordered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Showing {
+pub(crate) struct TableOptions {
     /// The column sorted by.
     pub(crate) column: Column,
     /// Whether the default direction of that column is reversed.
-    pub(crate) turned: bool,
+    pub(crate) reversed: bool,
     /// Whether the guests at rest are folded into one line.
     pub(crate) folded: bool,
     /// Text that names must contain, in upper or lower case.
     pub(crate) filter: String,
 }
 
-impl Showing {
+impl TableOptions {
     /// Whether the largest come first.
     pub(crate) fn is_descending(&self) -> bool {
-        self.column.largest_first() != self.turned
+        self.column.largest_first() != self.reversed
     }
 }
 
@@ -123,9 +123,9 @@ pub(crate) fn doing(guest: &GuestView, swap_in_rate: Option<u64>) -> Doing {
 pub(crate) fn rows<'a>(
     status: &'a StatusReply,
     history: &History,
-    showing: &Showing,
+    options: &TableOptions,
 ) -> Vec<Row<'a>> {
-    let wanted = showing.filter.to_lowercase();
+    let wanted = options.filter.to_lowercase();
     let rate =
         |guest: &GuestView| history.guest(&guest.guest).and_then(|history| history.swap_in_rate());
     let mut guests: Vec<&GuestView> = Vec::new();
@@ -134,7 +134,7 @@ pub(crate) fn rows<'a>(
         if !guest.guest.to_lowercase().contains(&wanted) {
             continue;
         }
-        if showing.folded && doing(guest, rate(guest)) == Doing::Resting {
+        if options.folded && doing(guest, rate(guest)) == Doing::Resting {
             resting.guests += 1;
             let held = guest.allocation_bytes.unwrap_or(0);
             resting.allocation_bytes = resting.allocation_bytes.saturating_add(held);
@@ -142,7 +142,7 @@ pub(crate) fn rows<'a>(
             guests.push(guest);
         }
     }
-    let figure = |guest: &GuestView| match showing.column {
+    let figure = |guest: &GuestView| match options.column {
         Column::Name => None,
         Column::Allocation => guest.allocation_bytes,
         Column::Demand => guest.demand_bytes,
@@ -150,8 +150,8 @@ pub(crate) fn rows<'a>(
         Column::SwapIn => rate(guest),
         Column::Doing => Some(doing(guest, rate(guest)) as u64),
     };
-    let descending = showing.is_descending();
-    match showing.column {
+    let descending = options.is_descending();
+    match options.column {
         Column::Name if descending => guests.sort_by_key(|guest| Reverse(&guest.guest)),
         Column::Name => guests.sort_by_key(|guest| &guest.guest),
         _ => guests.sort_by(|a, b| compare(figure(a), figure(b), descending)),
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
     use crate::fixture::{change, guest, status};
 
-    fn names(showing: &Showing) -> Vec<String> {
+    fn names(options: &TableOptions) -> Vec<String> {
         let mut big = guest("big");
         big.allocation_bytes = Some(900);
         let mut mute = guest("mute");
@@ -192,11 +192,11 @@ mod tests {
                 format!("{} at rest: {}", resting.guests, resting.allocation_bytes)
             }
         };
-        rows(&status, &History::default(), showing).iter().map(name).collect()
+        rows(&status, &History::default(), options).iter().map(name).collect()
     }
 
-    fn by(column: Column, turned: bool) -> Showing {
-        Showing { column, turned, ..Showing::default() }
+    fn by(column: Column, reversed: bool) -> TableOptions {
+        TableOptions { column, reversed, ..TableOptions::default() }
     }
 
     #[test]
@@ -210,15 +210,16 @@ mod tests {
 
     #[test]
     fn guests_at_rest_fold_into_one_line() {
-        let folded = Showing { folded: true, ..Showing::default() };
+        let folded = TableOptions { folded: true, ..TableOptions::default() };
         assert_eq!(names(&folded), ["big", "mute", "1 at rest: 20"]);
-        let none = Showing { filter: "b".to_owned(), ..folded };
+        let none = TableOptions { filter: "b".to_owned(), ..folded };
         assert_eq!(names(&none), ["big", "1 at rest: 20"]);
     }
 
     #[test]
     fn filters_do_not_mind_case() {
-        let of = |filter: &str| Showing { filter: filter.to_owned(), ..Showing::default() };
+        let of =
+            |filter: &str| TableOptions { filter: filter.to_owned(), ..TableOptions::default() };
         assert_eq!(names(&of("wEb")), ["Web-2"]);
         assert!(names(&of("nobody")).is_empty());
     }
@@ -227,7 +228,7 @@ mod tests {
     fn every_column_is_reached_both_ways() {
         let mut column = Column::Name;
         for next in Column::ALL.into_iter().skip(1).chain([Column::Name]) {
-            assert_eq!((column.beside(1), next.before()), (next, column));
+            assert_eq!((column.right_by(1), next.left()), (next, column));
             column = next;
         }
     }

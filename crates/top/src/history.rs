@@ -17,11 +17,11 @@ pub(crate) const HISTORY_TICKS: usize = 60;
 const REPORTS_APART_MS_MIN: u64 = 500;
 
 /// Figures of the last ticks, oldest first; `None`: not known in that tick.
-pub(crate) type Line = VecDeque<Option<u64>>;
+pub(crate) type Series = VecDeque<Option<u64>>;
 
 /// The value of a guest's swap-in counter, and when it was reported.
 #[derive(Clone, Copy, Debug)]
-struct Counted {
+struct CounterReading {
     at_ms: u64,
     bytes: u64,
 }
@@ -30,12 +30,12 @@ struct Counted {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestHistory {
     /// What it held, in bytes.
-    pub(crate) allocation: Line,
+    pub(crate) allocation: Series,
     /// What it needed, in bytes.
-    pub(crate) demand: Line,
+    pub(crate) demand: Series,
     /// What it read back from swap, in bytes a second.
-    pub(crate) swap_in: Line,
-    counted: Option<Counted>,
+    pub(crate) swap_in: Series,
+    last_reading: Option<CounterReading>,
 }
 
 impl GuestHistory {
@@ -44,22 +44,22 @@ impl GuestHistory {
         self.swap_in.back().copied().flatten()
     }
 
-    fn swap_in_of(&mut self, now: Option<Counted>) -> Option<u64> {
-        let last = self.counted;
+    fn swap_in_of(&mut self, now: Option<CounterReading>) -> Option<u64> {
+        let last = self.last_reading;
         let (Some(last), Some(now)) = (last, now) else {
-            self.counted = now;
+            self.last_reading = now;
             return None;
         };
         if now.bytes < last.bytes || now.at_ms < last.at_ms {
             // The guest was restarted, or a clock was set back.
-            self.counted = Some(now);
+            self.last_reading = Some(now);
             return None;
         }
         let apart_ms = now.at_ms - last.at_ms;
         if apart_ms < REPORTS_APART_MS_MIN {
             return self.swap_in_rate();
         }
-        self.counted = Some(now);
+        self.last_reading = Some(now);
         let bytes = u128::from(now.bytes - last.bytes) * 1000 / u128::from(apart_ms);
         Some(u64::try_from(bytes).unwrap_or(u64::MAX))
     }
@@ -82,8 +82,8 @@ impl History {
         let mut guests = BTreeMap::new();
         for guest in &status.guests {
             let mut history = self.guests.remove(&guest.guest).unwrap_or_default();
-            let counted = guest.swap_in_bytes.zip(guest.stats_age_ms);
-            let swap_in = history.swap_in_of(counted.map(|(bytes, age_ms)| Counted {
+            let reading = guest.swap_in_bytes.zip(guest.stats_age_ms);
+            let swap_in = history.swap_in_of(reading.map(|(bytes, age_ms)| CounterReading {
                 at_ms: status.tick.seen_at_unix_ms.saturating_sub(age_ms),
                 bytes,
             }));
@@ -101,20 +101,20 @@ impl History {
     }
 }
 
-fn append(line: &mut Line, figure: Option<u64>) {
-    if line.len() == HISTORY_TICKS {
-        line.pop_front();
+fn append(series: &mut Series, figure: Option<u64>) {
+    if series.len() == HISTORY_TICKS {
+        series.pop_front();
     }
-    line.push_back(figure);
+    series.push_back(figure);
 }
 
 /// The last `width` figures as bars from 0 to `top`, aligned to the right; a space where nothing is
 /// known.
-pub(crate) fn sparkline(line: &Line, top: u64, width: usize) -> String {
+pub(crate) fn sparkline(series: &Series, top: u64, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
-    let known = line.len().min(width);
+    let known = series.len().min(width);
     let mut text = " ".repeat(width - known);
-    for figure in line.iter().skip(line.len() - known) {
+    for figure in series.iter().skip(series.len() - known) {
         let bar = figure.map(|figure| {
             let step = u128::from(figure) * BARS.len() as u128 / (u128::from(top) + 1);
             BARS[usize::try_from(step).unwrap_or(usize::MAX).min(BARS.len() - 1)]
@@ -125,7 +125,7 @@ pub(crate) fn sparkline(line: &Line, top: u64, width: usize) -> String {
 }
 
 /// The largest figure of the lines; 0 where nothing is known.
-pub(crate) fn largest<'a>(lines: impl IntoIterator<Item = &'a Line>) -> u64 {
+pub(crate) fn largest<'a>(lines: impl IntoIterator<Item = &'a Series>) -> u64 {
     lines.into_iter().flatten().flatten().copied().max().unwrap_or(0)
 }
 
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn bars_tell_nothing_known_from_zero() {
-        let line = Line::from([Some(0), None, Some(4), Some(8)]);
-        assert_eq!(sparkline(&line, 8, 6), "  ▁ ▄█");
-        assert_eq!(sparkline(&line, 8, 2), "▄█");
-        assert_eq!(sparkline(&line, 8, 0), "");
-        assert_eq!(sparkline(&Line::from([Some(u64::MAX)]), u64::MAX, 1), "█");
-        assert_eq!(sparkline(&Line::from([Some(9)]), 8, 1), "█");
+        let series = Series::from([Some(0), None, Some(4), Some(8)]);
+        assert_eq!(sparkline(&series, 8, 6), "  ▁ ▄█");
+        assert_eq!(sparkline(&series, 8, 2), "▄█");
+        assert_eq!(sparkline(&series, 8, 0), "");
+        assert_eq!(sparkline(&Series::from([Some(u64::MAX)]), u64::MAX, 1), "█");
+        assert_eq!(sparkline(&Series::from([Some(9)]), 8, 1), "█");
     }
 }

@@ -7,7 +7,7 @@ use ballast_store::Seek;
 use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use crate::dialog::{Dialog, Question};
-use crate::form::{self, Filled, Form};
+use crate::form::{self, Form, FormResult};
 use crate::order::Order;
 use crate::state::{Explanation, Selected, Source, State};
 use crate::view;
@@ -39,7 +39,7 @@ impl State {
         if let Some(dialog) = self.dialog.take() {
             return self.dialog_key(dialog, key);
         }
-        if let Some(orders) = self.tape_key(key) {
+        if let Some(orders) = self.journal_key(key) {
             return orders;
         }
         match key.code {
@@ -56,7 +56,7 @@ impl State {
     }
 
     fn filter_key(&mut self, key: KeyEvent) -> Vec<Order> {
-        let filter = &mut self.showing.filter;
+        let filter = &mut self.options.filter;
         match key.code {
             KeyCode::Enter => self.filtering = false,
             KeyCode::Esc => {
@@ -84,9 +84,9 @@ impl State {
             },
             Dialog::Form(mut form) => {
                 self.dialog = match form.key(key) {
-                    Filled::Open => Some(Dialog::Form(form)),
-                    Filled::Dropped => None,
-                    Filled::Ready(change) => Some(Dialog::Question(Question {
+                    FormResult::Open => Some(Dialog::Form(form)),
+                    FormResult::Dropped => None,
+                    FormResult::Ready(change) => Some(Dialog::Question(Question {
                         text: format!("Change the bounds of {}?", form.guest),
                         command: self.command(&form::arguments(&form.guest, &change)),
                         order: Order::Set(form.guest.clone(), change),
@@ -103,7 +103,7 @@ impl State {
         match key.code {
             KeyCode::Char('y' | 'Y') if self.under_way.command => {
                 self.dialog = Some(Dialog::Question(question));
-                self.tell("the last command is not answered yet: try again")
+                self.show_message("the last command is not answered yet: try again")
             }
             KeyCode::Char('y' | 'Y') => {
                 self.under_way.command = true;
@@ -122,8 +122,8 @@ impl State {
     }
 
     /// Handles a key that moves through a journal; `None`: another key, or there is no journal.
-    fn tape_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
-        let Source::Journal(tape) = &mut self.source else { return None };
+    fn journal_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
+        let Source::Journal(cursor) = &mut self.source else { return None };
         let seek = match key.code {
             KeyCode::Left => Seek::Previous,
             KeyCode::Right => Seek::Next,
@@ -132,12 +132,12 @@ impl State {
             KeyCode::Home => Seek::First,
             KeyCode::End => Seek::Last,
             KeyCode::Char(' ') => {
-                tape.playing = !tape.playing;
+                cursor.playing = !cursor.playing;
                 return Some(vec![]);
             }
             _ => return None,
         };
-        tape.playing = false;
+        cursor.playing = false;
         Some(self.seek(seek))
     }
 
@@ -173,11 +173,11 @@ impl State {
             KeyCode::Char('g') | KeyCode::Home => self.select(0),
             KeyCode::Char('G') | KeyCode::End => self.select(usize::MAX),
             KeyCode::Char('/') => self.filtering = true,
-            KeyCode::Esc => self.showing.filter.clear(),
-            KeyCode::Char('f') => self.showing.folded = !self.showing.folded,
-            KeyCode::Char('>') => self.showing.column = self.showing.column.beside(1),
-            KeyCode::Char('<') => self.showing.column = self.showing.column.before(),
-            KeyCode::Char('r') => self.showing.turned = !self.showing.turned,
+            KeyCode::Esc => self.options.filter.clear(),
+            KeyCode::Char('f') => self.options.folded = !self.options.folded,
+            KeyCode::Char('>') => self.options.column = self.options.column.right_by(1),
+            KeyCode::Char('<') => self.options.column = self.options.column.left(),
+            KeyCode::Char('r') => self.options.reversed = !self.options.reversed,
             KeyCode::Enter => return self.open(),
             _ => {}
         }
@@ -189,14 +189,14 @@ impl State {
         let name = match &self.selected {
             Some(Selected::Guest(name)) => name,
             Some(Selected::Rest) => {
-                self.showing.folded = false;
+                self.options.folded = false;
                 return vec![];
             }
             None => return vec![],
         };
         let guest = match name.parse::<ballast_model::GuestId>() {
             Ok(guest) => guest,
-            Err(error) => return self.tell(error.to_string()),
+            Err(error) => return self.show_message(error.to_string()),
         };
         let (text, error, scroll) = (None, None, 0);
         self.explanation = Some(Explanation { guest: guest.clone(), text, error, scroll });
@@ -205,10 +205,10 @@ impl State {
 
     fn ask_to_pause(&mut self) -> Vec<Order> {
         if !self.is_live() {
-            return self.tell("this is a journal: nothing can be paused");
+            return self.show_message("this is a journal: nothing can be paused");
         }
         let Some(status) = &self.status else {
-            return self.tell("no daemon answered yet: nothing can be paused");
+            return self.show_message("no daemon answered yet: nothing can be paused");
         };
         let (text, arguments, order) = match status.tick.paused {
             false => {
@@ -223,12 +223,12 @@ impl State {
 
     fn open_form(&mut self) -> Vec<Order> {
         if !self.is_live() {
-            return self.tell("this is a journal: nothing can be set");
+            return self.show_message("this is a journal: nothing can be set");
         }
         let name = match (&self.explanation, &self.selected) {
             (Some(explanation), _) => explanation.guest.as_str(),
             (None, Some(Selected::Guest(name))) => name.as_str(),
-            _ => return self.tell("no guest is selected"),
+            _ => return self.show_message("no guest is selected"),
         };
         let guests = self.status.iter().flat_map(|status| &status.guests);
         let form = match guests.into_iter().find(|guest| guest.guest == name) {
@@ -237,7 +237,7 @@ impl State {
         };
         match form {
             Ok(form) => self.dialog = Some(Dialog::Form(form)),
-            Err(error) => return self.tell(error),
+            Err(error) => return self.show_message(error),
         }
         vec![]
     }

@@ -1,6 +1,6 @@
 //! A journal's ticks in the form of a daemon's replies.
 //!
-//! Idea: [`tell`] makes a recorded tick into a [`Tick`] of the API, for every command that reads
+//! Idea: [`view_tick`] makes a recorded tick into a [`Tick`] of the API, for all commands that read
 //! journals. A `Recording` is the view's place in a journal: a step ahead reads one row, any other
 //! move reads the rows of one `History`. Cost: only those rows in memory, however long the journal
 //! is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the history; if
@@ -13,28 +13,28 @@ use std::time::SystemTime;
 use anyhow::Context;
 use ballast_api::{ExplainReply, Source, StatusReply, Tick};
 use ballast_model::{GuestId, Outcome};
-use ballast_store::{Entry, Latest, Place, Range, Reader, Seek, TickEntry, What};
+use ballast_store::{Entry, EntryContent, Latest, Place, Range, Reader, Seek, TickEntry};
 
 use crate::history::{HISTORY_TICKS, History};
 
 /// The last outcome of each guest, with its wall clock.
 type Outcomes = BTreeMap<GuestId, (SystemTime, Outcome)>;
 
-/// Calls `tell` with a recorded tick, as of `now`, and returns its result.
-pub fn tell<T>(latest: &Latest, now: SystemTime, tell: impl FnOnce(&Tick<'_>) -> T) -> T {
-    tell_tick(&latest.tick, latest.entry.wall(), now, &latest.outcomes, tell)
+/// Calls `view` with a recorded tick, as of `now`, and returns its result.
+pub fn view_tick<T>(latest: &Latest, now: SystemTime, view: impl FnOnce(&Tick<'_>) -> T) -> T {
+    view_entry(&latest.tick, latest.entry.wall(), now, &latest.outcomes, view)
 }
 
-fn tell_tick<T>(
+fn view_entry<T>(
     tick: &TickEntry,
     seen_at: SystemTime,
     now: SystemTime,
     outcomes: &Outcomes,
-    tell: impl FnOnce(&Tick<'_>) -> T,
+    view: impl FnOnce(&Tick<'_>) -> T,
 ) -> T {
     let guests = tick.snapshot.guests().iter();
     let limits = guests.map(|guest| (guest.id.clone(), tick.limits_of(&guest.id))).collect();
-    tell(&Tick {
+    view(&Tick {
         source: Source::Journal,
         now,
         seen_at,
@@ -53,7 +53,7 @@ fn tell_tick<T>(
 
 /// A tick of a journal with the ticks before it.
 #[derive(Clone, Debug)]
-pub(crate) struct Scene {
+pub(crate) struct RecordedTick {
     /// The tick.
     pub(crate) status: StatusReply,
     /// The figures of the ticks up to it.
@@ -84,7 +84,7 @@ impl Recording {
     ///
     /// # Errors
     /// There is no tick, or the tick to be shown cannot be read. The place stays as it is then.
-    pub(crate) fn seek(&mut self, seek: Seek) -> anyhow::Result<Scene> {
+    pub(crate) fn seek(&mut self, seek: Seek) -> anyhow::Result<RecordedTick> {
         let place = |seek| {
             let found = self.reader.seek(self.at, seek)?;
             found.context("the journal holds no tick yet")
@@ -117,7 +117,7 @@ impl Recording {
         let (id, status) = shown.context("retention deleted this tick meanwhile")??;
         anyhow::ensure!(id == to.id, "row {} cannot be read", to.id);
         self.at = to;
-        Ok(Scene { status, history: self.history.clone(), places: [first, to, last] })
+        Ok(RecordedTick { status, history: self.history.clone(), places: [first, to, last] })
     }
 
     /// The explanation of `guest` in the tick that is shown; its ages are as of then.
@@ -127,16 +127,16 @@ impl Recording {
     pub(crate) fn explain(&self, guest: &GuestId) -> anyhow::Result<ExplainReply> {
         let latest = self.reader.latest_until(self.at.id)?;
         let latest = latest.context("retention deleted this tick meanwhile")?;
-        let reply = tell(&latest, latest.entry.wall(), |tick| ExplainReply::new(tick, guest));
+        let reply = view_tick(&latest, latest.entry.wall(), |tick| ExplainReply::new(tick, guest));
         reply.with_context(|| format!("there is no guest `{guest}` in this tick"))
     }
 }
 
 /// The status of a recorded tick. A status does not show outcomes, so they are not looked up.
 fn status_of(entry: &Entry) -> Option<StatusReply> {
-    let What::Tick(tick) = &entry.what else { return None };
+    let EntryContent::Tick(tick) = &entry.content else { return None };
     let wall = entry.wall();
-    Some(tell_tick(tick, wall, wall, &Outcomes::new(), |tick| StatusReply::from(tick)))
+    Some(view_entry(tick, wall, wall, &Outcomes::new(), |tick| StatusReply::from(tick)))
 }
 
 #[cfg(test)]
@@ -156,20 +156,20 @@ mod tests {
     #[test]
     fn a_step_ahead_shows_what_a_jump_there_shows() {
         let mut stepped = recording();
-        let mut scene = stepped.seek(Seek::First).unwrap();
+        let mut shown = stepped.seek(Seek::First).unwrap();
         let mut steps = 0;
-        while scene.places[1] != scene.places[2] {
-            scene = stepped.seek(Seek::Next).unwrap();
+        while shown.places[1] != shown.places[2] {
+            shown = stepped.seek(Seek::Next).unwrap();
             steps += 1;
         }
         assert_eq!(steps, 3);
         let jumped = recording().seek(Seek::Last).unwrap();
-        assert_eq!(scene.status, jumped.status);
-        assert_eq!(scene.places, jumped.places);
-        assert_eq!(format!("{:?}", scene.history), format!("{:?}", jumped.history));
+        assert_eq!(shown.status, jumped.status);
+        assert_eq!(shown.places, jumped.places);
+        assert_eq!(format!("{:?}", shown.history), format!("{:?}", jumped.history));
         // A step ahead from the last tick stays there.
         let again = stepped.seek(Seek::Next).unwrap();
-        assert_eq!(format!("{:?}", scene.history), format!("{:?}", again.history));
+        assert_eq!(format!("{:?}", shown.history), format!("{:?}", again.history));
     }
 
     #[test]
@@ -185,10 +185,10 @@ mod tests {
     #[test]
     fn explanations_are_of_the_tick_shown() {
         let mut recording = recording();
-        let scene = recording.seek(Seek::First).unwrap();
-        let guest: GuestId = scene.status.guests[0].guest.parse().unwrap();
+        let shown = recording.seek(Seek::First).unwrap();
+        let guest: GuestId = shown.status.guests[0].guest.parse().unwrap();
         let reply = recording.explain(&guest).unwrap();
-        assert_eq!((reply.tick, reply.guest), (scene.status.tick, guest.to_string()));
+        assert_eq!((reply.tick, reply.guest), (shown.status.tick, guest.to_string()));
         let error = recording.explain(&"nobody".parse().unwrap()).unwrap_err();
         assert_eq!(error.to_string(), "there is no guest `nobody` in this tick");
     }

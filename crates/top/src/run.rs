@@ -26,7 +26,7 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::order::Order;
 use crate::recorded::Recording;
-use crate::state::{Event, Source, State, Tape};
+use crate::state::{Event, JournalCursor, Source, State};
 use crate::view;
 
 /// Most replies that wait for the loop: one of each kind, and some more.
@@ -34,7 +34,7 @@ const REPLIES_MAX: usize = 8;
 /// Most requests that wait for the journal: the state has at most one of each kind under way.
 const REQUESTS_MAX: usize = 2;
 /// Longest time after a tick until the daemon publishes it.
-const AFTER_TICK: Duration = Duration::from_millis(50);
+const PUBLISH_DELAY_MAX: Duration = Duration::from_millis(50);
 /// Shortest time between two requests for the status, however short the daemon's tick is.
 const POLLS_APART_MIN: Duration = Duration::from_millis(100);
 /// Longest time between two requests for the status: the tick may become shorter, and the operator
@@ -78,11 +78,11 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
         }
     }
     let (replies, mut received) = mpsc::channel(REPLIES_MAX);
-    let (source, desk) = match options.origin {
+    let (source, handler) = match options.origin {
         Origin::Daemon(client, socket) => {
             let socket = socket.map(|socket| socket.display().to_string());
-            let desk = DaemonDesk::new(client, options.explain, replies);
-            (Source::Daemon { socket }, Desk::Daemon(desk))
+            let handler = DaemonHandler::new(client, options.explain, replies);
+            (Source::Daemon { socket }, OrderHandler::Daemon(handler))
         }
         Origin::Journal(path) => {
             let mut recording = Recording::open(&path)?;
@@ -91,7 +91,8 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             replies.try_send(Event::Recorded(Ok(Box::new(last)))).context("no room")?;
             let file = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
             let requests = read_journal(recording, options.explain, replies)?;
-            (Source::Journal(Tape { file, places: None, playing: false }), Desk::Journal(requests))
+            let cursor = JournalCursor { file, places: None, playing: false };
+            (Source::Journal(cursor), OrderHandler::Journal(requests))
         }
     };
     let mut state = State::new(source, options.colour, TimeZone::system());
@@ -117,17 +118,17 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
                 None => return Ok(()),
             },
             Some(reply) = received.recv() => reply,
-            () = tokio::time::sleep(state.pace()) => Event::Beat,
+            () = tokio::time::sleep(state.timeout()) => Event::Timeout,
             _ = terminate.recv() => return Ok(()),
             _ = interrupt.recv() => return Ok(()),
             _ = hang_up.recv() => return Ok(()),
         };
         state.update(Event::Time(begun.elapsed()));
         for order in state.update(event) {
-            match (order, &desk) {
+            match (order, &handler) {
                 (Order::Quit, _) => return Ok(()),
-                (order, Desk::Daemon(desk)) => desk.carry_out(order),
-                (order, Desk::Journal(requests)) => carry_out(order, requests)?,
+                (order, OrderHandler::Daemon(handler)) => handler.carry_out(order),
+                (order, OrderHandler::Journal(requests)) => carry_out(order, requests)?,
             }
         }
     }
@@ -157,14 +158,14 @@ impl Drop for Screen {
     }
 }
 
-/// The recipient of orders.
-enum Desk {
-    Daemon(DaemonDesk),
+/// What carries out orders.
+enum OrderHandler {
+    Daemon(DaemonHandler),
     Journal(SyncSender<Request>),
 }
 
 /// Carries out orders by requests to the daemon.
-struct DaemonDesk {
+struct DaemonHandler {
     client: Client,
     explain: fn(&ExplainReply) -> String,
     replies: mpsc::Sender<Event>,
@@ -172,13 +173,13 @@ struct DaemonDesk {
     at_once: Arc<Notify>,
 }
 
-impl DaemonDesk {
+impl DaemonHandler {
     /// Also starts the task that asks for the status.
     fn new(
         client: Client,
         explain: fn(&ExplainReply) -> String,
         replies: mpsc::Sender<Event>,
-    ) -> DaemonDesk {
+    ) -> DaemonHandler {
         let at_once = Arc::new(Notify::new());
         let (asking, wake, to) = (client.clone(), Arc::clone(&at_once), replies.clone());
         tokio::spawn(async move {
@@ -195,7 +196,7 @@ impl DaemonDesk {
                 }
             }
         });
-        DaemonDesk { client, explain, replies, at_once }
+        DaemonHandler { client, explain, replies, at_once }
     }
 
     fn carry_out(&self, order: Order) {
@@ -205,8 +206,8 @@ impl DaemonDesk {
         tokio::spawn(async move {
             let reply = match order {
                 Order::Explain(guest) => {
-                    let told = client.explain(&guest).await.map(|reply| explain(&reply));
-                    Event::Explained(guest.to_string(), told.map_err(|error| error.to_string()))
+                    let text = client.explain(&guest).await.map(|reply| explain(&reply));
+                    Event::Explained(guest.to_string(), text.map_err(|error| error.to_string()))
                 }
                 Order::Pause => done(client.pause().await),
                 Order::Resume => done(client.resume().await),
@@ -224,15 +225,15 @@ impl DaemonDesk {
     }
 }
 
-fn done(told: Result<ballast_api::CommandReply, ballast_api::ClientError>) -> Event {
-    Event::Done(told.map(|reply| reply.message).map_err(|error| error.to_string()))
+fn done(result: Result<ballast_api::CommandReply, ballast_api::ClientError>) -> Event {
+    Event::Done(result.map(|reply| reply.message).map_err(|error| error.to_string()))
 }
 
 /// Time until the daemon has published its next tick.
 fn until_next_tick(status: &StatusReply) -> Duration {
     let tick_ms = status.daemon.as_ref().map_or(1000, |daemon| daemon.tick_ms);
     let left = Duration::from_millis(tick_ms.saturating_sub(status.tick.age_ms));
-    left.saturating_add(AFTER_TICK).clamp(POLLS_APART_MIN, POLLS_APART_MAX)
+    left.saturating_add(PUBLISH_DELAY_MAX).clamp(POLLS_APART_MIN, POLLS_APART_MAX)
 }
 
 /// A request to the thread that reads the journal.
@@ -252,12 +253,12 @@ fn read_journal(
         for request in received {
             let reply = match request {
                 Request::Seek(seek) => {
-                    let scene = recording.seek(seek).map(Box::new);
-                    Event::Recorded(scene.map_err(|error| format!("{error:#}")))
+                    let tick = recording.seek(seek).map(Box::new);
+                    Event::Recorded(tick.map_err(|error| format!("{error:#}")))
                 }
                 Request::Explain(guest) => {
-                    let told = recording.explain(&guest).map(|reply| explain(&reply));
-                    Event::Explained(guest.to_string(), told.map_err(|error| format!("{error:#}")))
+                    let text = recording.explain(&guest).map(|reply| explain(&reply));
+                    Event::Explained(guest.to_string(), text.map_err(|error| format!("{error:#}")))
                 }
             };
             if replies.blocking_send(reply).is_err() {

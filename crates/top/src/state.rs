@@ -16,15 +16,15 @@ use crossterm::event::KeyEvent;
 use jiff::tz::TimeZone;
 
 use crate::dialog::Dialog;
-use crate::guests::{self, Row, Showing};
+use crate::guests::{self, Row, TableOptions};
 use crate::history::History;
 use crate::order::Order;
-use crate::recorded::Scene;
+use crate::recorded::RecordedTick;
 
 /// Time between recorded ticks while they are played.
-const PLAYED_TICK: Duration = Duration::from_millis(250);
+const PLAYBACK_PERIOD: Duration = Duration::from_millis(250);
 /// Time after which ages are drawn again.
-const AGES: Duration = Duration::from_secs(1);
+const AGE_PERIOD: Duration = Duration::from_secs(1);
 
 /// An input of the state.
 #[derive(Clone, Debug)]
@@ -35,12 +35,12 @@ pub(crate) enum Event {
     Size(u16, u16),
     /// The time since the start. It precedes every other event.
     Time(Duration),
-    /// [`State::pace`] went by without another event.
-    Beat,
+    /// [`State::timeout`] went by without another event.
+    Timeout,
     /// The daemon's status, or why there is none.
     Status(Result<Box<StatusReply>, String>),
     /// A tick of the journal, or why it cannot be read.
-    Recorded(Result<Box<Scene>, String>),
+    Recorded(Result<Box<RecordedTick>, String>),
     /// A guest's explanation, or why there is none.
     Explained(String, Result<String, String>),
     /// The result of a command.
@@ -56,12 +56,12 @@ pub(crate) enum Source {
         socket: Option<String>,
     },
     /// A journal.
-    Journal(Tape),
+    Journal(JournalCursor),
 }
 
 /// A journal, and where in it the view is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Tape {
+pub(crate) struct JournalCursor {
     /// The file.
     pub(crate) file: String,
     /// The oldest tick, the one shown, and the newest; `None`: none was read yet.
@@ -134,7 +134,7 @@ pub(crate) struct State {
     /// The last message; the next key clears it.
     pub(crate) message: Option<Message>,
     /// Which guests are shown, and how.
-    pub(crate) showing: Showing,
+    pub(crate) options: TableOptions,
     /// Whether keys go to the filter.
     pub(crate) filtering: bool,
     /// The selected line; `None`: there is none.
@@ -170,7 +170,7 @@ impl State {
             history: History::default(),
             trouble: None,
             message: None,
-            showing: Showing::default(),
+            options: TableOptions::default(),
             filtering: false,
             selected: None,
             explanation: None,
@@ -192,7 +192,7 @@ impl State {
                 self.now = now;
                 vec![]
             }
-            Event::Beat => self.play(),
+            Event::Timeout => self.play(),
             Event::Status(Ok(status)) => {
                 self.history.push(&status);
                 let tick =
@@ -200,23 +200,23 @@ impl State {
                 let is_new = self.status.as_deref().map(tick) != Some(tick(&status));
                 self.show(status, is_new)
             }
-            Event::Recorded(Ok(scene)) => {
+            Event::Recorded(Ok(recorded)) => {
                 self.under_way.seek = false;
-                self.history = scene.history;
+                self.history = recorded.history;
                 let mut is_new = true;
-                if let Source::Journal(tape) = &mut self.source {
-                    let [_, at, last] = scene.places;
-                    is_new = tape.places.is_none_or(|[_, before, _]| before != at);
-                    tape.playing &= at.id < last.id;
-                    tape.places = Some(scene.places);
+                if let Source::Journal(cursor) = &mut self.source {
+                    let [_, at, last] = recorded.places;
+                    is_new = cursor.places.is_none_or(|[_, before, _]| before != at);
+                    cursor.playing &= at.id < last.id;
+                    cursor.places = Some(recorded.places);
                 }
-                self.show(Box::new(scene.status), is_new)
+                self.show(Box::new(recorded.status), is_new)
             }
             Event::Status(Err(error)) => self.fail(error),
             Event::Recorded(Err(error)) => {
                 self.under_way.seek = false;
-                if let Source::Journal(tape) = &mut self.source {
-                    tape.playing = false;
+                if let Source::Journal(cursor) = &mut self.source {
+                    cursor.playing = false;
                 }
                 self.fail(error)
             }
@@ -224,23 +224,23 @@ impl State {
                 self.under_way.explain = false;
                 self.take_explanation(&guest, text)
             }
-            Event::Done(told) => {
+            Event::Done(result) => {
                 self.under_way.command = false;
-                let is_failure = told.is_err();
-                let (Ok(text) | Err(text)) = told;
+                let is_failure = result.is_err();
+                let (Ok(text) | Err(text)) = result;
                 self.message = Some(Message { text, is_failure });
                 vec![]
             }
         };
-        self.select_what_is_there();
+        self.restore_selection();
         orders
     }
 
-    /// The time after which [`Event::Beat`] is due.
-    pub(crate) fn pace(&self) -> Duration {
+    /// The time after which [`Event::Timeout`] is due.
+    pub(crate) fn timeout(&self) -> Duration {
         match &self.source {
-            Source::Journal(Tape { playing: true, .. }) => PLAYED_TICK,
-            _ => AGES,
+            Source::Journal(JournalCursor { playing: true, .. }) => PLAYBACK_PERIOD,
+            _ => AGE_PERIOD,
         }
     }
 
@@ -259,7 +259,7 @@ impl State {
     /// The lines of the table, filtered, sorted and folded.
     pub(crate) fn rows(&self) -> Vec<Row<'_>> {
         match &self.status {
-            Some(status) => guests::rows(status, &self.history, &self.showing),
+            Some(status) => guests::rows(status, &self.history, &self.options),
             None => vec![],
         }
     }
@@ -280,7 +280,7 @@ impl State {
         }
     }
 
-    pub(crate) fn tell(&mut self, text: impl Into<String>) -> Vec<Order> {
+    pub(crate) fn show_message(&mut self, text: impl Into<String>) -> Vec<Order> {
         self.message = Some(Message { text: text.into(), is_failure: false });
         vec![]
     }
@@ -311,7 +311,7 @@ impl State {
 
     fn play(&mut self) -> Vec<Order> {
         match &self.source {
-            Source::Journal(Tape { playing: true, .. }) => self.seek(Seek::Next),
+            Source::Journal(JournalCursor { playing: true, .. }) => self.seek(Seek::Next),
             _ => vec![],
         }
     }
@@ -324,7 +324,7 @@ impl State {
         if let Some(trouble) = returned {
             let away = self.now.saturating_sub(trouble.since).as_millis();
             let away = span(away.try_into().unwrap_or(u64::MAX));
-            self.tell(format!("the daemon answers again, after {away}"));
+            self.show_message(format!("the daemon answers again, after {away}"));
         }
         let open = self.explanation.as_ref().map(|explanation| explanation.guest.clone());
         match open {
@@ -339,14 +339,14 @@ impl State {
         vec![]
     }
 
-    fn take_explanation(&mut self, guest: &str, told: Result<String, String>) -> Vec<Order> {
+    fn take_explanation(&mut self, guest: &str, result: Result<String, String>) -> Vec<Order> {
         let Some(explanation) = &mut self.explanation else { return vec![] };
         if explanation.guest.as_str() != guest {
             // The explanation of another guest was opened meanwhile.
             let wanted = explanation.guest.clone();
             return self.explain(wanted);
         }
-        match told {
+        match result {
             Ok(text) => (explanation.text, explanation.error) = (Some(text), None),
             Err(error) => explanation.error = Some(error),
         }
@@ -354,7 +354,7 @@ impl State {
     }
 
     /// If the selected line is gone, selects the line in its place.
-    fn select_what_is_there(&mut self) {
+    fn restore_selection(&mut self) {
         let rows = self.rows();
         match self.position(&rows) {
             Some(at) => self.at = at,

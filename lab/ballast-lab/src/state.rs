@@ -69,8 +69,8 @@ impl State {
     /// # Errors
     /// It cannot be created.
     pub(crate) fn open(folder: &Path) -> anyhow::Result<State> {
-        let told = || format!("cannot make the folder {} for results", folder.display());
-        std::fs::create_dir_all(folder).with_context(told)?;
+        let context = || format!("cannot make the folder {} for results", folder.display());
+        std::fs::create_dir_all(folder).with_context(context)?;
         Ok(State { folder: folder.to_owned() })
     }
 
@@ -126,10 +126,10 @@ impl State {
     }
 }
 
-/// A file name for the run described by `told`: letters, digits and dashes.
-pub(crate) fn plain_name(told: &str) -> String {
+/// A file name for the run described by `description`: letters, digits and dashes.
+pub(crate) fn plain_name(description: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-    let words: String = told.chars().map(plain).collect();
+    let words: String = description.chars().map(plain).collect();
     let words: Vec<&str> = words.split('-').filter(|word| !word.is_empty()).collect();
     words.join("-")
 }
@@ -150,12 +150,12 @@ impl Fingerprint {
 pub(crate) fn program() -> anyhow::Result<u64> {
     const PART_BYTES: usize = 1 << 20;
     let path = std::env::current_exe().context("cannot find this program's own file")?;
-    let told = || format!("cannot read this program's own file {}", path.display());
-    let mut file = File::open(&path).with_context(told)?;
+    let context = || format!("cannot read this program's own file {}", path.display());
+    let mut file = File::open(&path).with_context(context)?;
     let mut hasher = DefaultHasher::new();
     let mut part = vec![0; PART_BYTES];
     loop {
-        let count = file.read(&mut part).with_context(told)?;
+        let count = file.read(&mut part).with_context(context)?;
         if count == 0 {
             return Ok(hasher.finish());
         }

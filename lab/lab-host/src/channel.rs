@@ -404,7 +404,7 @@ fn apply(state: &mut State, ours: u64, event: Event) {
         FromGuest::Ready(ready) => state.ready = Some(ready.clone()),
         FromGuest::Report(report) => state.report = Some(report.as_ref().clone()),
         FromGuest::Done { id, end, totals } => {
-            keep(&mut state.done, (id.clone(), *end, *totals));
+            push_bounded(&mut state.done, (id.clone(), *end, *totals));
         }
         FromGuest::ExecDone { id, end, stdout, stderr, truncated } => {
             let output = ExecOutput {
@@ -418,12 +418,14 @@ fn apply(state: &mut State, ours: u64, event: Event) {
                 state.executed.pop_first();
             }
         }
-        FromGuest::Error { id, text } => keep(&mut state.errors, (id.clone(), text.clone())),
+        FromGuest::Error { id, text } => {
+            push_bounded(&mut state.errors, (id.clone(), text.clone()));
+        }
     }
     state.subscribers.retain(|inbox| inbox.upgrade().is_some_and(|inbox| deliver(&inbox, &event)));
 }
 
-fn keep<T>(queue: &mut VecDeque<T>, item: T) {
+fn push_bounded<T>(queue: &mut VecDeque<T>, item: T) {
     queue.push_back(item);
     if queue.len() > ANSWERS_MAX {
         queue.pop_front();

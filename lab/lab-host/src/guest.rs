@@ -411,7 +411,7 @@ impl Guest {
                 |error: LabError| error.to_string().lines().next().unwrap_or_default().to_owned();
             done.map_or_else(first, |done| format!("{}{}", done.stdout, done.stderr))
         };
-        let seen = symptoms::of(self.pid(), monitor, inside);
+        let seen = symptoms::describe(self.pid(), monitor, inside);
         format!("{seen}the end of its console:\n{}", self.console_tail())
     }
 

@@ -103,8 +103,8 @@ impl Libvirtd {
         while !socket.exists() {
             let has_ended = matches!(self.child.try_wait(), Ok(Some(_)) | Err(_));
             if has_ended || began.elapsed() > START_PATIENCE {
-                let said = fs::read_to_string(log).unwrap_or_default();
-                return Err(LabError::Invalid(format!("libvirtd does not start: {}", said.trim())));
+                let text = fs::read_to_string(log).unwrap_or_default();
+                return Err(LabError::Invalid(format!("libvirtd does not start: {}", text.trim())));
             }
             std::thread::sleep(POLL);
         }

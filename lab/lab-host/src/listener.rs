@@ -28,7 +28,7 @@ use crate::run_folder::{GuestRecord, RunFolder};
 use crate::{GuestState, LabError};
 
 /// The arguments that are added to the command line of the guest's present QEMU.
-const WAITS: [&str; 3] = ["-incoming", "defer", "-S"];
+const INCOMING_ARGUMENTS: [&str; 3] = ["-incoming", "defer", "-S"];
 /// The prefix of an argument that names an inherited file.
 const INHERITED: &str = "/proc/self/fd/";
 /// Timeout for its monitor to greet: several times what it takes on a busy machine.
@@ -78,7 +78,9 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
     let moved = |word: &[u8]| replaced(word, from.path(), to.path());
     let mut files = Vec::new();
     let mut words = Vec::new();
-    for word in words_of(&read("cmdline")?).take_while(|word| *word != WAITS[0].as_bytes()) {
+    for word in
+        words_of(&read("cmdline")?).take_while(|word| *word != INCOMING_ARGUMENTS[0].as_bytes())
+    {
         words.push(reopened(&moved(word), &process, &mut files)?);
     }
     let Some((program, arguments)) = words.split_first() else {
@@ -94,7 +96,7 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
     let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
     let also = log.try_clone().map_err(LabError::io("create", &messages))?;
     let mut command = Command::new(program);
-    command.args(arguments).args(WAITS).env_clear().envs(variables);
+    command.args(arguments).args(INCOMING_ARGUMENTS).env_clear().envs(variables);
     command.stdin(Stdio::null()).stdout(log).stderr(also).process_group(0);
     for file in &files {
         rustix::io::fcntl_setfd(file, FdFlags::empty())
@@ -212,7 +214,7 @@ mod tests {
 
     #[test]
     fn only_paths_in_the_folder_are_replaced() {
-        let told = |word: &str| {
+        let replaced_text = |word: &str| {
             let word = replaced(word.as_bytes(), Path::new("/r/f,a"), Path::new("/r/f,b"));
             String::from_utf8(word).unwrap()
         };
@@ -222,7 +224,7 @@ mod tests {
             ("/r/f,,ab/g.sock", "/r/f,,ab/g.sock"),
             ("-nodefaults", "-nodefaults"),
         ] {
-            assert_eq!(told(word), expected);
+            assert_eq!(replaced_text(word), expected);
         }
     }
 
@@ -248,8 +250,8 @@ mod tests {
     fn a_guest_that_is_nowhere_cannot_be_listened_for() {
         let base = tempfile::tempdir().unwrap();
         let guest: GuestId = "g".parse().unwrap();
-        let told = || listen(base.path(), "a", &guest).unwrap_err().to_string();
-        assert!(told().contains("no run `a`"));
+        let error = || listen(base.path(), "a", &guest).unwrap_err().to_string();
+        assert!(error().contains("no run `a`"));
         let folder = base.path().join("runs");
         let run = RunFolder::create(&folder, &"a".parse().unwrap()).unwrap();
         let why = listen(&folder, "a", &guest).unwrap_err().to_string();

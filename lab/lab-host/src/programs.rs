@@ -163,9 +163,9 @@ fn libraries_of(program: &Path, folders: &[PathBuf]) -> Result<Libraries, LabErr
         command.env("LD_LIBRARY_PATH", path);
     }
     let output = command.output().map_err(LabError::io("examine", program))?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned()
+    let text = String::from_utf8_lossy(&output.stdout).into_owned()
         + &String::from_utf8_lossy(&output.stderr);
-    parse_ldd(&said)
+    parse_ldd(&text)
         .map_err(|why| LabError::ProgramUnavailable { program: program.display().to_string(), why })
 }
 

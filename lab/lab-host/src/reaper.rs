@@ -100,9 +100,9 @@ impl Reaper {
 fn reports_watching(child: &mut Child) -> bool {
     let Some(stdout) = child.stdout.as_mut() else { return false };
     let timeout = Timespec { tv_sec: START_PATIENCE_S, tv_nsec: 0 };
-    let mut said = [0; WATCHING.len()];
+    let mut line = [0; WATCHING.len()];
     let readable = poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&timeout)) == Ok(1);
-    readable && stdout.read_exact(&mut said).is_ok() && said == WATCHING
+    readable && stdout.read_exact(&mut line).is_ok() && line == WATCHING
 }
 
 /// Implements the hidden command [`REAPER_COMMAND`]; `arguments` follow its name. Returns after the

@@ -34,7 +34,7 @@ const KILL_PATIENCE: Duration = Duration::from_secs(10);
 const PANIC_TEXT: &str = "Kernel panic";
 /// Messages on the console that show that the guest's kernel has died; a panic is one of several
 /// ways.
-const DEATHS: [&str; 3] = ["Oops: ", PANIC_TEXT, "general protection fault"];
+const KERNEL_DEATHS: [&str; 3] = ["Oops: ", PANIC_TEXT, "general protection fault"];
 /// Number of bytes that are searched at each end of a console log.
 const CONSOLE_SEARCHED: u64 = 64 << 10;
 /// Prefix of folders that are not complete yet.
@@ -124,7 +124,7 @@ impl GuestRecord {
     pub fn kernel_death(&self) -> Option<String> {
         let (beginning, end) = console_ends(&self.console);
         let mut lines = beginning.lines().chain(end.lines());
-        lines.find(|line| DEATHS.iter().any(|death| line.contains(death))).map(str::to_owned)
+        lines.find(|line| KERNEL_DEATHS.iter().any(|death| line.contains(death))).map(str::to_owned)
     }
 }
 

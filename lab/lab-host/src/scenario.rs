@@ -430,8 +430,8 @@ ceiling = "2GiB""#;
         assert_eq!(scenario.guests[0].balloon_stops, Some(Duration::from_secs(20)));
         let transfer = scenario.transfer.unwrap();
         assert_eq!((transfer.amount, transfer.demand), (Bytes::mib(256), DemandSignal::Use));
-        let told = more.replacen("\n[host]", "\ndemand = \"floor\"\n[host]", 1);
-        let scenario = parse(&GOOD.replacen("[host]", &told, 1)).unwrap();
+        let with_demand = more.replacen("\n[host]", "\ndemand = \"floor\"\n[host]", 1);
+        let scenario = parse(&GOOD.replacen("[host]", &with_demand, 1)).unwrap();
         assert_eq!(scenario.transfer.unwrap().demand, DemandSignal::Floor);
     }
 
@@ -565,7 +565,7 @@ policy = { name = "meb", meb = { shrink_max = 0.1 } }
 tracking = { every = true }
 [host]"#;
         let scenario = parse(&GOOD.replacen("[host]", more, 1)).unwrap();
-        let told: Vec<String> = scenario
+        let contestants: Vec<String> = scenario
             .contestants()
             .into_iter()
             .map(|it| {
@@ -574,7 +574,7 @@ tracking = { every = true }
             .collect();
         let common = r#""interval":"1s","meb":{"shrink_max":0.2,"step":"2MiB"},"name":"static""#;
         assert_eq!(
-            told,
+            contestants,
             [
                 format!("static {{{common}}} false"),
                 r#"slow {"interval":"1s","meb":{"shrink_max":0.1,"step":"2MiB"},"name":"meb"} false"#

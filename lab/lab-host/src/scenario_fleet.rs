@@ -196,8 +196,8 @@ memory = "256MiB"
     #[test]
     fn it_is_played_without_moves_and_with_them() {
         let variants = parse(GOOD).unwrap().contestants();
-        let told: Vec<_> = variants.iter().map(|it| (it.name.as_str(), it.kind)).collect();
-        assert_eq!(told, [(ADVISE, VariantKind::Advise), (MOVE, VariantKind::Move)]);
+        let kinds: Vec<_> = variants.iter().map(|it| (it.name.as_str(), it.kind)).collect();
+        assert_eq!(kinds, [(ADVISE, VariantKind::Advise), (MOVE, VariantKind::Move)]);
         assert_eq!(variants[1].policy["name"], "static");
     }
 

@@ -165,14 +165,14 @@ pub fn supervisor_main() -> ExitCode {
     let options = stdin.read_line(&mut line).ok().and_then(|_| serde_json::from_str(&line).ok());
     let Some(options) = options else { return ExitCode::FAILURE };
     let kept = watch_starter(stdin);
-    let tell = |news: SupervisorMessage| {
+    let send = |news: SupervisorMessage| {
         // If the starter is gone, the other pipe shows it.
         let _ = write_line(&mut io::stdout(), &news);
     };
-    match hold(&options, &kept, &tell) {
+    match hold(&options, &kept, &send) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            tell(SupervisorMessage::Failed { why: error.to_string() });
+            send(SupervisorMessage::Failed { why: error.to_string() });
             ExitCode::FAILURE
         }
     }
@@ -196,13 +196,13 @@ fn watch_starter(mut stdin: BufReader<io::Stdin>) -> Receiver<()> {
 fn hold(
     options: &RunOptions,
     kept: &Receiver<()>,
-    tell: &dyn Fn(SupervisorMessage),
+    send: &dyn Fn(SupervisorMessage),
 ) -> Result<(), LabError> {
     let run =
-        Run::start(options, &|line| tell(SupervisorMessage::Progress { line: line.to_owned() }))?;
+        Run::start(options, &|line| send(SupervisorMessage::Progress { line: line.to_owned() }))?;
     let socket = run.folder().control_socket();
     let listener = UnixListener::bind(&socket).map_err(LabError::io("listen on", &socket))?;
-    tell(SupervisorMessage::Ready {});
+    send(SupervisorMessage::Ready {});
     let _ = kept.recv();
     let run = Arc::new(run);
     let (say_down, down) = channel();

@@ -6,9 +6,9 @@
 //! registers, and the guest's own kernel, which is asked to print its blocked tasks on the console.
 //! Two observations a second apart show what still moves.
 //!
-//! Cost: a second, and if the guest does not answer up to [`INSIDE_PATIENCE`] and the channel's
-//! grace more. Limits: a Xen domain has no monitor. What cannot be read is reported as such and is
-//! no error.
+//! Cost: a second, and if the guest does not answer up to [`GUEST_COMMAND_PATIENCE`] and the
+//! channel's grace more. Limits: a Xen domain has no monitor. What cannot be read is reported as
+//! such and is no error.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 /// Time between the two observations.
-const APART: Duration = Duration::from_secs(1);
+const OBSERVATION_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait for one answer of the monitor.
 const MONITOR_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest answer of the monitor, in bytes.
@@ -32,31 +32,31 @@ const LINES_MAX: usize = 64;
 /// Most threads of a hypervisor that are shown.
 const THREADS_MAX: usize = 64;
 /// How long the guest may take to describe itself.
-const INSIDE_PATIENCE: Duration = Duration::from_secs(10);
+const GUEST_COMMAND_PATIENCE: Duration = Duration::from_secs(10);
 /// Prints processes that neither sleep nor idle, the number of requests in flight to each disk,
 /// and, on the console, blocked tasks with their stacks.
-const INSIDE: &str = "cat /proc/[0-9]*/stat | cut -c1-60 | grep -v ') [SI] '; \
+const GUEST_COMMAND: &str = "cat /proc/[0-9]*/stat | cut -c1-60 | grep -v ') [SI] '; \
                       grep . /sys/block/*/inflight; cat /proc/pressure/memory /proc/pressure/io; \
                       echo w >/proc/sysrq-trigger; sleep 1";
 /// Unit of the kernel's processor times (`USER_HZ`), in milliseconds.
 const TICK_MS: u64 = 10;
 
 /// All symptoms except the console, as text of several lines. `process` is the hypervisor's process
-/// id, `monitor` its QMP socket if it has one, and `inside` runs a shell line in the guest.
-pub(crate) fn of(
+/// id, `monitor` its QMP socket if it has one, and `run_in_guest` runs a shell line in the guest.
+pub(crate) fn describe(
     process: i32,
     monitor: Option<&Path>,
-    inside: impl FnOnce(&str, Duration) -> String,
+    run_in_guest: impl FnOnce(&str, Duration) -> String,
 ) -> String {
-    let before = look(process, monitor);
-    std::thread::sleep(APART);
-    let after = look(process, monitor);
+    let before = observe(process, monitor);
+    std::thread::sleep(OBSERVATION_INTERVAL);
+    let after = observe(process, monitor);
     let mut text = String::from("threads of its hypervisor, with the time they ran in a second:\n");
     for thread in &after.threads {
         let earlier = before.threads.iter().find(|it| it.id == thread.id);
         let ran = earlier.map(|it| thread.ran_ticks.saturating_sub(it.ran_ticks) * TICK_MS);
         let ran = ran.map_or("new".to_owned(), |ms| format!("{ms} ms"));
-        let _ = writeln!(text, "  {} {} {ran} {}", thread.name, thread.state, thread.waits_in);
+        let _ = writeln!(text, "  {} {} {ran} {}", thread.name, thread.state, thread.wait_channel);
     }
     for (name, answer) in &after.answers {
         let earlier = before.answers.iter().find(|(other, _)| other == name);
@@ -66,12 +66,12 @@ pub(crate) fn of(
         };
         let _ = writeln!(text, "{name} ({moved}): {}", shown(answer));
     }
-    let inside = inside(INSIDE, INSIDE_PATIENCE);
+    let inside = run_in_guest(GUEST_COMMAND, GUEST_COMMAND_PATIENCE);
     let _ = writeln!(text, "inside, all that does not sleep:\n{}", shown(inside.trim_end()));
     text
 }
 
-struct Look {
+struct Observation {
     threads: Vec<Thread>,
     /// Commands to the monitor and their answers.
     answers: Vec<(String, String)>,
@@ -85,11 +85,11 @@ struct Thread {
     state: char,
     /// Processor time, in ticks.
     ran_ticks: u64,
-    waits_in: String,
+    wait_channel: String,
 }
 
-fn look(process: i32, socket: Option<&Path>) -> Look {
-    Look {
+fn observe(process: i32, socket: Option<&Path>) -> Observation {
+    Observation {
         threads: threads(Path::new(&format!("/proc/{process}/task"))),
         answers: socket.map(monitor).unwrap_or_default(),
     }
@@ -101,8 +101,8 @@ fn threads(folder: &Path) -> Vec<Thread> {
         .flatten()
         .filter_map(|entry| {
             let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let waits_in = fs::read_to_string(entry.path().join("wchan")).unwrap_or_default();
-            thread(entry.file_name().to_str()?.parse().ok()?, &stat, waits_in)
+            let wait_channel = fs::read_to_string(entry.path().join("wchan")).unwrap_or_default();
+            thread(entry.file_name().to_str()?.parse().ok()?, &stat, wait_channel)
         })
         .take(THREADS_MAX)
         .collect();
@@ -111,7 +111,7 @@ fn threads(folder: &Path) -> Vec<Thread> {
 }
 
 /// A thread from its `stat` line in `/proc`; its name may contain spaces and brackets.
-fn thread(id: u32, stat: &str, waits_in: String) -> Option<Thread> {
+fn thread(id: u32, stat: &str, wait_channel: String) -> Option<Thread> {
     let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split_whitespace().collect();
     let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
@@ -120,7 +120,7 @@ fn thread(id: u32, stat: &str, waits_in: String) -> Option<Thread> {
         name: name.to_owned(),
         state: fields.first()?.chars().next()?,
         ran_ticks: ticks(11)?.saturating_add(ticks(12)?),
-        waits_in,
+        wait_channel,
     })
 }
 

@@ -61,11 +61,11 @@ pub(crate) fn run_with(
     if output.status.success() {
         return Ok(stdout);
     }
-    let said = format!("{}{stdout}", String::from_utf8_lossy(&output.stderr));
+    let text = format!("{}{stdout}", String::from_utf8_lossy(&output.stderr));
     Err(LabError::ToolFailed {
         command: name.chars().take(OUTPUT_QUOTED_MAX).collect(),
         status: output.status.to_string(),
-        output: tail(&said, OUTPUT_QUOTED_MAX).trim().to_owned(),
+        output: tail(&text, OUTPUT_QUOTED_MAX).trim().to_owned(),
         remedy: remedy.to_owned(),
     })
 }

@@ -15,7 +15,7 @@ use anyhow::Context;
 use ballast_model::{
     Bytes, GuestId, GuestSample, HotplugKind, Mechanism, Move, Note, Plan, Snapshot, Timestamp,
 };
-use ballast_store::{Range, Reader, What};
+use ballast_store::{EntryContent, Range, Reader};
 
 use super::record::{MoveReason, MoveRecord};
 
@@ -29,7 +29,7 @@ pub(super) fn read(path: &Path, since: SystemTime) -> anyhow::Result<Vec<MoveRec
     let range = Range { from_wall_ms: i64::try_from(since).ok(), ..Range::default() };
     let mut moves = Moves::default();
     for entry in Reader::open(path).with_context(told)?.ticks(range) {
-        if let What::Tick(tick) = entry.with_context(told)?.what {
+        if let EntryContent::Tick(tick) = entry.with_context(told)?.content {
             moves.tick(&tick.snapshot, &tick.plan);
         }
     }

@@ -13,10 +13,12 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
+use ballast_control::Settings;
 use ballast_daemon::Inherited;
 use ballast_model::{Bytes, Plan, Restart, Timestamp};
 use ballast_store::{
-    ASIDE_MAX, Entry, Event, Journal, JournalConfig, JournalError, Range, Reader, Start, Tick, What,
+    ASIDE_MAX, Entry, EntryContent, Event, Journal, JournalConfig, JournalError, JournalTail,
+    Range, Reader, Start, Tick,
 };
 use fastrand::Rng;
 
@@ -57,6 +59,8 @@ pub(crate) struct Disk {
     is_damaged: bool,
     /// What the last recorded tick promised, and whether an operator's pause is in force.
     promised: Restart,
+    /// The time of that tick.
+    promised_at: Timestamp,
     /// Whether a later tick was not recorded.
     is_behind: bool,
     /// Whether an event that could not be recorded is waiting. It may be written with any later
@@ -98,6 +102,7 @@ impl Disk {
             aside: 0,
             is_damaged: false,
             promised: Restart::default(),
+            promised_at: Timestamp::ZERO,
             is_behind: false,
             waits: false,
             broken: None,
@@ -167,7 +172,7 @@ impl Disk {
         let failures = self.files.disk().failures();
         let opened = Journal::open(&self.files.file(), KEEP, start);
         let mut journal = opened.map_err(|e| Violation::Journal { what: e.to_string() })?;
-        let left = journal.take_left();
+        let left = journal.take_tail();
         let status = journal.status();
         self.aside = status.moved_aside.len();
         let failed = self.files.disk().failures() > failures;
@@ -195,7 +200,7 @@ impl Disk {
             self.quietly(|file| Reader::open(file).and_then(|reader| Ok(reader.info()?.last)));
         self.from_id = last.ok().flatten().map(|(id, ..)| id);
         let left = match left {
-            Ok(left) => Inherited::of(left, &self.boot_id()).restart,
+            Ok(left) => self.inherited(left, now),
             Err(error) if is_whole => {
                 return Err(Violation::Journal { what: error.to_string() });
             }
@@ -204,7 +209,7 @@ impl Disk {
                 self.is_behind = false;
                 if self.aside > 0 {
                     self.promised = Restart::default();
-                } else if let (Damage::Unsynced, Ok(told)) = (damage, self.told()) {
+                } else if let (Damage::Unsynced, Ok(told)) = (damage, self.told(now)) {
                     // Less than was promised, and all of it from another boot.
                     self.promised = told;
                 }
@@ -212,22 +217,34 @@ impl Disk {
             }
         };
         // After a loss of power the guests that were promised something run no more.
-        let is_same = damage == Damage::Unsynced || was_lost || self.is_promised(&left);
+        let is_another_boot = damage == Damage::Unsynced || was_lost;
+        let is_old = now.saturating_since(self.promised_at) > Inherited::AGE_MAX;
+        let is_same = is_another_boot || self.is_promised(&left, is_old);
         if is_whole && !is_same {
             return Err(journal_violation(
                 "the next daemon is not told what the last one promised",
             ));
         }
-        let is_told = is_same && !std::mem::take(&mut self.is_behind);
+        let is_last = is_same && !std::mem::take(&mut self.is_behind);
+        let is_forgotten = is_old && !is_another_boot && !self.promised.guests.is_empty();
         self.promised.clone_from(&left);
-        let is_pause_known = is_told && !std::mem::take(&mut self.waits);
-        Ok(Recovered { left, is_told, is_pause_known })
+        let is_pause_known = is_last && !std::mem::take(&mut self.waits);
+        Ok(Recovered { left, is_told: is_last && !is_forgotten, is_pause_known })
     }
 
-    /// Whether `left` is what was promised. An unrecorded pause may or may not be in it.
-    fn is_promised(&self, left: &Restart) -> bool {
+    fn inherited(&self, tail: JournalTail, now: Timestamp) -> Restart {
+        Inherited::of(tail, &self.boot_id(), now, Settings::TICK_DEFAULT).restart
+    }
+
+    /// Whether `left` is what was promised; nothing is to guests if that `is_old`. An unrecorded
+    /// pause may or may not be in it.
+    fn is_promised(&self, left: &Restart, is_old: bool) -> bool {
         let paused = if self.waits { left.paused } else { self.promised.paused };
-        *left == Restart { paused, ..self.promised.clone() }
+        let mut promised = Restart { paused, ..self.promised.clone() };
+        if is_old {
+            promised.guests.clear();
+        }
+        *left == promised
     }
 
     /// The journal began a new file.
@@ -242,7 +259,7 @@ impl Disk {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = mpsc::channel();
         let syncs = self.files.disk().syncs();
-        let handed_over = journal.record_and(&tick, move |is_written| {
+        let handed_over = journal.record_then(&tick, move |is_written| {
             let _ = written.send(is_written);
         });
         handed_over.expect("the queue is empty");
@@ -262,7 +279,7 @@ impl Disk {
         if is_written {
             self.plans.push((tick.snapshot.taken_at, tick.plan.clone()));
             self.moments.push(tick.snapshot.taken_at);
-            self.promised = promised;
+            (self.promised, self.promised_at) = (promised, tick.snapshot.taken_at);
             self.waits = false;
         } else if status.error.is_none() {
             self.broken = Some(journal_violation("a tick is not recorded, and no word of it"));
@@ -280,7 +297,7 @@ impl Disk {
 
     fn write_event(&self, wall: SystemTime, now: Timestamp, event: Event) -> Option<bool> {
         let (written, pending) = mpsc::channel();
-        let handed_over = self.journal.as_ref()?.record_event_and(wall, now, event, move |it| {
+        let handed_over = self.journal.as_ref()?.record_event_then(wall, now, event, move |it| {
             let _ = written.send(it);
         });
         handed_over.expect("the queue is empty");
@@ -320,9 +337,9 @@ impl Disk {
     }
 
     /// What a daemon of this boot finds in the file.
-    fn told(&self) -> Result<Restart, JournalError> {
-        let left = self.quietly(|file| Reader::open(file)?.left())?;
-        Ok(Inherited::of(left, &self.boot_id()).restart)
+    fn told(&self, now: Timestamp) -> Result<Restart, JournalError> {
+        let tail = self.quietly(|file| Reader::open(file)?.tail())?;
+        Ok(self.inherited(tail, now))
     }
 
     /// Takes what is in the file as what was recorded, once the file can be read.
@@ -399,7 +416,9 @@ fn ticks(file: &Path, from_id: Option<i64>) -> Result<Vec<(Timestamp, Plan)>, Jo
     let (mut found, mut failed) = (Vec::new(), None);
     for entry in reader.ticks(Range { from_id, ..Range::default() }) {
         match entry {
-            Ok(Entry { mono, what: What::Tick(tick), .. }) => found.push((mono, tick.plan)),
+            Ok(Entry { mono, content: EntryContent::Tick(tick), .. }) => {
+                found.push((mono, tick.plan));
+            }
             Ok(_) => {}
             Err(error) => failed = failed.or(Some(error)),
         }

@@ -1,8 +1,9 @@
 //! How a host looks at a guest that is being moved, and how it carries out each action.
 //!
-//! Idea: each action is noted first and then done, and may be done twice.
-//! Limits: once a guest stands still, a daemon that does not answer holds nothing up: what the
-//! guest carried is put in force later.
+//! Idea: each action is noted first and then done, and may be done twice. Once the record says that
+//! a guest starts here, nobody else runs it. From then on neither a daemon that does not answer nor
+//! a full disk holds it up: what it carried is put in force later, and what it changes in the note
+//! is written before the record says that it has moved.
 
 use std::time::Duration;
 
@@ -35,14 +36,13 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         record: Option<&MoveRecord>,
         note: &mut Note,
     ) -> Seen {
-        let daemon = &self.member.daemon;
+        let (daemon, here) = (&self.member.daemon, &self.member.config.host);
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
         // The daemon is asked first: a guest that it does not know yet may appear a moment later.
         let status = daemon.status().await.ok();
         let seen = self.hypervisor.look(guest, origin).await;
         let is_about_to_leave = record.is_some_and(|it| {
-            it.from == self.member.config.host
-                && matches!(it.phase, Phase::Ready { .. } | Phase::Copying { .. })
+            it.from == *here && matches!(it.phase, Phase::Ready { .. } | Phase::Copying { .. })
         });
         if is_about_to_leave && let Ok(carried) = daemon.carried(guest).await {
             let ceiling = note.own_ceiling(carried.limits.ceiling);
@@ -56,6 +56,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             promise: promise(guest, note, status.as_ref()),
             shrink: shrink(note, holds),
             holds,
+            has_part: record.is_some_and(|record| note.has_part(record, here)),
             is_taken_over: note.is_taken_over,
             carried: note.carried.clone().unwrap_or_default(),
         }
@@ -80,7 +81,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 let lasts_s = lasts_s.clamp(1, RESERVED_MAX_S);
                 let reserve = Reserve { size_bytes: size.get(), lasts_s };
                 match daemon.reserve(guest, &reserve).await {
-                    Err(ClientError::Refused { .. }) => note.is_refused = true,
+                    Err(error) if is_refusal(&error) => note.is_refused = true,
                     done => done.map_err(|error| error.to_string())?,
                 }
             }
@@ -95,10 +96,10 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             }
             HostAction::TakeOver(carried) => {
                 note.to_take_over = Some((**carried).clone());
-                self.note(guest, &note)?;
+                self.hold(guest, &note);
                 let until = Instant::now() + TAKE_OVER_PATIENCE;
                 while note.to_take_over.is_some() && Instant::now() < until {
-                    self.try_take_over(guest, &mut note).await?;
+                    self.try_take_over(guest, &mut note).await;
                     if note.to_take_over.is_some() {
                         sleep(TAKE_OVER_RETRY).await;
                     }
@@ -108,7 +109,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             }
             HostAction::Start => {
                 (note.is_listener, note.reserved) = (false, None);
-                self.note(guest, &note)?;
+                self.hold(guest, &note);
                 hypervisor.run(guest).await.map_err(|error| error.to_string())?;
             }
             HostAction::Shrink(to) => {
@@ -152,45 +153,62 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 note.is_listener = false;
             }
         }
-        self.note(guest, &note)
+        match action {
+            HostAction::TakeOver(_) | HostAction::Start => self.hold(guest, &note),
+            _ => self.note(guest, &note)?,
+        }
+        Ok(())
     }
 
     /// Puts in force what a guest carried, as soon as the daemon knows the guest.
-    pub(super) async fn try_take_over(
-        &self,
-        guest: &GuestId,
-        note: &mut Note,
-    ) -> Result<(), String> {
-        let Some(carried) = &note.to_take_over else { return Ok(()) };
+    pub(super) async fn try_take_over(&self, guest: &GuestId, note: &mut Note) {
+        let Some(carried) = &note.to_take_over else { return };
         match self.member.daemon.take_over(guest, carried).await {
             Ok(()) => note.to_take_over = None,
-            // The daemon does not know the guest yet, or cannot be reached.
-            Err(ClientError::Refused { status: NOT_FOUND, .. } | ClientError::NoDaemon { .. }) => {}
-            Err(ClientError::TimedOut { .. }) => {}
+            // The daemon does not know the guest yet, or is busy.
+            Err(ClientError::Refused { status, .. }) if status == NOT_FOUND || status >= BUSY => {}
+            // It cannot be reached, or has ended meanwhile.
+            Err(ClientError::NoDaemon { .. } | ClientError::TimedOut { .. }) => {}
+            Err(ClientError::Broken { .. }) => {}
             Err(error) => {
                 let text = format!("what came along with {guest} does not count here: {error}");
                 self.member.status_log.log_of("take over", guest, &text);
                 note.to_take_over = None;
             }
         }
-        self.note(guest, note)
+        // If that is lost, it is put in force twice.
+        self.hold(guest, note);
     }
 
-    fn note(&self, guest: &GuestId, note: &Note) -> Result<(), String> {
+    /// Notes what must not be lost before it is done.
+    pub(super) fn note(&self, guest: &GuestId, note: &Note) -> Result<(), String> {
         let written = self.notes.borrow_mut().write(guest, note.clone());
         written.map_err(|error| format!("the note of {guest} is not written: {error}"))
+    }
+
+    /// Notes what may be lost.
+    fn hold(&self, guest: &GuestId, note: &Note) {
+        self.notes.borrow_mut().hold(guest, note.clone());
     }
 }
 
 /// HTTP status of an answer about a guest that the daemon does not have.
 const NOT_FOUND: u16 = 404;
+/// HTTP statuses from this one on say that the daemon is busy, starting or ending, and has decided
+/// nothing: it has to be asked again.
+const BUSY: u16 = 500;
 
 /// If the daemon refuses, there is nothing to do.
 fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
     match done {
-        Ok(()) | Err(ClientError::Refused { .. }) => Ok(()),
-        Err(error) => Err(error.to_string()),
+        Err(error) if !is_refusal(&error) => Err(error.to_string()),
+        Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Whether the daemon has decided against a request.
+fn is_refusal(error: &ClientError) -> bool {
+    matches!(error, ClientError::Refused { status, .. } if *status < BUSY)
 }
 
 /// Gives a guest the ceiling back that an operator set by command. If none did, the ceiling is
@@ -206,7 +224,7 @@ async fn give_back(
     }
     let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
     match daemon.set(guest, &unset).await {
-        Err(ClientError::Refused { status, .. }) if status != NOT_FOUND => {
+        Err(ClientError::Refused { status, .. }) if status != NOT_FOUND && status < BUSY => {
             daemon.set(guest, &ceiling(shrink.before())).await
         }
         done => done,

@@ -4,9 +4,10 @@
 //! note of this host is about, asks `ballast-fleet-move` for the next action, and carries it out.
 //! Then everything is read and looked at again. What a crash must not lose is noted before it is
 //! done.
-//! Only the machine that is registered under the host's name begins anything. What it has begun it
-//! ends even if its registration is gone or its mode is no longer `move`: it abandons what is not
-//! being copied yet, and finishes the rest.
+//! Only the machine that is registered under the host's name begins anything, and it notes each
+//! order before it does. What it has begun it ends even if its registration is gone or its mode is
+//! no longer `move`: it abandons what is not being copied yet, and finishes the rest. With an order
+//! that it has not begun, a machine that is not registered has nothing to do.
 //!
 //! | file | answers |
 //! |---|---|
@@ -218,6 +219,10 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             // An unreadable order may be about this host, so nothing of its guest is cleaned up.
             let step = match entry.map(|entry| (entry.record.as_ref(), entry.written)) {
                 Some((Err(_), _)) => Ok(Turn::Waiting),
+                // Another machine may have this host's name by now.
+                Some((Ok(record), _)) if !is_registered && !self.may_go_on(&guest, record) => {
+                    Ok(Turn::Waiting)
+                }
                 Some((Ok(record), written)) => {
                     self.step(&guest, Some((record, written)), term).await
                 }
@@ -229,6 +234,13 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             }));
         }
         turn
+    }
+
+    /// Whether a machine that is not registered may do something about this order of `guest`: it
+    /// has begun it, or the order is about other hosts, and earlier moves are to be cleaned up.
+    fn may_go_on(&self, guest: &GuestId, record: &MoveRecord) -> bool {
+        let is_begun = self.notes.borrow().of(guest).is_some_and(|note| note.is_of(record));
+        is_begun || !self.names_this_host(record)
     }
 
     /// Takes one step for one guest. An error says what failed; the step is tried again.
@@ -243,10 +255,15 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let record = found.map(|(record, _)| record);
         let noted = self.notes.borrow().of(guest).cloned().unwrap_or_default();
         let mut note = match record {
-            Some(record) => noted.for_order(record),
+            Some(record) => noted.for_order(record, &self.member.config.host),
             None => noted,
         };
-        self.try_take_over(guest, &mut note).await?;
+        // Once there is something to lose, only a machine with this note concludes anything from
+        // not seeing the guest.
+        if record.is_some_and(|record| record.can_be_joined(&self.member.config.host)) {
+            self.note(guest, &note)?;
+        }
+        self.try_take_over(guest, &mut note).await;
         let seen = self.look(guest, record, &mut note).await;
         if note.began_copy
             && let Some(bandwidth) = seen.bandwidth_per_s()
@@ -261,7 +278,11 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 self.act(guest, record, note, &action).await?;
                 Ok(Turn::Progress)
             }
-            (Next::Write(next), Some((_, written))) => {
+            (Next::Write(next), Some((record, written))) => {
+                if next.phase == Phase::Moved {
+                    note = note.arrived(record);
+                    self.note(guest, &note)?;
+                }
                 match self.write(&next, written).await.map_err(|error| error.to_string())? {
                     PutResult::Written(_) => {
                         if matches!(next.phase, Phase::Copied { .. }) {

@@ -2,16 +2,18 @@
 //!
 //! Idea: a note has what only this host knows and neither its hypervisor nor its daemon can tell:
 //! which hypervisor has only ever listened, for which order a copy was begun, what the ceiling was.
-//! It is written before the action, as one file a guest that a rename replaces.
+//! It is written before the action, as one file a guest that a rename replaces. Only what is noted
+//! while the record says `Starting` may be written later, but before the record says `Moved`.
 //! Limits: if the folder is lost during a move, an operator has to clean up: a reservation, which
 //! expires by itself, a ceiling, or a QEMU that waits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use ballast_fleet_move::{Carried, MoveRecord};
+use ballast_fleet::HostId;
+use ballast_fleet_move::{Carried, MoveRecord, Phase};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +28,7 @@ const SUFFIX: &str = ".json";
 #[serde(deny_unknown_fields)]
 pub(crate) struct Note {
     version: u32,
-    /// The order that it is about, by the time at which that was ordered.
+    /// The order that this machine takes part in, by the time at which that was ordered.
     order: Option<Timestamp>,
     /// Destination: the bytes that are reserved, or were to be.
     pub reserved: Option<u64>,
@@ -76,15 +78,39 @@ impl ShrinkNote {
 }
 
 impl Note {
-    /// The note for `record`: of an older order it keeps only what has to be cleaned up.
-    pub(crate) fn for_order(mut self, record: &MoveRecord) -> Note {
-        if self.order != Some(record.ordered_at) {
-            self.order = Some(record.ordered_at);
+    /// The note for `record` on `host`: of an older order it keeps only what has to be cleaned up.
+    /// It is about no order if the move has gone too far to take part in it.
+    pub(crate) fn for_order(mut self, record: &MoveRecord, host: &HostId) -> Note {
+        if !self.is_of(record) {
+            self.order = record.can_be_joined(host).then_some(record.ordered_at);
             self.began_copy = false;
             self.is_refused = false;
             self.is_taken_over = false;
             self.carried = None;
         }
+        self
+    }
+
+    /// Whether this machine has noted that it takes part in the move of `record`.
+    pub(crate) fn is_of(&self, record: &MoveRecord) -> bool {
+        self.order == Some(record.ordered_at)
+    }
+
+    /// The same, and if `host` is the destination, also that it waits for the guest or has started
+    /// it: another machine of its name may have reserved before.
+    pub(crate) fn has_part(&self, record: &MoveRecord, host: &HostId) -> bool {
+        self.is_of(record) && (record.from == *host || self.is_listener || self.is_taken_over)
+    }
+
+    /// The note of a guest that runs here while `record` says `Starting`: all that has to outlive
+    /// that phase, whatever could be noted in it.
+    pub(crate) fn arrived(mut self, record: &MoveRecord) -> Note {
+        if let Phase::Starting { carried } = &record.phase
+            && !self.is_taken_over
+        {
+            (self.to_take_over, self.is_taken_over) = (Some((**carried).clone()), true);
+        }
+        (self.is_listener, self.reserved) = (false, None);
         self
     }
 
@@ -107,6 +133,8 @@ impl Note {
 pub(crate) struct Notes {
     folder: PathBuf,
     notes: BTreeMap<GuestId, Note>,
+    /// The guests whose notes are newer than their files.
+    unwritten: BTreeSet<GuestId>,
 }
 
 impl Notes {
@@ -128,7 +156,7 @@ impl Notes {
             };
             notes.insert(guest, read(&path).map_err(|error| at(&path, error))?);
         }
-        Ok(Notes { folder: folder.to_owned(), notes })
+        Ok(Notes { folder: folder.to_owned(), notes, unwritten: BTreeSet::new() })
     }
 
     /// The guests that have a note.
@@ -146,10 +174,10 @@ impl Notes {
     /// # Errors
     /// It cannot be written; then its action must not be done.
     pub(crate) fn write(&mut self, guest: &GuestId, note: Note) -> io::Result<()> {
-        if self.notes.get(guest) == Some(&note) {
+        let note = Note { version: VERSION, ..note };
+        if self.notes.get(guest) == Some(&note) && !self.unwritten.contains(guest) {
             return Ok(());
         }
-        let note = Note { version: VERSION, ..note };
         let path = self.path(guest);
         let new = path.with_extension("new");
         let mut file = File::create(&new)?;
@@ -157,8 +185,18 @@ impl Notes {
         file.sync_all()?;
         fs::rename(&new, &path)?;
         File::open(&self.folder)?.sync_all()?;
+        self.unwritten.remove(guest);
         self.notes.insert(guest.clone(), note);
         Ok(())
+    }
+
+    /// Makes a note count from now on, and writes it if that is possible. If it is not, the next
+    /// [`Notes::write`] writes it, or says why not.
+    pub(crate) fn hold(&mut self, guest: &GuestId, note: Note) {
+        if self.write(guest, note.clone()).is_err() {
+            self.unwritten.insert(guest.clone());
+            self.notes.insert(guest.clone(), Note { version: VERSION, ..note });
+        }
     }
 
     /// Removes the note about `guest`.
@@ -167,6 +205,7 @@ impl Notes {
     /// The file cannot be removed.
     pub(crate) fn remove(&mut self, guest: &GuestId) -> io::Result<()> {
         fs::remove_file(self.path(guest))?;
+        self.unwritten.remove(guest);
         self.notes.remove(guest);
         Ok(())
     }
@@ -217,6 +256,15 @@ mod tests {
         notes.write(&guest, note.clone()).unwrap();
         let again = Notes::open(&at).unwrap();
         assert_eq!(again.of(&guest), Some(&Note { version: VERSION, ..note }));
+        let newer = Note { reserved: None, ..again.of(&guest).cloned().unwrap() };
+        let aside = folder.path().join("aside");
+        fs::rename(&at, &aside).unwrap();
+        notes.hold(&guest, newer.clone());
+        assert_eq!(notes.of(&guest), Some(&newer), "it counts");
+        assert!(notes.write(&guest, newer.clone()).is_err(), "it is not written yet");
+        fs::rename(&aside, &at).unwrap();
+        notes.write(&guest, newer.clone()).unwrap();
+        assert_eq!(Notes::open(&at).unwrap().of(&guest), Some(&newer));
         notes.remove(&guest).unwrap();
         assert_eq!(Notes::open(&at).unwrap().guests().count(), 0);
         for (text, needle) in [("{", "EOF"), (r#"{"version":2}"#, "missing field"), ("", "EOF")] {

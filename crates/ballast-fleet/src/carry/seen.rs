@@ -25,6 +25,7 @@ pub(super) struct Seen {
     pub(super) promise: Promise,
     pub(super) shrink: Option<Shrink>,
     pub(super) holds: Option<Bytes>,
+    pub(super) has_part: bool,
     pub(super) is_taken_over: bool,
     pub(super) carried: Carried,
 }
@@ -43,6 +44,7 @@ impl Seen {
             promise: self.promise,
             shrink: self.shrink,
             holds: self.holds,
+            has_part: self.has_part,
             is_taken_over: self.is_taken_over,
             carried: &self.carried,
             ends_source: self.ends_source,
@@ -81,8 +83,9 @@ pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>
     let unknown = Promise::Reserved { size: Bytes::new(noted), is_ready: false };
     let Some(status) = status else { return unknown };
     if let Some(it) = status.reservations.iter().find(|it| it.guest == guest.as_str()) {
-        let is_ready = it.free_bytes >= it.size_bytes;
-        return Promise::Reserved { size: Bytes::new(it.size_bytes), is_ready };
+        // Whoever starts guests may have reserved more for it since: what was asked for is a part.
+        let size = it.size_bytes.min(noted);
+        return Promise::Reserved { size: Bytes::new(size), is_ready: it.free_bytes >= size };
     }
     match status.guests.iter().any(|it| it.guest == guest.as_str()) {
         true => Promise::Entitled,
@@ -100,4 +103,29 @@ pub(super) fn holds(guest: &GuestId, status: Option<&StatusReply>) -> Option<Byt
 pub(super) fn shrink(note: &Note, holds: Option<Bytes>) -> Option<Shrink> {
     let to = Bytes::new(note.shrink?.to_bytes);
     Some(Shrink { to, is_done: holds.is_some_and(|it| it <= to.saturating_add(SHRINK_TOLERANCE)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use ballast_api::ReservationView;
+
+    use super::*;
+    use crate::tests::StandIn;
+
+    #[test]
+    fn a_larger_reservation_has_what_was_asked_for() {
+        let guest: GuestId = "cache".parse().unwrap();
+        let note = Note { reserved: Some(7), ..Note::default() };
+        for (size_bytes, free_bytes, size, is_ready) in
+            [(7, 6, 7, false), (7, 7, 7, true), (9, 6, 7, false), (9, 7, 7, true), (5, 5, 5, true)]
+        {
+            let mut status = StandIn::new(64, &[]).reply();
+            let guest_name = guest.to_string();
+            let view = ReservationView { guest: guest_name, size_bytes, free_bytes, ends_in_ms: 1 };
+            status.reservations = vec![view];
+            let size = Bytes::new(size);
+            let expected = Promise::Reserved { size, is_ready };
+            assert_eq!(promise(&guest, &note, Some(&status)), expected, "{size_bytes}");
+        }
+    }
 }

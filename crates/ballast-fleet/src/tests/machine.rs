@@ -43,7 +43,11 @@ struct State {
     address: Option<SocketAddr>,
     hypervisors: BTreeMap<GuestId, Hyper>,
     reservations: BTreeMap<GuestId, u64>,
+    /// The limits by command of guests that have left, which count again if they come back.
+    left: BTreeMap<GuestId, GuestLimits>,
     is_silent: bool,
+    /// Whether its daemon answers that it is busy.
+    is_busy: bool,
     /// Whether its daemon is of an earlier version.
     is_early: bool,
 }
@@ -123,6 +127,11 @@ impl Machine {
         self.0.borrow_mut().is_silent = is_silent;
     }
 
+    /// Has the daemon answer each request that it is busy.
+    pub(crate) fn set_busy(&self, is_busy: bool) {
+        self.0.borrow_mut().is_busy = is_busy;
+    }
+
     /// Makes the daemon one of an earlier version, which cannot unset a ceiling.
     pub(crate) fn set_early(&self) {
         self.0.borrow_mut().is_early = true;
@@ -139,6 +148,11 @@ impl Machine {
         let change =
             |hyper: &mut Hyper| (hyper.limits.ceiling, hyper.configured) = (set, configured);
         self.change(&guest.parse().unwrap(), change).unwrap();
+    }
+
+    /// The ceiling by command that a guest which was here has left; `None`: it was never here.
+    pub(crate) fn ceiling_left(&self, guest: &str) -> Option<Option<Bytes>> {
+        self.0.borrow().left.get(&guest.parse::<GuestId>().unwrap()).map(|it| it.ceiling)
     }
 
     /// The guest's ceiling as set by command.
@@ -177,13 +191,22 @@ impl Machine {
 
     /// Kills the guest's hypervisor.
     pub(crate) fn kill(&self, guest: &str) {
-        self.0.borrow_mut().hypervisors.remove(&guest.parse::<GuestId>().unwrap());
+        self.remove(&guest.parse().unwrap());
+    }
+
+    fn remove(&self, guest: &GuestId) {
+        let mut state = self.0.borrow_mut();
+        if let Some(hyper) = state.hypervisors.remove(guest) {
+            state.left.insert(guest.clone(), hyper.limits);
+        }
     }
 
     fn answers(&self) -> Result<(), ClientError> {
-        match self.0.borrow().is_silent {
-            true => Err(ClientError::NoDaemon { socket: "stand-in".into() }),
-            false => Ok(()),
+        let state = self.0.borrow();
+        match (state.is_silent, state.is_busy) {
+            (true, _) => Err(ClientError::NoDaemon { socket: "stand-in".into() }),
+            (false, true) => Err(refused(503)),
+            (false, false) => Ok(()),
         }
     }
 
@@ -327,6 +350,11 @@ impl Daemon for Machine {
         if change.ceiling_unset && self.0.borrow().is_early {
             return Err(refused(400));
         }
+        self.answers()?;
+        if let Some(limits) = self.0.borrow_mut().left.get_mut(guest) {
+            *limits = change.apply(limits);
+            return Ok(());
+        }
         self.change(guest, |hyper| hyper.limits = change.apply(&hyper.limits))
     }
 
@@ -373,7 +401,9 @@ impl Hypervisor for Machine {
 
     async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let mut state = self.0.borrow_mut();
-        state.hypervisors.entry(guest.clone()).or_default();
+        let limits = state.left.remove(guest).unwrap_or_default();
+        let empty = Hyper { limits, ..Hyper::default() };
+        state.hypervisors.entry(guest.clone()).or_insert(empty);
         // The guest has appeared, so its reservation becomes an entitlement.
         state.reservations.remove(guest);
         Ok(())
@@ -401,8 +431,8 @@ impl Hypervisor for Machine {
             match there_state.hypervisors.get_mut(&guest) {
                 Some(other) if other.state == HyperState::Listens => {
                     hyper.state = HyperState::Left;
-                    let limits = GuestLimits::default();
                     let (state, configured) = (HyperState::Loaded, None);
+                    let limits = other.limits.clone();
                     *other = Hyper { state, limits, configured, ..hyper.clone() };
                     drop(there_state);
                     there.write_on(guest);
@@ -435,7 +465,7 @@ impl Hypervisor for Machine {
     async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let runs = self.running(guest.as_str()).is_some();
         assert!(!runs, "{guest} runs, and nobody may end it");
-        self.0.borrow_mut().hypervisors.remove(guest);
+        self.remove(guest);
         Ok(())
     }
 }

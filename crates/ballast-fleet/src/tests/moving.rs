@@ -4,8 +4,12 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator, PlanRecord};
-use ballast_model::Bytes;
+use ballast_fleet_move::{MoveOrder, MoveRecord, Term};
+use ballast_fleet_proto::{
+    Coordinator, FleetKey, FleetView, KeyWrite, MemoryCoordinator, PlanRecord,
+};
+use ballast_model::{Bytes, GuestId, Timestamp};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
@@ -60,11 +64,23 @@ impl World {
     /// Runs the program of a host until its task is aborted, which is a crash.
     fn program(&self, at: usize, more: &str) -> JoinHandle<()> {
         let name = ["a", "b"][at];
-        let (coordinator, machine) = (self.coordinator.clone(), self.machines[at].clone());
-        let (config, notes) = (config(name, more), self.notes(name));
-        let metrics = self.metrics.clone();
+        self.program_on(&self.machines[at], name, name, more)
+    }
+
+    /// Runs the program of a host that calls itself `name`, on a machine of this identity, which
+    /// also names its notes.
+    fn program_on(
+        &self,
+        machine: &Machine,
+        identity: &str,
+        name: &str,
+        more: &str,
+    ) -> JoinHandle<()> {
+        let (coordinator, machine) = (self.coordinator.clone(), machine.clone());
+        let (config, notes) = (config(name, more), self.notes(identity));
+        let (metrics, identity) = (self.metrics.clone(), identity.to_owned());
         tokio::task::spawn_local(async move {
-            let member = Member::new(coordinator, machine.clone(), config, name.into());
+            let member = Member::new(coordinator, machine.clone(), config, identity);
             let member = Rc::new(member.with_metrics(metrics));
             let carrier = Carrier::new(&member, machine, &notes).unwrap();
             tokio::select! {
@@ -72,6 +88,19 @@ impl World {
                 () = carrier.run() => {}
             }
         })
+    }
+
+    /// Leaves the note of an earlier move of the guest on a machine.
+    fn leave_note(&self, identity: &str) {
+        let note = json!({
+            "version": 1, "order": null, "reserved": null, "is_refused": false,
+            "is_listener": false, "is_taken_over": false, "to_take_over": null,
+            "shrink": {"to_bytes": 1, "set_bytes": null, "before_bytes": 2},
+            "began_copy": false, "carried": null,
+        });
+        std::fs::create_dir_all(self.notes(identity)).unwrap();
+        let file = self.notes(identity).join(format!("{GUEST}.json"));
+        std::fs::write(file, note.to_string()).unwrap();
     }
 
     async fn view(&self) -> FleetView {
@@ -117,6 +146,27 @@ impl World {
             assert!(written >= *most, "{guest} has forgotten what it wrote");
             *most = written;
         }
+    }
+
+    /// Orders that the guest goes back from `b` to `a`, as the present leader would.
+    async fn order_back(&self, guest: &str, size: Bytes) {
+        let guest: GuestId = guest.parse().unwrap();
+        let leadership = self.view().await.leader().map(|(_, it)| it).unwrap();
+        let never = Timestamp::from_millis(u64::MAX / 4);
+        let order = MoveOrder {
+            guest: guest.clone(),
+            from: "b".parse().unwrap(),
+            to: "a".parse().unwrap(),
+            ordered_at: Timestamp::from_millis(1),
+            reserve: size,
+            shrink_to: Some(size),
+            shrink_until: never,
+            due: never,
+        };
+        let key = config("a", "").keys.key(&FleetKey::Move(guest));
+        let value = MoveRecord::ordered(order, Term(leadership.0)).to_json().into_bytes();
+        let write = KeyWrite::Put { key, value, lease: None };
+        self.coordinator.compare_and_put(&[], vec![write]).await.unwrap();
     }
 
     async fn until_over(&self, guest: &str) {
@@ -286,6 +336,44 @@ fn without_store_a_copy_is_cancelled_and_made_later() {
     });
 }
 
+/// It cannot register, as its daemon is silent. It has no such guest, and a note of an earlier one.
+#[test]
+fn a_second_machine_of_a_name_abandons_nothing() {
+    run(async |world| {
+        let other = Machine::new(4096, &Network::default(), 3);
+        other.set_silent(true);
+        world.leave_note("c");
+        let _other = world.program_on(&other, "c", "a", MOVES);
+        let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+        world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
+        world.until_over(GUEST).await;
+    });
+}
+
+/// The destination is cut off while the guest arrives, and is back later.
+#[test]
+fn a_machine_that_takes_over_a_name_loses_no_guest() {
+    run(async |world| {
+        // Otherwise that guest would be moved to the other machine.
+        let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
+        let _source = world.program(0, &others_stay);
+        let destination = world.program(1, MOVES);
+        let is_starting = async |world: &World| world.phase(GUEST).await == Some("starting");
+        world.until(GUEST, is_starting, 120).await;
+        destination.abort();
+        let other = Machine::new(16384, &Network::default(), 3);
+        world.leave_note("c");
+        let stranger = world.program_on(&other, "c", "b", MOVES);
+        sleep(s(60)).await;
+        assert_eq!(world.phase(GUEST).await, Some("starting"), "nobody knows");
+        stranger.abort();
+        let _again = world.program(1, MOVES);
+        world.until_over(GUEST).await;
+        assert_eq!(world.is_at(GUEST), "b");
+        assert!(other.leftovers().is_empty());
+    });
+}
+
 #[test]
 fn a_pause_cancels_what_can_be_cancelled() {
     run(async |world| {
@@ -342,6 +430,29 @@ fn a_move_sets_no_ceiling_that_nobody_has_set() {
     }
 }
 
+/// From `a` to `b`, where the source lowers its ceiling, and back. In between no host has it.
+#[test]
+fn a_guest_that_comes_back_finds_no_lowered_ceiling() {
+    for set in [None, Some(Bytes::gib(4))] {
+        run(async |world| {
+            let [source, destination] = &world.machines;
+            source.set_modest(GUEST, true);
+            source.set_ceilings(GUEST, set, None);
+            let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+            world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
+            world.until_over(GUEST).await;
+            assert_eq!(source.ceiling_left(GUEST), Some(set));
+            assert_eq!(destination.ceiling_set(GUEST), set, "it came along");
+            source.kill("db");
+            world.order_back(GUEST, Bytes::mib(2048)).await;
+            world.until(GUEST, async |world| world.is_at(GUEST) == "a", 120).await;
+            world.until_over(GUEST).await;
+            assert_eq!(source.ceiling_set(GUEST), set);
+            assert_eq!(destination.ceiling_left(GUEST), Some(set));
+        });
+    }
+}
+
 #[test]
 fn a_guest_that_gives_nothing_is_not_copied() {
     run(async |world| {
@@ -359,18 +470,65 @@ fn a_guest_that_gives_nothing_is_not_copied() {
 }
 
 #[test]
-fn a_silent_daemon_holds_no_guest_up_that_stands_still() {
+fn a_silent_or_busy_daemon_holds_no_guest_up() {
+    let all: [fn(&Machine, bool); 2] = [Machine::set_silent, Machine::set_busy];
+    for set in all {
+        run(async |world| {
+            let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
+            let is_copied = async |world: &World| world.phase(GUEST).await == Some("copied");
+            world.until(GUEST, is_copied, 120).await;
+            set(&world.machines[1], true);
+            let runs = async |world: &World| world.is_at(GUEST) == "b";
+            world.until(GUEST, runs, 10).await;
+            set(&world.machines[1], false);
+            let counts = async |world: &World| world.machines[1].shares(GUEST) == Some(SHARES);
+            world.until(GUEST, counts, 60).await;
+            world.until_over(GUEST).await;
+        });
+    }
+}
+
+/// The destination can note nothing from the copy on. Its program goes on, or dies meanwhile.
+#[test]
+fn a_full_disk_holds_no_guest_up_that_arrived() {
+    for dies in [false, true] {
+        run(async |world| {
+            let _source = world.program(0, MOVES);
+            let destination = world.program(1, MOVES);
+            let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+            world.until(GUEST, is_copying, 120).await;
+            let (notes, aside) = (world.notes("b"), world.folder.path().join("aside"));
+            std::fs::rename(&notes, &aside).unwrap();
+            world.until(GUEST, async |world| world.is_at(GUEST) == "b", 30).await;
+            sleep(s(30)).await;
+            assert_eq!(world.phase(GUEST).await, Some("starting"), "what is noted comes first");
+            if dies {
+                destination.abort();
+                sleep(s(3)).await;
+            }
+            std::fs::rename(&aside, &notes).unwrap();
+            let _again = dies.then(|| world.program(1, MOVES));
+            world.until_over(GUEST).await;
+            assert_eq!((world.is_at(GUEST), world.machines[1].shares(GUEST)), ("b", Some(SHARES)));
+        });
+    }
+}
+
+#[test]
+fn a_busy_daemon_gives_a_ceiling_back_later() {
     run(async |world| {
+        let source = &world.machines[0];
+        source.set_modest(GUEST, true);
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        let is_copied = async |world: &World| world.phase(GUEST).await == Some("copied");
-        world.until(GUEST, is_copied, 120).await;
-        world.machines[1].set_silent(true);
-        let runs = async |world: &World| world.is_at(GUEST) == "b";
-        world.until(GUEST, runs, 10).await;
-        world.machines[1].set_silent(false);
-        let counts = async |world: &World| world.machines[1].shares(GUEST) == Some(SHARES);
-        world.until(GUEST, counts, 60).await;
+        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
+        world.until(GUEST, is_copying, 120).await;
+        world.machines[1].kill(GUEST);
+        source.set_busy(true);
+        sleep(s(20)).await;
+        source.set_busy(false);
+        assert_eq!(source.ceiling_set(GUEST), Some(Bytes::mib(2048)), "it is still lowered");
         world.until_over(GUEST).await;
+        assert_eq!((world.is_at(GUEST), source.ceiling_set(GUEST)), ("a", None));
     });
 }
 

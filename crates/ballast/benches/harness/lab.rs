@@ -17,11 +17,11 @@ pub fn measure_guests(
         return reaper_main(arguments);
     }
     let is_test = std::env::args().any(|argument| argument == "--test");
-    let ground = tempfile::tempdir().expect("a folder");
-    match start(ground.path()) {
+    let testbed = tempfile::tempdir().expect("a folder");
+    match start(testbed.path()) {
         Ok(run) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime").block_on(measure(&run, ground.path(), is_test));
+            runtime.expect("a runtime").block_on(measure(&run, testbed.path(), is_test));
         }
         Err(why @ LabError::ToolMissing { .. }) => println!("SKIPPED: {why}"),
         Err(why) => panic!("{why}"),

@@ -79,35 +79,35 @@ pub fn role(role: &str, folder: &Path) -> Command {
 }
 
 /// The daemon's journal in the folder of a benchmark.
-pub fn journal(ground: &Path) -> PathBuf {
-    ground.join("journal.db")
+pub fn journal(testbed: &Path) -> PathBuf {
+    testbed.join("journal.db")
 }
 
 /// The socket of the daemon's API.
-pub fn api_socket(ground: &Path) -> PathBuf {
-    ground.join("api.sock")
+pub fn api_socket(testbed: &Path) -> PathBuf {
+    testbed.join("api.sock")
 }
 
 /// The folder of the guests' agents; it may be missing.
-pub fn agents(ground: &Path) -> PathBuf {
-    ground.join("agent")
+pub fn agents(testbed: &Path) -> PathBuf {
+    testbed.join("agent")
 }
 
 /// Starts the daemon on the guests in `qmp`, with a tick of `tick_ms`.
-pub fn start_daemon(ground: &Path, qmp: &Path, tick_ms: u64) -> Child {
-    start_daemon_on(ground, &format!("[qmp]\nfolders = [{qmp:?}]\n"), 60, tick_ms)
+pub fn start_daemon(testbed: &Path, qmp: &Path, tick_ms: u64) -> Child {
+    start_daemon_on(testbed, &format!("[qmp]\nfolders = [{qmp:?}]\n"), 60, tick_ms)
 }
 
 /// Starts the daemon; `guests` are the tables of its configuration that say where guests are.
-pub fn start_daemon_on(ground: &Path, guests: &str, budget_gib: usize, tick_ms: u64) -> Child {
-    let config = ground.join("ballast.toml");
+pub fn start_daemon_on(testbed: &Path, guests: &str, budget_gib: usize, tick_ms: u64) -> Child {
+    let config = testbed.join("ballast.toml");
     let text = format!(
         "[daemon]\ntick = \"{tick_ms}ms\"\nsocket = {:?}\n\
          {guests}[agents]\nfolders = [{:?}]\n[host]\nbudget = \"{budget_gib}GiB\"\nreserve = \"0\"\n\
          [journal]\npath = {:?}\n",
-        api_socket(ground),
-        agents(ground),
-        journal(ground),
+        api_socket(testbed),
+        agents(testbed),
+        journal(testbed),
     );
     std::fs::write(&config, text).expect("a configuration");
     Command::new(env!("CARGO_BIN_EXE_ballast"))

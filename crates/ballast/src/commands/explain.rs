@@ -40,8 +40,8 @@ pub struct Args {
 pub async fn run(args: Args) -> anyhow::Result<()> {
     let guest = &args.guest;
     let ask = async |client: Client| client.explain(guest).await;
-    let tell = |tick: &Tick<'_>| ExplainReply::new(tick, guest).ok_or_else(|| unknown(tick, guest));
-    let reply = args.origin.fetch(ask, tell).await?;
+    let view = |tick: &Tick<'_>| ExplainReply::new(tick, guest).ok_or_else(|| unknown(tick, guest));
+    let reply = args.origin.fetch(ask, view).await?;
     args.output.print(&reply, |reply, _| render(reply))
 }
 
@@ -66,7 +66,7 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
     let TickView { generation, policy, age_ms, .. } = &reply.tick;
     let decision = format!("plan #{generation} by policy {policy}, {} ago", span(*age_ms));
     step("decision", decision);
-    for (name, line) in tick::stillness(&reply.tick) {
+    for (name, line) in tick::inactivity(&reply.tick) {
         step(name, line);
     }
     for note in &reply.notes {
@@ -140,12 +140,12 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
 fn need(estimate: &EstimateView, objective: Option<u64>) -> Vec<(&'static str, String)> {
     let demand = &estimate.demand;
     let (source, age) = (&demand.source.text, span(demand.age_ms));
-    let told = format!(
+    let text = format!(
         "{}, from {source} {age} old, confidence {}%",
         size(demand.size_bytes),
         demand.confidence_percent
     );
-    let mut lines = vec![("demand", told)];
+    let mut lines = vec![("demand", text)];
     lines.extend(estimate.passed_over.iter().map(|other| {
         let (bytes, age) = (size(other.size_bytes), span(other.age_ms));
         ("", format!("not {} ({bytes}, {age} old): {}", other.source.text, other.why.text))
@@ -276,32 +276,32 @@ fn agent(view: &AgentView) -> String {
 
 /// The state, result and cost of page tracking, and why it does not work.
 fn tracking(view: &TrackingView) -> Vec<(&'static str, String)> {
-    let mut told = view.state.text.clone();
+    let mut text = view.state.text.clone();
     let share = |millionths: u32| Share::from_millionths(millionths);
     if let Some(watched) = view.watched_millionths {
-        told.push_str(&format!(", {} of its pages", share(watched)));
+        text.push_str(&format!(", {} of its pages", share(watched)));
     }
     if let Some(cost) = view.cost_millionths {
-        told.push_str(&format!(", for {} of a core", share(cost)));
+        text.push_str(&format!(", for {} of a core", share(cost)));
     }
     if let Some((bytes, age)) = view.working_set_bytes.zip(view.age_ms) {
-        told.push_str(&format!("; working set {}, {} old", size(bytes), span(age)));
+        text.push_str(&format!("; working set {}, {} old", size(bytes), span(age)));
         if let Some(source) = view.source.as_ref().filter(|source| source.code != "library") {
-            told.push_str(&format!(" ({})", source.text));
+            text.push_str(&format!(" ({})", source.text));
         }
     }
     let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
-    std::iter::once(("tracking", told)).chain(trouble).collect()
+    std::iter::once(("tracking", text)).chain(trouble).collect()
 }
 
 /// The fence, and why it is missing.
 fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
-    let told = match view.limit_bytes {
+    let text = match view.limit_bytes {
         Some(limit) => format!("at {}: its cgroup cannot grow beyond that", size(limit)),
         None => "none stands".to_owned(),
     };
     let trouble = view.trouble.iter().map(|trouble| ("", trouble.clone()));
-    std::iter::once(("fence", told)).chain(trouble).collect()
+    std::iter::once(("fence", text)).chain(trouble).collect()
 }
 
 fn bounds(limits: &LimitsView) -> String {
@@ -313,7 +313,7 @@ fn bounds(limits: &LimitsView) -> String {
         (Some(_), Some("default") | None) => "set".to_owned(),
         (Some(_), Some(source)) => source.to_owned(),
     };
-    let said = |source: Option<&str>| match source {
+    let source_text = |source: Option<&str>| match source {
         Some("default") | None => String::new(),
         Some(source) => format!(" ({source})"),
     };
@@ -325,20 +325,20 @@ fn bounds(limits: &LimitsView) -> String {
         of(limits.ceiling_set_bytes, by(|it| &it.ceiling), "its boot memory")
     );
     if let Some(shares) = limits.shares {
-        out.push_str(&format!(", {shares} shares{}", said(by(|it| &it.shares))));
+        out.push_str(&format!(", {shares} shares{}", source_text(by(|it| &it.shares))));
     }
     if let Some(priority) = limits.priority {
-        out.push_str(&format!(", priority {priority}{}", said(by(|it| &it.priority))));
+        out.push_str(&format!(", priority {priority}{}", source_text(by(|it| &it.priority))));
     }
     if let Some(rate) = limits.miss_rate_max_per_s {
-        let by = said(by(|it| &it.miss_rate_max));
+        let by = source_text(by(|it| &it.miss_rate_max));
         out.push_str(&format!(", at most {rate} misses/s{by}"));
     }
     if limits.managed == Some(false) {
-        out.push_str(&format!(", not managed{}", said(by(|it| &it.managed))));
+        out.push_str(&format!(", not managed{}", source_text(by(|it| &it.managed))));
     }
     if limits.take_over == Some(true) {
-        out.push_str(&format!(", taken over{}", said(by(|it| &it.take_over))));
+        out.push_str(&format!(", taken over{}", source_text(by(|it| &it.take_over))));
     }
     out
 }

@@ -55,7 +55,7 @@ pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
         }
     });
     if !reply.dry_run {
-        for (name, line) in tick::stillness(&reply.tick) {
+        for (name, line) in tick::inactivity(&reply.tick) {
             out.push_str(&format!("{name:<9}{line}\n"));
         }
     }

@@ -17,7 +17,7 @@ use super::Connection;
 /// Time between two checks whether the memory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The name of a reservation for no particular guest.
-const NOBODY: &str = "reservation";
+const UNNAMED_GUEST: &str = "reservation";
 
 /// Make room for a guest that is about to start.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(value_name = "SIZE", required_unless_present = "release", conflicts_with = "release")]
     size: Option<Bytes>,
     /// The guest that is about to start
-    #[arg(long = "for", value_name = "NAME", default_value = NOBODY)]
+    #[arg(long = "for", value_name = "NAME", default_value = UNNAMED_GUEST)]
     guest: GuestId,
     /// How long to wait until the memory is free; 0s: do not wait
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
@@ -96,7 +96,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     args.output.print(&reserved, |reserved, _| render(reserved))?;
     match reserved.is_ready || reserved.is_taken_up {
         true => Ok(()),
-        false => Err(anyhow::anyhow!("{}", lacking(&reserved))),
+        false => Err(anyhow::anyhow!("{}", failure_text(&reserved))),
     }
 }
 
@@ -163,7 +163,7 @@ fn render(reserved: &ReservationOutcome) -> String {
 }
 
 /// Why the command fails.
-fn lacking(reserved: &ReservationOutcome) -> String {
+fn failure_text(reserved: &ReservationOutcome) -> String {
     let ReservationOutcome { guest, size_bytes, free_bytes, waited_ms, .. } = reserved;
     let mut text = format!(
         "of the {} for `{guest}`, {} are free after {} and {} are lacking; the reservation stays \
@@ -205,7 +205,7 @@ mod tests {
         let ready = render(&reserved(1 << 30, false));
         assert_eq!(ready, "1GiB are free for `web` after 2.3s, for 10m 0s at most\n");
         assert!(render(&reserved(0, true)).contains("is here"));
-        let why = lacking(&reserved(1 << 29, false));
+        let why = failure_text(&reserved(1 << 29, false));
         for part in ["512MiB are lacking", "--release --for web", "db holds 600MiB above its floor"]
         {
             assert!(why.contains(part), "{why}");

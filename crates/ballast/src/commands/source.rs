@@ -22,7 +22,7 @@ pub(super) struct Origin {
 }
 
 impl Origin {
-    /// The daemon's answer to `ask`; if no daemon answers, the result of `tell` for the journal's
+    /// The daemon's answer to `ask`; if no daemon answers, the result of `view` for the journal's
     /// last tick.
     ///
     /// # Errors
@@ -30,7 +30,7 @@ impl Origin {
     pub(super) async fn fetch<T>(
         self,
         ask: impl AsyncFnOnce(Client) -> Result<T, ClientError>,
-        tell: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
+        view: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
         let asked = match self.connection.client() {
             Ok(client) => ask(client).await.map_err(anyhow::Error::from),
@@ -44,7 +44,7 @@ impl Origin {
             (Ok(reply), None) => Ok(reply),
             (Err(error), Some(journal)) if nobody_answers(&error) => {
                 note(&format!("{error:#}"));
-                tell_journal(&journal, SystemTime::now(), tell)
+                view_last_tick(&journal, SystemTime::now(), view)
             }
             (Err(error), None) if nobody_answers(&error) => {
                 Err(anyhow!("{error:#}; --journal PATH shows what a daemon last recorded"))
@@ -64,11 +64,11 @@ fn nobody_answers(error: &anyhow::Error) -> bool {
     }
 }
 
-/// The result of `tell` for the last tick of the journal at `path`.
-pub(super) fn tell_journal<T>(
+/// The result of `view` for the last tick of the journal at `path`.
+pub(super) fn view_last_tick<T>(
     path: &Path,
     now: SystemTime,
-    tell: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
+    view: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let latest = Reader::open(path)?
         .latest()?
@@ -81,5 +81,5 @@ pub(super) fn tell_journal<T>(
              it is running and cannot be reached"
         ),
     });
-    recorded::tell(&latest, now, tell)
+    recorded::view_tick(&latest, now, view)
 }

@@ -93,8 +93,8 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
         Some(daemon) => daemon_lines(reply, daemon),
         None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),
     });
-    let stillness = tick::stillness(&reply.tick);
-    for (name, line) in &stillness {
+    let inactivity = tick::inactivity(&reply.tick);
+    for (name, line) in &inactivity {
         out.push_str(&format!("{name:<9}{line}\n"));
     }
     out.push_str(&format!("host     {}\n", host(&reply.host)));
@@ -117,8 +117,8 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     out.push('\n');
     let any_fenced = reply.guests.iter().any(|guest| guest.fence.is_some());
     // What the policy wants is shown only if plans are not carried out; else it soon is the target.
-    let is_still = !stillness.is_empty();
-    let columns = columns(is_still, any_followed, any_fenced);
+    let is_inactive = !inactivity.is_empty();
+    let columns = columns(is_inactive, any_followed, any_fenced);
     let (table, left_out) = columns.fitted(&reply.guests, width);
     out = wrapped(&out, width, INDENT) + &table;
     if !left_out.is_empty() {
@@ -128,7 +128,7 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     out
 }
 
-fn columns(is_still: bool, any_followed: bool, any_fenced: bool) -> Report<'static, GuestView> {
+fn columns(is_inactive: bool, any_followed: bool, any_fenced: bool) -> Report<'static, GuestView> {
     fn known(figure: Option<impl ToString>) -> String {
         figure.map_or_else(|| UNKNOWN.to_owned(), |figure| figure.to_string())
     }
@@ -137,7 +137,7 @@ fn columns(is_still: bool, any_followed: bool, any_fenced: bool) -> Report<'stat
         .text("STATE", |it| it.state.code.clone())
         .lesser(1)
         .figure("ALLOCATION", |it| size_or_unknown(it.allocation_bytes));
-    let columns = match is_still {
+    let columns = match is_inactive {
         true => columns.figure("WANTED", |it| size_or_unknown(it.wanted_bytes)),
         false => columns,
     };
@@ -312,19 +312,19 @@ fn fenced(fence: Option<&FenceView>) -> String {
 }
 
 /// Regret is shown from this many basis points on; smaller values are normal.
-const REGRET_TOLD: u64 = 1_000;
+const REGRET_SHOWN_MIN: u64 = 1_000;
 
 fn doing(guest: &GuestView) -> String {
     let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
-    let told = change.why.as_ref().is_some_and(|why| why.code == "stuck");
+    let is_stuck = change.why.as_ref().is_some_and(|why| why.code == "stuck");
     let mut text = change.text.clone();
     if let Some(compliance) = &guest.compliance
         && compliance.code != "compliant"
-        && !told
+        && !is_stuck
     {
         text.push_str(&format!("; {}", compliance.text));
     }
-    if let Some(regret) = guest.regret.filter(|regret| regret.basis_points >= REGRET_TOLD) {
+    if let Some(regret) = guest.regret.filter(|regret| regret.basis_points >= REGRET_SHOWN_MIN) {
         text.push_str(&format!("; read back {} % of what was taken", regret.basis_points / 100));
     }
     text

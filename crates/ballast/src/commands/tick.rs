@@ -16,7 +16,7 @@ pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
 }
 
 /// Why plans are not carried out, if they are not: lines of a name and a sentence.
-pub(super) fn stillness(tick: &TickView) -> Vec<(&'static str, String)> {
+pub(super) fn inactivity(tick: &TickView) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if tick.observing {
         lines.push(("mode", Held::Observing.to_string()));

@@ -30,20 +30,20 @@ pub fn wait_for<T>(what: &str, mut check: impl FnMut() -> Option<T>) -> T {
 }
 
 /// A folder with everything one daemon needs.
-pub struct Ground {
+pub struct Testbed {
     folder: TempDir,
 }
 
-impl Ground {
+impl Testbed {
     pub fn new() -> Self {
-        Ground::within(&std::env::temp_dir())
+        Testbed::within(&std::env::temp_dir())
     }
 
     /// As `new`, in the folder `parent`.
     pub fn within(parent: &Path) -> Self {
         let folder = tempfile::tempdir_in(parent).unwrap();
         fs::create_dir(folder.path().join("qmp")).unwrap();
-        Ground { folder }
+        Testbed { folder }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -106,12 +106,12 @@ impl Ground {
         command.args(["daemon", "--config"]).arg(self.config_file());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         prepare(&mut command);
-        Daemon { child: Some(command.spawn().unwrap()), ground: self }
+        Daemon { child: Some(command.spawn().unwrap()), testbed: self }
     }
 
     /// A daemon that something else starts and ends, with its socket in this folder.
     pub fn of_another(&self) -> Daemon<'_> {
-        Daemon { child: None, ground: self }
+        Daemon { child: None, testbed: self }
     }
 
     /// The log of all daemons in this folder so far.
@@ -155,13 +155,13 @@ pub fn finding<'a>(
 /// A running daemon; killed when dropped, if the test started it.
 pub struct Daemon<'a> {
     child: Option<Child>,
-    ground: &'a Ground,
+    testbed: &'a Testbed,
 }
 
 impl Daemon<'_> {
     /// Its status, if it answers.
     pub fn status(&self) -> Option<StatusReply> {
-        let (code, out, _) = self.ground.ballast(&["status", "--json"]);
+        let (code, out, _) = self.testbed.ballast(&["status", "--json"]);
         (code == Some(0)).then(|| serde_json::from_str(&out).unwrap())
     }
 
@@ -198,8 +198,8 @@ impl Drop for Daemon<'_> {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take() {
             if std::thread::panicking() {
-                let (_, status, _) = self.ground.ballast(&["status"]);
-                eprintln!("{status}\nthe daemon's log:\n{}", self.ground.log());
+                let (_, status, _) = self.testbed.ballast(&["status"]);
+                eprintln!("{status}\nthe daemon's log:\n{}", self.testbed.log());
             }
             let _ = child.kill();
             let _ = child.wait();

@@ -68,28 +68,52 @@ fn note_calls(folder: &Path, name: &str, status: i32) {
     std::fs::set_permissions(folder.join(name), Permissions::from_mode(0o755)).unwrap();
 }
 
+const DOMAIN: &str = "<domain>\n  <memory unit='KiB'>2097152</memory>\n  \
+                      <currentMemory unit='KiB'>1048576</currentMemory>\n</domain>\n";
+
 /// Runs the hook as libvirt does.
+fn run_hook(path: &str, step: [&str; 4], xml: &str) {
+    let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/libvirt-hook.sh");
+    let mut command = Command::new("sh");
+    command.arg(hook).args(step).env("PATH", path).stdin(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    // A hook that does not read closes the pipe.
+    let _ = child.stdin.take().unwrap().write_all(xml.as_bytes());
+    assert!(child.wait().unwrap().success());
+}
+
 #[test]
 fn the_hook_of_libvirt_reserves_memory_and_never_fails() {
     let (folder, path) = failing_ballast();
-    let xml = "<domain>\n  <memory unit='KiB'>2097152</memory>\n  \
-               <currentMemory unit='KiB'>1048576</currentMemory>\n</domain>\n";
     for (step, xml) in [
-        (["web", "prepare", "begin", "-"], xml),
+        (["web", "prepare", "begin", "-"], DOMAIN),
         (["web", "prepare", "begin", "-"], "<domain/>"),
-        (["web", "start", "begin", "-"], xml),
-        (["web", "release", "end", "-"], xml),
+        (["web", "start", "begin", "-"], DOMAIN),
+        (["web", "release", "end", "-"], DOMAIN),
     ] {
-        let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/libvirt-hook.sh");
-        let mut command = Command::new("sh");
-        command.arg(hook).args(step).env("PATH", &path).stdin(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        // A hook that does not read closes the pipe.
-        let _ = child.stdin.take().unwrap().write_all(xml.as_bytes());
-        assert!(child.wait().unwrap().success());
+        run_hook(&path, step, xml);
     }
     let noted = std::fs::read_to_string(folder.path().join("noted")).unwrap();
-    assert_eq!(noted, "ballast reserve 2147483648 --for web --wait 0s\n");
+    let calls = "ballast status --json\nballast reserve 2147483648 --for web --wait 0s\n";
+    assert_eq!(noted, calls);
+}
+
+#[test]
+fn the_hook_of_libvirt_keeps_what_is_reserved() {
+    let (folder, path) = failing_ballast();
+    let ballast = folder.path().join("ballast");
+    let script = std::fs::read_to_string(&ballast).unwrap();
+    let status = r#"{"reservations": [{"guest": "web", "size_bytes": 7}]}"#;
+    std::fs::write(&ballast, script.replace("exit 1", &format!("echo '{status}'"))).unwrap();
+    for (domain, expected) in [
+        ("web", "ballast status --json\n"),
+        ("we", "ballast status --json\nballast reserve 2147483648 --for we --wait 0s\n"),
+    ] {
+        run_hook(&path, [domain, "prepare", "begin", "-"], DOMAIN);
+        let noted = folder.path().join("noted");
+        assert_eq!(std::fs::read_to_string(&noted).unwrap(), expected);
+        std::fs::remove_file(noted).unwrap();
+    }
 }
 
 #[test]
@@ -107,6 +131,9 @@ fn the_wrapper_of_qemu_reserves_its_guests_memory() {
         (&["-name", "web"], "", 0, ""),
         (&["-m", "64M", "-name", "a"], "BALLAST_REQUIRED=1", 1, "64MiB --for a --wait 30s"),
         (&["-m", "64M"], "BALLAST_REQUIRED=1", 1, ""),
+        (&["-m", "64M", "-name", "a", "-incoming", "tcp::7"], "", 0, "64MiB --for a --wait 30s"),
+        (&["-m", "64M", "-name", "a", "-S", "-incoming", "defer"], "", 0, ""),
+        (&["-m", "64M", "-name", "a", "--incoming", "defer"], "BALLAST_REQUIRED=1", 0, ""),
     ] {
         let environment = environment.split_once('=').unwrap_or(("BALLAST_REQUIRED", ""));
         let mut command = Command::new("sh");

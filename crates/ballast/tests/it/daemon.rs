@@ -7,11 +7,11 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::harness::{Ground, PATIENCE, guest, wait_for};
+use crate::harness::{PATIENCE, Testbed, guest, wait_for};
 use ballast_control::Controller;
 use ballast_model::{Bytes, PolicyAnswer};
 use ballast_qmp_testing::{Misbehaviour, Peer, PeerConfig};
-use ballast_store::{Event, JournalConfig, Range, Reader, Start, What, Writer};
+use ballast_store::{EntryContent, Event, JournalConfig, Range, Reader, Start, Writer};
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
@@ -36,24 +36,24 @@ impl Peers {
         Peers { runtime }
     }
 
-    pub(crate) fn spawn(&self, ground: &Ground, name: &str, config: PeerConfig) -> Peer {
+    pub(crate) fn spawn(&self, testbed: &Testbed, name: &str, config: PeerConfig) -> Peer {
         let _runtime = self.runtime.enter();
-        Peer::spawn(&ground.guest(name), config).unwrap()
+        Peer::spawn(&testbed.guest(name), config).unwrap()
     }
 
-    pub(crate) fn using(&self, ground: &Ground, name: &str, mib: u64) -> Peer {
+    pub(crate) fn using(&self, testbed: &Testbed, name: &str, mib: u64) -> Peer {
         let config = PeerConfig { used: Bytes::mib(mib), ..PeerConfig::default() };
-        self.spawn(ground, name, config)
+        self.spawn(testbed, name, config)
     }
 }
 
 #[test]
 fn memory_moves_to_the_guest_that_uses_it() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let busy = peers.using(&ground, "busy", 600);
-    let idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let busy = peers.using(&testbed, "busy", 600);
+    let idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     // Both have 1 GiB of boot memory. The busy one needs its 600 MiB, its kernel's memory (40 MiB
     // in a peer) and its reserve; the other gets the rest.
     wait_for("the division", || {
@@ -61,32 +61,32 @@ fn memory_moves_to_the_guest_that_uses_it() {
             && idle.allocation().abs_diff(Bytes::gib(1) - BUSY) <= Bytes::mib(10);
         settled.then_some(())
     });
-    let (code, out, _) = ground.ballast(&["explain", "busy"]);
+    let (code, out, _) = testbed.ballast(&["explain", "busy"]);
     assert_eq!(code, Some(0));
     assert!(out.contains("640MiB") && out.contains("taxed"), "{out}");
     assert!(daemon.stop().success());
-    assert!(!ground.path("api.sock").exists(), "its socket goes with it");
-    let reader = Reader::open(&ground.journal()).unwrap();
+    assert!(!testbed.path("api.sock").exists(), "its socket goes with it");
+    let reader = Reader::open(&testbed.journal()).unwrap();
     let last = reader.events(Range::default()).map(Result::unwrap).last().unwrap();
-    assert!(matches!(last.what, What::Event(Event::Stopped { .. })), "{last:?}");
+    assert!(matches!(last.content, EntryContent::Event(Event::Stopped { .. })), "{last:?}");
 }
 
 #[test]
 fn a_killed_daemon_resumes_with_an_intact_journal() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, BUDGET);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, BUDGET);
     for _ in 0..3 {
-        let daemon = ground.start();
+        let daemon = testbed.start();
         let before = daemon.status().unwrap().daemon.unwrap().ticks;
         wait_for("some ticks", || (daemon.status()?.daemon?.ticks > before + 3).then_some(()));
         daemon.kill();
     }
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
     daemon.kill();
-    let reader = Reader::open(&ground.journal()).unwrap();
+    let reader = Reader::open(&testbed.journal()).unwrap();
     let entries: Vec<_> = reader.entries(Range::default()).map(Result::unwrap).collect();
     let numbers: Vec<i64> = entries.iter().map(|entry| entry.id).collect();
     assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "no gap: {numbers:?}");
@@ -96,13 +96,13 @@ fn a_killed_daemon_resumes_with_an_intact_journal() {
 
 #[test]
 fn the_service_manager_hears_of_start_ticks_and_stop() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    ground.configure(FAST, BUDGET);
-    let manager = UnixDatagram::bind(ground.path("notify.sock")).unwrap();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    testbed.configure(FAST, BUDGET);
+    let manager = UnixDatagram::bind(testbed.path("notify.sock")).unwrap();
     manager.set_read_timeout(Some(PATIENCE)).unwrap();
-    let daemon = ground.spawn_with(|command| {
-        command.env("NOTIFY_SOCKET", ground.path("notify.sock"));
+    let daemon = testbed.spawn_with(|command| {
+        command.env("NOTIFY_SOCKET", testbed.path("notify.sock"));
     });
     let mut message = [0; 256];
     let mut next = || {
@@ -131,28 +131,28 @@ fn the_service_manager_hears_of_start_ticks_and_stop() {
 /// A fresh controller fed with the recorded samples makes the recorded plans, byte for byte.
 #[test]
 fn a_recorded_run_replays_to_the_same_plans() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
     assert!(daemon.stop().success());
 
-    let ticks = replay(&ground).len();
+    let ticks = replay(&testbed).len();
     assert!(ticks > 5, "{ticks}");
 }
 
 /// Checks that a fresh controller fed with the recorded samples and answers of the policy's program
 /// makes the recorded plans. Returns the answer of each tick.
-pub(crate) fn replay(ground: &Ground) -> Vec<Option<PolicyAnswer>> {
-    let text = fs::read_to_string(ground.config_file()).unwrap();
-    let config = ballast_config::parse(&text, &ground.config_file()).unwrap();
-    let reader = Reader::open(&ground.journal()).unwrap();
+pub(crate) fn replay(testbed: &Testbed) -> Vec<Option<PolicyAnswer>> {
+    let text = fs::read_to_string(testbed.config_file()).unwrap();
+    let config = ballast_config::parse(&text, &testbed.config_file()).unwrap();
+    let reader = Reader::open(&testbed.journal()).unwrap();
     let mut controller: Option<Controller> = None;
     let mut answers = Vec::new();
     for entry in reader.ticks(Range::default()) {
-        let What::Tick(tick) = entry.unwrap().what else { continue };
+        let EntryContent::Tick(tick) = entry.unwrap().content else { continue };
         let now = tick.snapshot.taken_at;
         let controller =
             controller.get_or_insert_with(|| Controller::new(config.settings.clone(), now));
@@ -174,7 +174,7 @@ pub(crate) fn replay(ground: &Ground) -> Vec<Option<PolicyAnswer>> {
 
 #[test]
 fn misbehaving_guests_harm_only_themselves() {
-    let (ground, peers) = (Ground::new(), Peers::new());
+    let (testbed, peers) = (Testbed::new(), Peers::new());
     let wicked = [
         ("mute", Misbehaviour::NoGreeting),
         ("silent", Misbehaviour::Silent),
@@ -189,16 +189,16 @@ fn misbehaving_guests_harm_only_themselves() {
     let _wicked: Vec<Peer> = wicked
         .iter()
         .map(|&(name, misbehaviour)| {
-            peers.spawn(&ground, name, PeerConfig { misbehaviour, ..PeerConfig::default() })
+            peers.spawn(&testbed, name, PeerConfig { misbehaviour, ..PeerConfig::default() })
         })
         .collect();
     let _bare =
-        peers.spawn(&ground, "bare", PeerConfig { has_balloon: false, ..PeerConfig::default() });
-    fs::write(ground.guest("plain-file"), "no socket").unwrap();
-    let good = peers.using(&ground, "good", 300);
-    ground.configure(FAST, "[host]\nreserve = \"0\"");
-    let daemon = ground.start();
-    let (code, out, err) = ground.ballast(&["set", "good", "--ceiling", "450MiB"]);
+        peers.spawn(&testbed, "bare", PeerConfig { has_balloon: false, ..PeerConfig::default() });
+    fs::write(testbed.guest("plain-file"), "no socket").unwrap();
+    let good = peers.using(&testbed, "good", 300);
+    testbed.configure(FAST, "[host]\nreserve = \"0\"");
+    let daemon = testbed.start();
+    let (code, out, err) = testbed.ballast(&["set", "good", "--ceiling", "450MiB"]);
     assert_eq!(code, Some(0), "{out}{err}");
     wait_for("the good guest's new ceiling", || {
         (good.allocation() == Bytes::mib(450)).then_some(())
@@ -218,13 +218,13 @@ fn misbehaving_guests_harm_only_themselves() {
 
 #[test]
 fn memory_that_no_process_has_mapped_does_not_count() {
-    let (ground, peers) = (Ground::new(), Peers::new());
+    let (testbed, peers) = (Testbed::new(), Peers::new());
     // More memory than a process can map.
     let claimed = Bytes::gib(1 << 20);
     let _liar =
-        peers.spawn(&ground, "liar", PeerConfig { boot_memory: claimed, ..PeerConfig::default() });
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+        peers.spawn(&testbed, "liar", PeerConfig { boot_memory: claimed, ..PeerConfig::default() });
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     let status = wait_for("the note", || {
         let status = daemon.status()?;
         status.notes.iter().any(|note| note.code == "unmapped").then_some(status)
@@ -236,12 +236,12 @@ fn memory_that_no_process_has_mapped_does_not_count() {
 
 #[test]
 fn guests_come_and_go() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     assert_eq!(daemon.status().unwrap().guests.len(), 0);
-    let first = peers.using(&ground, "first", 100);
-    let second = peers.using(&ground, "second", 100);
+    let first = peers.using(&testbed, "first", 100);
+    let second = peers.using(&testbed, "second", 100);
     wait_for("both to be balanced", || {
         let half = Bytes::mib(512);
         (first.allocation() == half && second.allocation() == half).then_some(())
@@ -253,18 +253,18 @@ fn guests_come_and_go() {
 
 #[test]
 fn an_invalid_reload_keeps_the_last_good_configuration() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _a = peers.using(&ground, "a", 600);
-    let _b = peers.using(&ground, "b", 100);
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
-    let good = fs::read_to_string(ground.config_file()).unwrap();
-    fs::write(ground.config_file(), format!("{good}\n[gard]\n")).unwrap();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _a = peers.using(&testbed, "a", 600);
+    let _b = peers.using(&testbed, "b", 100);
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
+    let good = fs::read_to_string(testbed.config_file()).unwrap();
+    fs::write(testbed.config_file(), format!("{good}\n[gard]\n")).unwrap();
     daemon.signal(Signal::HUP);
     let why = wait_for("the refusal", || daemon.status()?.daemon?.reload_error);
     assert!(why.contains("gard") && why.contains("guard"), "{why}");
     assert_eq!(daemon.status().unwrap().daemon.unwrap().policy, "global");
-    fs::write(ground.config_file(), good.replace("[policy]", "[policy]\nname = \"static\""))
+    fs::write(testbed.config_file(), good.replace("[policy]", "[policy]\nname = \"static\""))
         .unwrap();
     daemon.signal(Signal::HUP);
     wait_for("the new policy", || {
@@ -275,11 +275,11 @@ fn an_invalid_reload_keeps_the_last_good_configuration() {
 
 #[test]
 fn operator_commands_are_executed_and_recorded() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let a = peers.using(&ground, "a", 600);
-    let _b = peers.using(&ground, "b", 100);
-    ground.configure(FAST, &format!("{BUDGET}\n[defaults]\nswap = true"));
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let a = peers.using(&testbed, "a", 600);
+    let _b = peers.using(&testbed, "b", 100);
+    testbed.configure(FAST, &format!("{BUDGET}\n[defaults]\nswap = true"));
+    let daemon = testbed.start();
     wait_for("balance", || (a.allocation() >= Bytes::mib(690)).then_some(()));
     for (arguments, status) in [
         (&["pause"][..], 0),
@@ -288,17 +288,17 @@ fn operator_commands_are_executed_and_recorded() {
         (&["set", "a", "--ceiling", "400MiB"], 0),
         (&["set", "--policy", "static"], 0),
     ] {
-        let (code, out, err) = ground.ballast(arguments);
+        let (code, out, err) = testbed.ballast(arguments);
         assert_eq!(code, Some(status), "{arguments:?}: {out}{err}");
     }
-    let (_, dry, _) = ground.ballast(&["plan", "--dry-run"]);
+    let (_, dry, _) = testbed.ballast(&["plan", "--dry-run"]);
     assert!(dry.contains("400MiB"), "{dry}");
     assert!(a.allocation() >= Bytes::mib(690), "paused");
-    assert_eq!(ground.ballast(&["resume"]).0, Some(0));
+    assert_eq!(testbed.ballast(&["resume"]).0, Some(0));
     wait_for("the ceiling", || (a.allocation() == Bytes::mib(400)).then_some(()));
     assert!(daemon.stop().success());
     let (_, exported, _) =
-        ground.ballast(&["journal", "export", "--journal", ground.journal().to_str().unwrap()]);
+        testbed.ballast(&["journal", "export", "--journal", testbed.journal().to_str().unwrap()]);
     for words in ["pause", "set a --ceiling 400MiB", "set --policy static", "resume"] {
         assert!(exported.contains(words), "{words} in the journal");
     }
@@ -309,12 +309,12 @@ fn operator_commands_are_executed_and_recorded() {
 
 #[test]
 fn a_daemon_that_observes_moves_nothing_until_told_to() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let a = peers.using(&ground, "a", 600);
-    let b = peers.using(&ground, "b", 100);
-    ground.configure(FAST, BUDGET);
-    ground.configure_to_observe();
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let a = peers.using(&testbed, "a", 600);
+    let b = peers.using(&testbed, "b", 100);
+    testbed.configure(FAST, BUDGET);
+    testbed.configure_to_observe();
+    let daemon = testbed.start();
     let first = [a.allocation(), b.allocation()];
     let wanted = wait_for("some decisions", || {
         let status = daemon.status()?;
@@ -323,38 +323,39 @@ fn a_daemon_that_observes_moves_nothing_until_told_to() {
     });
     // The first step from 1 GiB towards its part.
     assert!(Bytes::new(wanted) < first[0] && Bytes::new(wanted) > Bytes::mib(600), "{wanted}");
-    let (code, told, _) = ground.ballast(&["mode"]);
-    assert_eq!((code, told.as_str()), (Some(0), "observe, as configured\n"));
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("observing: nothing is moved") && told.contains("WANTED"), "{told}");
-    let (code, _, why) = ground.ballast(&["reserve", "100MiB", "--for", "c"]);
+    let (code, output, _) = testbed.ballast(&["mode"]);
+    assert_eq!((code, output.as_str()), (Some(0), "observe, as configured\n"));
+    let (_, output, _) = testbed.ballast(&["status"]);
+    let parts = ["observing: nothing is moved", "WANTED"];
+    assert!(parts.iter().all(|part| output.contains(part)), "{output}");
+    let (code, _, why) = testbed.ballast(&["reserve", "100MiB", "--for", "c"]);
     assert!(code == Some(1) && why.contains("observing"), "{why}");
-    let (code, _, why) = ground.ballast(&["mode", "obsrve"]);
+    let (code, _, why) = testbed.ballast(&["mode", "obsrve"]);
     assert!(code == Some(2) && why.contains("expected balance or observe"), "{why}");
     assert_eq!([a.allocation(), b.allocation()], first);
 
-    assert_eq!(ground.ballast(&["mode", "balance"]).0, Some(0));
+    assert_eq!(testbed.ballast(&["mode", "balance"]).0, Some(0));
     wait_for("the division", || (a.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
     daemon.kill();
-    let daemon = ground.start();
-    let (_, told, _) = ground.ballast(&["mode", "--json"]);
-    let told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    assert_eq!((&told["mode"], &told["configured"]), (&"balance".into(), &"observe".into()));
+    let daemon = testbed.start();
+    let (_, output, _) = testbed.ballast(&["mode", "--json"]);
+    let output: serde_json::Value = serde_json::from_str(&output).unwrap();
+    assert_eq!((&output["mode"], &output["configured"]), (&"balance".into(), &"observe".into()));
     assert!(daemon.stop().success());
 }
 
 #[test]
 fn on_exit_restore_returns_guests_to_their_first_allocation() {
-    let (ground, peers) = (Ground::new(), Peers::new());
+    let (testbed, peers) = (Testbed::new(), Peers::new());
     let config = PeerConfig { used: Bytes::mib(100), ..PeerConfig::default() };
-    let a = peers.spawn(&ground, "a", config);
-    ground.configure(&format!("{FAST}\non_exit = \"restore\""), BUDGET);
+    let a = peers.spawn(&testbed, "a", config);
+    testbed.configure(&format!("{FAST}\non_exit = \"restore\""), BUDGET);
     fs::write(
-        ground.config_file(),
-        fs::read_to_string(ground.config_file()).unwrap() + "[defaults]\nceiling = \"300MiB\"\n",
+        testbed.config_file(),
+        fs::read_to_string(testbed.config_file()).unwrap() + "[defaults]\nceiling = \"300MiB\"\n",
     )
     .unwrap();
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("the ceiling", || (a.allocation() == Bytes::mib(300)).then_some(()));
     assert!(daemon.stop().success());
     assert_eq!(a.allocation(), Bytes::gib(1));
@@ -369,21 +370,21 @@ fn a_socket_without_permission_is_reported_as_such() {
         return;
     }
     // Other users cannot reach a test run's temporary files.
-    let (ground, peers) = (Ground::within("/tmp".as_ref()), Peers::new());
-    let _peer = peers.using(&ground, "private", 100);
-    ground.configure(FAST, BUDGET);
-    let program = ground.path("ballast");
+    let (testbed, peers) = (Testbed::within("/tmp".as_ref()), Peers::new());
+    let _peer = peers.using(&testbed, "private", 100);
+    testbed.configure(FAST, BUDGET);
+    let program = testbed.path("ballast");
     fs::copy(env!("CARGO_BIN_EXE_ballast"), &program).unwrap();
-    std::os::unix::fs::chown(ground.path(""), Some(NOBODY), None).unwrap();
+    std::os::unix::fs::chown(testbed.path(""), Some(NOBODY), None).unwrap();
     let mut daemon = Command::new(program)
         .args(["daemon", "--config"])
-        .arg(ground.config_file())
+        .arg(testbed.config_file())
         .uid(NOBODY)
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let said = wait_for("the reason", || {
-        let (_, out, _) = ground.ballast(&["status"]);
+        let (_, out, _) = testbed.ballast(&["status"]);
         out.contains("permission denied").then_some(out)
     });
     daemon.kill().unwrap();
@@ -393,15 +394,15 @@ fn a_socket_without_permission_is_reported_as_such() {
 
 #[test]
 fn a_failed_start_logs_its_cause() {
-    let ground = Ground::new();
-    ground.configure(FAST, BUDGET);
-    let first = ground.start();
-    assert!(!ground.spawn().ended().success(), "a second daemon on the same socket");
-    assert!(ground.log().contains("another daemon"), "{}", ground.log());
+    let testbed = Testbed::new();
+    testbed.configure(FAST, BUDGET);
+    let first = testbed.start();
+    assert!(!testbed.spawn().ended().success(), "a second daemon on the same socket");
+    assert!(testbed.log().contains("another daemon"), "{}", testbed.log());
     assert!(first.stop().success());
-    let _writer = Writer::open(&ground.journal(), JournalConfig::default(), start()).unwrap();
-    assert!(!ground.spawn().ended().success(), "a journal that another daemon writes");
-    assert!(ground.log().contains("another daemon records here"), "{}", ground.log());
+    let _writer = Writer::open(&testbed.journal(), JournalConfig::default(), start()).unwrap();
+    assert!(!testbed.spawn().ended().success(), "a journal that another daemon writes");
+    assert!(testbed.log().contains("another daemon records here"), "{}", testbed.log());
 }
 
 fn start() -> Start {
@@ -416,56 +417,56 @@ fn start() -> Start {
 
 #[test]
 fn a_damaged_journal_is_moved_aside_and_told_of() {
-    let ground = Ground::new();
-    ground.configure(FAST, BUDGET);
-    assert!(ground.start().stop().success());
-    let journal = fs::read(ground.journal()).unwrap();
-    fs::write(ground.journal(), [&[0; 100], &journal[100..]].concat()).unwrap();
-    let daemon = ground.start();
+    let testbed = Testbed::new();
+    testbed.configure(FAST, BUDGET);
+    assert!(testbed.start().stop().success());
+    let journal = fs::read(testbed.journal()).unwrap();
+    fs::write(testbed.journal(), [&[0; 100], &journal[100..]].concat()).unwrap();
+    let daemon = testbed.start();
     let status = daemon.status().unwrap().daemon.unwrap();
     let [aside] = &status.journal_aside[..] else { panic!("{status:?}") };
     assert_eq!(fs::read(aside).unwrap()[100..], journal[100..]);
     assert_eq!(status.journal_error, None);
-    assert!(ground.log().contains(aside), "{}", ground.log());
+    assert!(testbed.log().contains(aside), "{}", testbed.log());
     assert!(daemon.stop().success());
-    assert!(Reader::open(&ground.journal()).unwrap().last_tick().unwrap().is_some());
+    assert!(Reader::open(&testbed.journal()).unwrap().last_tick().unwrap().is_some());
 }
 
 #[test]
 fn a_foreign_database_is_left_alone_and_told_of() {
-    let ground = Ground::new();
-    ground.configure(FAST, BUDGET);
-    let foreign = rusqlite::Connection::open(ground.journal()).unwrap();
+    let testbed = Testbed::new();
+    testbed.configure(FAST, BUDGET);
+    let foreign = rusqlite::Connection::open(testbed.journal()).unwrap();
     foreign.execute_batch("CREATE TABLE mail (body TEXT);").unwrap();
     drop(foreign);
-    let before = fs::read(ground.journal()).unwrap();
-    let daemon = ground.start();
+    let before = fs::read(testbed.journal()).unwrap();
+    let daemon = testbed.start();
     let status = daemon.status().unwrap().daemon.unwrap();
     let error = status.journal_error.unwrap();
     assert!(error.contains("an SQLite file of another program"), "{error}");
-    assert!(ground.log().contains(&error), "{}", ground.log());
+    assert!(testbed.log().contains(&error), "{}", testbed.log());
     assert!(daemon.stop().success());
-    assert_eq!(fs::read(ground.journal()).unwrap(), before);
+    assert_eq!(fs::read(testbed.journal()).unwrap(), before);
 }
 
 #[test]
 fn no_guest_hears_what_the_journal_has_not() {
     for _ in 0..5 {
-        let (ground, peers) = (Ground::new(), Peers::new());
+        let (testbed, peers) = (Testbed::new(), Peers::new());
         let booted = Bytes::gib(1);
-        let guests = ["busy", "idle"].map(|name| (name, peers.using(&ground, name, 100)));
-        ground.configure(FAST, BUDGET);
-        let daemon = ground.spawn();
+        let guests = ["busy", "idle"].map(|name| (name, peers.using(&testbed, name, 100)));
+        testbed.configure(FAST, BUDGET);
+        let daemon = testbed.spawn();
         let begun = Instant::now();
         // Kills the daemon at the moment when the first peer gets a target.
         while guests.iter().all(|(_, peer)| peer.target() == booted) {
             assert!(begun.elapsed() < PATIENCE, "no guest was moved");
         }
         daemon.kill();
-        let reader = Reader::open(&ground.journal()).unwrap();
+        let reader = Reader::open(&testbed.journal()).unwrap();
         let mut recorded = Vec::new();
         for entry in reader.ticks(Range::default()) {
-            if let What::Tick(tick) = entry.unwrap().what {
+            if let EntryContent::Tick(tick) = entry.unwrap().content {
                 recorded.extend(tick.plan.actions);
             }
         }
@@ -480,24 +481,24 @@ fn no_guest_hears_what_the_journal_has_not() {
 
 #[test]
 fn what_a_killed_daemon_promised_holds_from_the_start() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     wait_for("the division", || (busy.allocation().abs_diff(BUSY) <= Bytes::mib(10)).then_some(()));
-    assert_eq!(ground.ballast(&["pause"]).0, Some(0));
+    assert_eq!(testbed.ballast(&["pause"]).0, Some(0));
     daemon.kill();
-    let daemon = ground.start();
+    let daemon = testbed.start();
     assert!(daemon.status().unwrap().tick.paused, "and it is still paused");
     assert!(daemon.stop().success());
 
-    let reader = Reader::open(&ground.journal()).unwrap();
+    let reader = Reader::open(&testbed.journal()).unwrap();
     let ticks = |session| {
         let of_session = Range { session: Some(session), ..Range::default() };
-        let tick = |entry: Result<ballast_store::Entry, _>| match entry.unwrap().what {
-            What::Tick(tick) => tick,
-            What::Event(event) => panic!("{event:?}"),
+        let tick = |entry: Result<ballast_store::Entry, _>| match entry.unwrap().content {
+            EntryContent::Tick(tick) => tick,
+            EntryContent::Event(event) => panic!("{event:?}"),
         };
         reader.ticks(of_session).map(tick).collect::<Vec<_>>()
     };

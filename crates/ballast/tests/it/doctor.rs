@@ -2,7 +2,7 @@
 //!
 //! Limits: asserts which checks are made and the form of the findings, not their content.
 
-use crate::harness::{Daemon, Ground, finding, guest, wait_for};
+use crate::harness::{Daemon, Testbed, finding, guest, wait_for};
 use ballast_cloud_hypervisor::testing::Machine as CloudHypervisor;
 use ballast_firecracker::testing::Machine as Firecracker;
 use ballast_qmp_testing::{Peer, PeerConfig};
@@ -27,9 +27,9 @@ const HOST_TOPICS: [&str; 13] = [
 ];
 
 /// The findings of a run; asserts that its exit status agrees with the worst of them.
-fn findings(ground: &Ground, arguments: &[&str]) -> Vec<Value> {
-    let (code, mut reply) = ground.doctor(arguments);
-    assert_eq!(reply["config"].as_str(), ground.config_file().to_str());
+fn findings(testbed: &Testbed, arguments: &[&str]) -> Vec<Value> {
+    let (code, mut reply) = testbed.doctor(arguments);
+    assert_eq!(reply["config"].as_str(), testbed.config_file().to_str());
     let order = ["ok", "note", "warning", "problem"];
     let worst = order.iter().position(|it| reply["worst"] == **it).unwrap();
     assert_eq!(code, Some(i32::from(worst > 1)), "{reply}");
@@ -54,9 +54,9 @@ fn reports(daemon: &Daemon<'_>, name: &str) -> Option<()> {
 
 #[test]
 fn this_machine_is_judged_without_a_daemon() {
-    let ground = Ground::new();
-    ground.configure("", "");
-    let found = findings(&ground, &[]);
+    let testbed = Testbed::new();
+    testbed.configure("", "");
+    let found = findings(&testbed, &[]);
     let mut host: Vec<&str> = found
         .iter()
         .filter(|it| it["area"] == "host")
@@ -64,18 +64,18 @@ fn this_machine_is_judged_without_a_daemon() {
         .collect();
     host.sort_unstable();
     assert_eq!(host, HOST_TOPICS);
-    let (severity, told) = finding(&found, "daemon", None);
-    assert!(severity == "note" && told.contains("no daemon listens on"), "{told}");
+    let (severity, text) = finding(&found, "daemon", None);
+    assert!(severity == "note" && text.contains("no daemon listens on"), "{text}");
     assert_eq!(finding(&found, "journal", None).0, "ok");
-    let folder = ground.path("qmp");
+    let folder = testbed.path("qmp");
     assert_eq!(finding(&found, "qmp", folder.to_str()), ("note", "no sockets of guests"));
 
-    let found = findings(&ground, &["host"]);
+    let found = findings(&testbed, &["host"]);
     assert!(found.iter().all(|it| it["area"] != "guests"), "{found:?}");
-    let found = findings(&ground, &["guests"]);
+    let found = findings(&testbed, &["guests"]);
     assert_eq!(finding(&found, "daemon", None).0, "problem", "what was asked for cannot be done");
-    let config = ground.config_file();
-    let (_, out, _) = ground.ballast(&["doctor", "--config", config.to_str().unwrap()]);
+    let config = testbed.config_file();
+    let (_, out, _) = testbed.ballast(&["doctor", "--config", config.to_str().unwrap()]);
     for part in ["HOST", "HYPERVISORS", "GUESTS", "OWNERS", "PERMISSIONS", "not looked at"] {
         assert!(out.contains(part), "{part} in {out}");
     }
@@ -83,37 +83,37 @@ fn this_machine_is_judged_without_a_daemon() {
 
 #[test]
 fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _runtime = runtime.enter();
-    let _peer = Peer::spawn(&ground.guest("web"), PeerConfig::default()).unwrap();
-    std::fs::write(ground.guest("file"), "").unwrap();
-    ground.configure("tick = \"100ms\"", "");
-    let config = ground.config_file();
-    let folder = ground.path("qmp");
+    let _peer = Peer::spawn(&testbed.guest("web"), PeerConfig::default()).unwrap();
+    std::fs::write(testbed.guest("file"), "").unwrap();
+    testbed.configure("tick = \"100ms\"", "");
+    let config = testbed.config_file();
+    let folder = testbed.path("qmp");
 
     // Without a daemon the doctor asks the socket itself.
-    let found = findings(&ground, &["host"]);
+    let found = findings(&testbed, &["host"]);
     assert_eq!(finding(&found, "qmp", folder.to_str()).0, "warning", "a file is no socket");
     let usable = "1 of 1 sockets are usable";
     assert!(found.iter().any(|it| it["found"] == usable), "{found:?}");
 
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("statistics", || reports(&daemon, "web"));
-    let found = findings(&ground, &[]);
+    let found = findings(&testbed, &[]);
     assert!(found.iter().any(|it| it["found"] == usable), "the daemon has it: {found:?}");
     assert_eq!(finding(&found, "monitor", Some("web")), ("ok", "running"));
     assert_eq!(finding(&found, "balloon", Some("web")), ("ok", "has a balloon device"));
-    let (severity, told) = finding(&found, "statistics", Some("web"));
-    assert!(severity == "ok" && told.starts_with("the driver reports, last "), "{told}");
+    let (severity, text) = finding(&found, "statistics", Some("web"));
+    assert!(severity == "ok" && text.starts_with("the driver reports, last "), "{text}");
     assert_eq!(finding(&found, "journal", None), ("ok", "the daemon records"));
-    let (_, told) = finding(&found, "daemon-rights", None);
-    assert!(told.contains(&format!("process {}", daemon.pid())), "{told}");
+    let (_, text) = finding(&found, "daemon-rights", None);
+    assert!(text.contains(&format!("process {}", daemon.pid())), "{text}");
 
-    let found = findings(&ground, &["guests", "web"]);
+    let found = findings(&testbed, &["guests", "web"]);
     assert!(found.iter().all(|it| it["subject"] == "web"), "{found:?}");
     let line = ["doctor", "guests", "db", "--config", config.to_str().unwrap()];
-    let (code, out, err) = ground.ballast(&line);
+    let (code, out, err) = testbed.ballast(&line);
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains("no guest `db`: it knows web"), "{err}");
     assert!(daemon.stop().success());
@@ -121,8 +121,8 @@ fn guests_of_a_daemon_are_judged_and_its_sockets_left() {
 
 /// The sockets of two guests of each hypervisor, a good one and one without most devices, and of a
 /// web server.
-fn light_guests(ground: &Ground) -> Vec<RestServer> {
-    let (folder, other) = (ground.path("ch"), ground.path("fc"));
+fn light_guests(testbed: &Testbed) -> Vec<RestServer> {
+    let (folder, other) = (testbed.path("ch"), testbed.path("fc"));
     for folder in [&folder, &other] {
         std::fs::create_dir(folder).unwrap();
     }
@@ -142,20 +142,20 @@ fn light_guests(ground: &Ground) -> Vec<RestServer> {
 
 #[test]
 fn sockets_of_rest_apis_are_judged_and_nothing_changed() {
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _runtime = runtime.enter();
-    let servers = light_guests(&ground);
+    let servers = light_guests(&testbed);
     let more = format!(
         "[cloud_hypervisor]\nsockets = [\"{0}/ch/*.sock\"]\n\
          [firecracker]\nsockets = [\"{0}/fc/*.sock\"]\n[agents]\nvsock = true",
-        ground.path("").display()
+        testbed.path("").display()
     );
-    ground.configure("tick = \"100ms\"", &more);
-    ground.configure_to_observe();
-    let found = findings(&ground, &["host"]);
+    testbed.configure("tick = \"100ms\"", &more);
+    testbed.configure_to_observe();
+    let found = findings(&testbed, &["host"]);
     let of = |socket: &str| {
-        let path = ground.path(socket).display().to_string();
+        let path = testbed.path(socket).display().to_string();
         let of_socket = found.iter().filter(|it| it["subject"] == *path);
         of_socket
             .map(|it| format!("{}: {} $ {}", it["severity"], it["found"], it["remedy"]))
@@ -163,8 +163,8 @@ fn sockets_of_rest_apis_are_judged_and_nothing_changed() {
             .join("\n")
     };
     let has = |socket: &str, parts: &[&str]| {
-        let told = of(socket);
-        assert!(parts.iter().all(|part| told.contains(part)), "{parts:?} in {told}");
+        let text = of(socket);
+        assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} in {text}");
     };
     has("ch/whole.sock", &["Cloud Hypervisor 53.0.0 answers", "has a balloon;", "/run/a.vsock"]);
     has("ch/bare.sock", &["no balloon", "--balloon size=0", "--vsock cid=3,socket="]);
@@ -175,9 +175,9 @@ fn sockets_of_rest_apis_are_judged_and_nothing_changed() {
         assert_eq!(server.take_changes(), [""; 0]);
     }
 
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("the guests", || guest(&daemon.status()?, "bare")?.boot_bytes);
-    let found = findings(&ground, &["guests", "bare", "whole"]);
+    let found = findings(&testbed, &["guests", "bare", "whole"]);
     let remedies: Vec<&str> = found.iter().filter_map(|it| it["remedy"].as_str()).collect();
     assert!(remedies.iter().any(|it| it.starts_with("cloud-hypervisor … --balloon")), "{found:?}");
     assert!(remedies.iter().all(|it| !it.contains("qemu") && !it.contains("virsh")), "{found:?}");
@@ -186,12 +186,12 @@ fn sockets_of_rest_apis_are_judged_and_nothing_changed() {
 
 #[test]
 fn a_bad_configuration_is_an_error_that_names_it() {
-    let ground = Ground::new();
-    std::fs::write(ground.config_file(), "[host]\nreserv = 1\n").unwrap();
-    let config = ground.config_file();
-    let (code, out, err) = ground.ballast(&["doctor", "--config", config.to_str().unwrap()]);
+    let testbed = Testbed::new();
+    std::fs::write(testbed.config_file(), "[host]\nreserv = 1\n").unwrap();
+    let config = testbed.config_file();
+    let (code, out, err) = testbed.ballast(&["doctor", "--config", config.to_str().unwrap()]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
     assert!(err.contains("ballast.toml:2:1: unknown key `reserv`"), "{err}");
-    let (code, _, _) = ground.ballast(&["doctor", "everything"]);
+    let (code, _, _) = testbed.ballast(&["doctor", "everything"]);
     assert_eq!(code, Some(2));
 }

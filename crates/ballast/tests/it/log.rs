@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::harness::{Ground, PATIENCE, wait_for};
+use crate::harness::{PATIENCE, Testbed, wait_for};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 const FAST: &str = "tick = \"100ms\"";
@@ -23,19 +23,19 @@ fn full_pipe() -> (PipeReader, PipeWriter) {
 
 #[test]
 fn a_log_that_nobody_reads_stops_no_tick() {
-    let ground = Ground::new();
-    ground.configure(FAST, "");
+    let testbed = Testbed::new();
+    testbed.configure(FAST, "");
     let (_reader, writer) = full_pipe();
-    let daemon = ground.spawn_with(|command| {
+    let daemon = testbed.spawn_with(|command| {
         command.stderr(Stdio::from(writer)).env("BALLAST_LOG", "trace");
     });
     let ticks = || daemon.status()?.daemon.map(|it| it.ticks);
     wait_for("ticks", || ticks().filter(|ticks| *ticks > 5));
     assert!(daemon.stop().success());
     // A full pipe does not keep a daemon that cannot start from ending.
-    fs::write(ground.path("ballast.toml"), "[daemon]\nsocket = \"/dev/null/api\"\n").unwrap();
+    fs::write(testbed.path("ballast.toml"), "[daemon]\nsocket = \"/dev/null/api\"\n").unwrap();
     let (_reader, writer) = full_pipe();
-    let failed = ground.spawn_with(|command| {
+    let failed = testbed.spawn_with(|command| {
         command.stderr(Stdio::from(writer));
     });
     assert_eq!(failed.ended().code(), Some(1));
@@ -43,26 +43,26 @@ fn a_log_that_nobody_reads_stops_no_tick() {
 
 #[test]
 fn the_last_lines_of_the_log_are_written() {
-    let ground = Ground::new();
-    let last_lines = |end: fn(&Ground) -> ExitStatus| {
-        let before = ground.log().len();
-        let status = end(&ground);
-        (status.code(), ground.log().split_off(before))
+    let testbed = Testbed::new();
+    let last_lines = |end: fn(&Testbed) -> ExitStatus| {
+        let before = testbed.log().len();
+        let status = end(&testbed);
+        (status.code(), testbed.log().split_off(before))
     };
-    ground.configure(FAST, "");
-    let (code, log) = last_lines(|ground| ground.start().stop());
+    testbed.configure(FAST, "");
+    let (code, log) = last_lines(|testbed| testbed.start().stop());
     assert!(code == Some(0) && log.contains("stopping: SIGTERM"), "{log}");
-    ground.configure(FAST, "[qmp.no_such_table]\n");
-    let (code, log) = last_lines(|ground| ground.spawn().ended());
+    testbed.configure(FAST, "[qmp.no_such_table]\n");
+    let (code, log) = last_lines(|testbed| testbed.spawn().ended());
     assert!(code == Some(1) && log.contains("error: "), "{log}");
 }
 
 #[test]
 fn a_log_is_complete_once_it_is_read() {
-    let ground = Ground::new();
-    ground.configure(FAST, "");
+    let testbed = Testbed::new();
+    testbed.configure(FAST, "");
     let (mut reader, writer) = full_pipe();
-    let daemon = ground.spawn_with(|command| {
+    let daemon = testbed.spawn_with(|command| {
         command.stderr(Stdio::from(writer));
     });
     wait_for("the first tick", || daemon.status());
@@ -78,13 +78,13 @@ fn a_log_is_complete_once_it_is_read() {
 /// Runs in a mount namespace of its own, where a receiver stands in for the journal. Needs root.
 #[test]
 fn the_journal_gets_entries_with_their_fields() {
-    let ground = Ground::new();
-    ground.configure(FAST, "[host]\nreserve = \"1000TiB\"");
-    let receiver = UnixDatagram::bind(ground.path("journal.sock")).unwrap();
+    let testbed = Testbed::new();
+    testbed.configure(FAST, "[host]\nreserve = \"1000TiB\"");
+    let receiver = UnixDatagram::bind(testbed.path("journal.sock")).unwrap();
     receiver.set_read_timeout(Some(PATIENCE)).unwrap();
     let prepare = "mount -t tmpfs none /run && mkdir -p /run/systemd/journal && \
                    ln -s \"$1\" /run/systemd/journal/socket";
-    let socket = ground.path("journal.sock");
+    let socket = testbed.path("journal.sock");
     let unshared = |script: &str| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script, "sh"]).arg(&socket);
@@ -94,12 +94,12 @@ fn the_journal_gets_entries_with_their_fields() {
     if !unshared(prepare).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
         return println!("SKIPPED: only root can have a mount namespace");
     }
-    let log = fs::File::create(ground.path("daemon.log")).unwrap();
+    let log = fs::File::create(testbed.path("daemon.log")).unwrap();
     let stream = log.metadata().unwrap();
     let script = format!("{prepare} && exec \"$2\" daemon --config \"$3\"");
     let mut daemon = unshared(&script)
         .arg(crate::PROGRAM)
-        .arg(ground.config_file())
+        .arg(testbed.config_file())
         .env("JOURNAL_STREAM", format!("{}:{}", stream.dev(), stream.ino()))
         .stderr(log)
         .spawn()
@@ -122,5 +122,5 @@ fn the_journal_gets_entries_with_their_fields() {
     let pid = rustix::process::Pid::from_child(&daemon);
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(wait_for("its end", || daemon.try_wait().unwrap()).success());
-    assert_eq!(ground.log(), "", "nothing is said twice");
+    assert_eq!(testbed.log(), "", "nothing is said twice");
 }

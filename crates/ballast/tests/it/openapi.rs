@@ -13,7 +13,7 @@ use jsonschema::Validator;
 use serde_json::{Value, json};
 
 use crate::daemon::{BUDGET, FAST, Peers};
-use crate::harness::{Ground, guest, wait_for};
+use crate::harness::{Testbed, guest, wait_for};
 
 /// A validator for the part of the document at a pointer.
 fn validator(document: &Value, pointer: &str) -> Validator {
@@ -64,18 +64,18 @@ const CARRIED: &str = r#"{"limits":{"shares":500},"credits":7,
 
 #[test]
 fn every_answer_of_a_daemon_is_as_described() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
     let mute = PeerConfig { misbehaviour: Misbehaviour::NoGreeting, ..PeerConfig::default() };
-    let _mute = peers.spawn(&ground, "mute", mute);
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+    let _mute = peers.spawn(&testbed, "mute", mute);
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     wait_for("an outcome", || {
         let status = daemon.status()?;
         guest(&status, "busy")?.target_bytes.filter(|target| *target < 1 << 30)
     });
-    let (document, socket) = (document(), ground.path("api.sock"));
+    let (document, socket) = (document(), testbed.path("api.sock"));
     let mut answered = BTreeSet::new();
     let ended = "/nowhere";
     for (method, path, asked, body, expected) in [

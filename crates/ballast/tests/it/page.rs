@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use tungstenite::{Message, WebSocket};
 
 use crate::daemon::{BUDGET, FAST, Peers};
-use crate::harness::{Ground, PATIENCE, guest, wait_for};
+use crate::harness::{PATIENCE, Testbed, guest, wait_for};
 
 const OWNERS: &str = "owner-0123456789abcdef";
 const READERS: &str = "reader-0123456789abcdef";
@@ -68,8 +68,8 @@ struct Tab {
 impl Tab {
     /// Connects to a page of the browser with this profile; `None`: it does not listen yet.
     fn open(profile: &Path) -> Option<Tab> {
-        let told = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
-        let (port, path) = told.split_once('\n')?;
+        let text = fs::read_to_string(profile.join("DevToolsActivePort")).ok()?;
+        let (port, path) = text.split_once('\n')?;
         let stream = TcpStream::connect(("127.0.0.1", port.parse().ok()?)).ok()?;
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let address = format!("ws://127.0.0.1:{port}{}", path.trim());
@@ -260,9 +260,9 @@ fn decoded(text: &str) -> Vec<u8> {
 }
 
 /// Configures a page on a free port with both tokens, and a budget with a third to spare.
-fn configure(ground: &Ground) {
+fn configure(testbed: &Testbed) {
     let token = |name: &str, text: &str| {
-        let path = ground.path(name);
+        let path = testbed.path(name);
         fs::write(&path, text).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         path
@@ -272,12 +272,12 @@ fn configure(ground: &Ground) {
         token("owner.token", OWNERS),
         token("reader.token", READERS)
     );
-    ground.configure(FAST, &format!("{BUDGET}\n{page}"));
+    testbed.configure(FAST, &format!("{BUDGET}\n{page}"));
 }
 
 /// The page's address, from the daemon's log.
-fn address(ground: &Ground) -> String {
-    let log = ground.log();
+fn address(testbed: &Testbed) -> String {
+    let log = testbed.log();
     let (_, after) = log.rsplit_once("page on ").expect("the port is open");
     after.split_whitespace().next().unwrap().to_owned()
 }
@@ -293,12 +293,12 @@ fn log_in(browser: &Browser, token: &str) {
 #[test]
 fn an_operator_watches_explains_and_acts_in_a_browser() {
     let Some(browser) = Browser::open() else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    configure(&ground);
-    let daemon = ground.start();
-    let page = address(&ground);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    configure(&testbed);
+    let daemon = testbed.start();
+    let page = address(&testbed);
     browser.go(&page);
     log_in(&browser, OWNERS);
     browser.shows("#host", "acting");
@@ -311,7 +311,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
              window.appeared = Number(document.body.dataset.ticks); me.disconnect(); \
          }).observe(document.querySelector('#guests'), { childList: true, subtree: true })",
     );
-    let _late = peers.using(&ground, "late", 50);
+    let _late = peers.using(&testbed, "late", 50);
     wait_for("the guest", || guest(&daemon.status()?, "late").map(|_| ()));
     let known_at = browser.ticks();
     let appeared = wait_for("its row", || browser.eval("window.appeared").as_u64());
@@ -327,8 +327,8 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     browser.shows("[aria-selected=true]", "busy");
     browser.press("Enter");
     browser.shows("#why", "plan #");
-    let (_, told, _) = ground.ballast(&["explain", "busy"]);
-    for name in told.lines().filter_map(|line| line.get(..11)).map(str::trim) {
+    let (_, output, _) = testbed.ballast(&["explain", "busy"]);
+    for name in output.lines().filter_map(|line| line.get(..11)).map(str::trim) {
         browser.shows("#why", name);
     }
     browser.picture("why");
@@ -374,7 +374,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
     browser.shows("#compared", "ballast advise --since 24h --policy static");
     browser.shows("#assumptions", "the loop is open");
     browser.shows("#course .u-legend", "needed");
-    let (_, advice, _) = ground.ballast(&[
+    let (_, advice, _) = testbed.ballast(&[
         "advise",
         "--since",
         "1d",
@@ -382,7 +382,7 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
         "static",
         "--json",
         "--journal",
-        ground.journal().to_str().unwrap(),
+        testbed.journal().to_str().unwrap(),
     ]);
     let advice: Value = serde_json::from_str(&advice).unwrap();
     browser.shows("#compared", advice["confidence"]["weakest"].as_str().unwrap());
@@ -407,11 +407,11 @@ fn an_operator_watches_explains_and_acts_in_a_browser() {
 #[test]
 fn a_reader_looks_at_the_page_and_cannot_act() {
     let Some(browser) = Browser::open() else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    configure(&ground);
-    let daemon = ground.start();
-    browser.go(&address(&ground));
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    configure(&testbed);
+    let daemon = testbed.start();
+    browser.go(&address(&testbed));
     browser.shows("main", "Log in");
     browser.fill("#token", "not-the-token-at-all");
     browser.click("#log-in");
@@ -437,13 +437,13 @@ fn a_reader_looks_at_the_page_and_cannot_act() {
 #[test]
 fn every_view_fits_a_narrow_screen() {
     let Some(browser) = Browser::open() else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    let _long = peers.using(&ground, &format!("a-{}", "long-name-".repeat(3)), 100);
-    configure(&ground);
-    let _daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    let _long = peers.using(&testbed, &format!("a-{}", "long-name-".repeat(3)), 100);
+    configure(&testbed);
+    let _daemon = testbed.start();
     browser.widen(360);
-    let page = address(&ground);
+    let page = address(&testbed);
     browser.go(&format!("{page}?token={OWNERS}"));
     for (view, css, text) in [
         ("#/", "#guests", "busy"),
@@ -478,8 +478,8 @@ fn every_view_fits_a_narrow_screen() {
 const FLEET: &str = include_str!("fleet.json");
 
 /// Stands in for `ballast-fleet`: always gives the same answer, and counts how often it was asked.
-fn fleet_program(ground: &Ground, status: &'static str, body: String) -> Arc<AtomicU64> {
-    let listener = UnixListener::bind(fleet_socket(&ground.path("api.sock"))).unwrap();
+fn fleet_program(testbed: &Testbed, status: &'static str, body: String) -> Arc<AtomicU64> {
+    let listener = UnixListener::bind(fleet_socket(&testbed.path("api.sock"))).unwrap();
     let asked = Arc::new(AtomicU64::new(0));
     let count = asked.clone();
     std::thread::spawn(move || {
@@ -502,17 +502,17 @@ fn fleet_program(ground: &Ground, status: &'static str, body: String) -> Arc<Ato
 #[test]
 fn an_operator_sees_the_fleet_in_a_browser() {
     let Some(browser) = Browser::open() else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    configure(&ground);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    configure(&testbed);
     let mut reply: Value = serde_json::from_str(FLEET).unwrap();
     let hosts = reply["status"]["hosts"].as_array_mut().unwrap();
     hosts.push(json!({ "host": "d", "draining": false, "left_out": "version 2 of a record" }));
     reply["status"]["moves"] =
         json!([{ "guest": "cache", "phase": "copying", "text": "is copied from a to b" }]);
-    let asked = fleet_program(&ground, "200 OK", reply.to_string());
-    let daemon = ground.start();
-    browser.go(&address(&ground));
+    let asked = fleet_program(&testbed, "200 OK", reply.to_string());
+    let daemon = testbed.start();
+    browser.go(&address(&testbed));
     log_in(&browser, READERS);
     browser.press("h");
     browser.shows("#led", "test, led by a (revision 3); mode advise");
@@ -547,11 +547,11 @@ fn an_operator_sees_the_fleet_in_a_browser() {
 #[test]
 fn without_a_fleet_the_page_says_how_to_begin() {
     let Some(browser) = Browser::open() else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    configure(&ground);
-    let daemon = ground.start();
-    browser.go(&address(&ground));
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    configure(&testbed);
+    let daemon = testbed.start();
+    browser.go(&address(&testbed));
     log_in(&browser, READERS);
     browser.click("a[href='#/fleet']");
     browser.shows("#fleet", "systemctl enable --now ballast-fleet");
@@ -562,13 +562,13 @@ fn without_a_fleet_the_page_says_how_to_begin() {
 
 #[test]
 fn a_fleet_that_cannot_be_read_says_why() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guest = peers.using(&ground, "a", 100);
-    ground.configure(FAST, BUDGET);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guest = peers.using(&testbed, "a", 100);
+    testbed.configure(FAST, BUDGET);
     let why = "{\"api_version\":1,\"error\":{\"code\":\"no-fleet\",\"text\":\"etcd is gone\"}}";
-    fleet_program(&ground, "502 Bad Gateway", why.to_owned());
-    let daemon = ground.start();
-    let client = ballast_api::Client::new(ground.path("api.sock"));
+    fleet_program(&testbed, "502 Bad Gateway", why.to_owned());
+    let daemon = testbed.start();
+    let client = ballast_api::Client::new(testbed.path("api.sock"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let error = runtime.block_on(client.fleet()).unwrap_err();
     assert_eq!(error.to_string(), "etcd is gone");

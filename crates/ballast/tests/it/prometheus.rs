@@ -1,7 +1,7 @@
 //! Debian's Prometheus checks the daemon's metrics, the alert rules and the dashboard.
 //!
 //! Idea: a daemon is brought into a state, and promtool tests the rules with what it exports then,
-//! held constant for ten minutes (a story). So alerts are tested with real metrics, for troubled
+//! held constant for ten minutes. So alerts are tested with real metrics, for troubled
 //! daemons and for a calm one, without waiting for minutes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::daemon::{BUDGET, FAST, Peers};
-use crate::harness::{Ground, guest, wait_for};
+use crate::harness::{Testbed, guest, wait_for};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 const RULES: &str = "packaging/prometheus/ballast.rules.yml";
@@ -62,10 +62,10 @@ fn scrape(address: SocketAddr) -> String {
     })
 }
 
-/// Where the last daemon of this ground serves its metrics.
-fn port(ground: &Ground) -> SocketAddr {
+/// Where the last daemon of this testbed serves its metrics.
+fn port(testbed: &Testbed) -> SocketAddr {
     wait_for("the port for metrics", || {
-        let log = ground.log();
+        let log = testbed.log();
         let (_, rest) = log.rsplit_once("metrics on http://")?;
         rest.split_once("/metrics")?.0.parse().ok()
     })
@@ -90,11 +90,11 @@ fn check_metrics(promtool: &Path, metrics: &str) -> Output {
 
 #[test]
 fn promtool_has_nothing_to_say_of_the_metrics() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guests = [peers.using(&ground, "busy", 600), peers.using(&ground, "idle", 100)];
-    ground.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
-    let daemon = ground.start();
-    let address = port(&ground);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guests = [peers.using(&testbed, "busy", 600), peers.using(&testbed, "idle", 100)];
+    testbed.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
+    let daemon = testbed.start();
+    let address = port(&testbed);
     wait_for("both guests", || {
         let metrics = scrape(address);
         value(&metrics, "ballast_guest_used_bytes{guest=\"idle\"}").map(|_| ())
@@ -110,8 +110,8 @@ fn promtool_has_nothing_to_say_of_the_metrics() {
     );
     assert!(classic.contains("# TYPE ballast_ticks_total counter\nballast_ticks_total "));
     // Only metrics are served there, and no commands are accepted.
-    let (status, _, told) = get(address, "/v1/status", CLASSIC);
-    assert!(status == 404 && told.contains("only /metrics"), "{told}");
+    let (status, _, body) = get(address, "/v1/status", CLASSIC);
+    assert!(status == 404 && body.contains("only /metrics"), "{body}");
     assert!(daemon.stop().success());
     let Some(promtool) = tool("promtool") else { return };
     let said = check_metrics(&promtool, &classic);
@@ -121,18 +121,18 @@ fn promtool_has_nothing_to_say_of_the_metrics() {
 
 #[test]
 fn a_port_in_use_is_told_of_and_tried_again() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guest = peers.using(&ground, "a", 100);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guest = peers.using(&testbed, "a", 100);
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap();
-    ground.configure(FAST, &format!("{BUDGET}\n[metrics]\nlisten = \"{address}\""));
-    let daemon = ground.start();
+    testbed.configure(FAST, &format!("{BUDGET}\n[metrics]\nlisten = \"{address}\""));
+    let daemon = testbed.start();
     let trouble = wait_for("the trouble", || daemon.status()?.daemon?.metrics_trouble);
     assert!(trouble.contains(&address.to_string()), "{trouble}");
     assert!(trouble.contains("another program listens there"), "{trouble}");
     let ticks = daemon.status().unwrap().daemon.unwrap().ticks;
     wait_for("more ticks", || (daemon.status()?.daemon?.ticks > ticks + 3).then_some(()));
-    assert!(ground.ballast(&["status"]).1.contains("metrics  no metrics on 127.0.0.1:"));
+    assert!(testbed.ballast(&["status"]).1.contains("metrics  no metrics on 127.0.0.1:"));
     drop(other);
     wait_for("the port", || daemon.status()?.daemon?.metrics_trouble.is_none().then_some(()));
     assert!(scrape(address).contains("ballast_guests 1"));
@@ -140,20 +140,20 @@ fn a_port_in_use_is_told_of_and_tried_again() {
 }
 
 /// Each series with its values, in promtool's notation.
-type Story = BTreeMap<String, String>;
+type InputSeries = BTreeMap<String, String>;
 
 /// The samples of a scrape as series that stay constant.
-fn held(metrics: &str) -> Story {
+fn constant_series(metrics: &str) -> InputSeries {
     let samples = metrics.lines().filter(|line| !line.starts_with('#'));
     let series = samples.filter_map(|line| line.rsplit_once(' '));
     series.map(|(name, value)| (name.to_owned(), format!("{value}x39"))).collect()
 }
 
-/// Asserts, by promtool, that after ten minutes of a story the alerts `expected` fire, and no
+/// Asserts, by promtool, that after ten minutes of these series the alerts `expected` fire, and no
 /// others of `asked`.
-fn assert_alerts(promtool: &Path, story: &Story, asked: &[&str], expected: &[&str]) {
+fn assert_alerts(promtool: &Path, input_series: &InputSeries, asked: &[&str], expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
-    let series: Vec<Value> = story
+    let series: Vec<Value> = input_series
         .iter()
         .map(|(series, values)| serde_json::json!({ "series": series, "values": values }))
         .collect();
@@ -209,29 +209,29 @@ const OF_A_VIEW: [&str; 5] = [
 const OF_ITS_ABSENCE: [&str; 1] = ["BallastDown"];
 
 #[test]
-fn every_alert_has_a_story() {
-    let told = [&OF_A_DAEMON[..], &OF_A_HOST, &OF_A_VIEW, &OF_ITS_ABSENCE].concat();
-    let told: BTreeSet<String> = told.into_iter().map(str::to_owned).collect();
-    assert_eq!(told, alerts());
+fn every_alert_is_tested() {
+    let expected = [&OF_A_DAEMON[..], &OF_A_HOST, &OF_A_VIEW, &OF_ITS_ABSENCE].concat();
+    let expected: BTreeSet<String> = expected.into_iter().map(str::to_owned).collect();
+    assert_eq!(expected, alerts());
 }
 
 #[test]
 fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
     let Some(promtool) = tool("promtool") else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let low = peers.using(&ground, "low", 100);
-    let _busy = peers.using(&ground, "busy", 600);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let low = peers.using(&testbed, "low", 100);
+    let _busy = peers.using(&testbed, "busy", 600);
     let unmoved =
         PeerConfig { used: Bytes::mib(100), rate_per_sec: Bytes::ZERO, ..PeerConfig::default() };
-    let _stuck = peers.spawn(&ground, "stuck", unmoved);
-    let frozen = peers.using(&ground, "frozen", 100);
+    let _stuck = peers.spawn(&testbed, "stuck", unmoved);
+    let frozen = peers.using(&testbed, "frozen", 100);
     let mute = PeerConfig { misbehaviour: Misbehaviour::NoGreeting, ..PeerConfig::default() };
-    let _mute = peers.spawn(&ground, "mute", mute);
-    fs::create_dir(ground.journal()).unwrap();
+    let _mute = peers.spawn(&testbed, "mute", mute);
+    fs::create_dir(testbed.journal()).unwrap();
     let budget = BUDGET.replace("1GiB", "3GiB");
     let guard = "[guard]\nstuck_after = \"1s\"\nrelease_grace = \"0s\"\nstale_after = \"1s\"";
-    ground.configure(FAST, &format!("{budget}\n{guard}\n{LISTEN}"));
-    let daemon = ground.start();
+    testbed.configure(FAST, &format!("{budget}\n{guard}\n{LISTEN}"));
+    let daemon = testbed.start();
     wait_for("a guest that gave memory", || (low.allocation() < Bytes::mib(800)).then_some(()));
     frozen.misbehave(Misbehaviour::FrozenStatistics);
     wait_for("the stuck guest", || {
@@ -241,15 +241,15 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
     // Together with the guests that come later, the floors exceed the budget, so nobody gives
     // anything up. The stuck guest still has to give what it holds above its own floor.
     for name in ["low", "busy"] {
-        let (code, out, err) = ground.ballast(&["set", name, "--floor", "1GiB"]);
+        let (code, out, err) = testbed.ballast(&["set", name, "--floor", "1GiB"]);
         assert_eq!(code, Some(0), "{out}{err}");
     }
-    let late = |number: u32| peers.using(&ground, &format!("late-{number}"), 100);
+    let late = |number: u32| peers.using(&testbed, &format!("late-{number}"), 100);
     let _late: Vec<_> = (0..4).map(late).collect();
-    let broken = fs::read_to_string(ground.config_file()).unwrap() + "[gard]\n";
-    fs::write(ground.config_file(), broken).unwrap();
+    let broken = fs::read_to_string(testbed.config_file()).unwrap() + "[gard]\n";
+    fs::write(testbed.config_file(), broken).unwrap();
     daemon.signal(Signal::HUP);
-    let address = port(&ground);
+    let address = port(&testbed);
     let metrics = wait_for("all troubles", || {
         let metrics = scrape(address);
         let is = |series: &str, wanted: &str| value(&metrics, series) == Some(wanted);
@@ -262,23 +262,23 @@ fn alerts_fire_for_guests_and_a_daemon_in_trouble() {
         .then_some(metrics)
     });
     assert!(daemon.stop().success());
-    assert_alerts(&promtool, &held(&metrics), &OF_A_DAEMON, &OF_A_DAEMON);
+    assert_alerts(&promtool, &constant_series(&metrics), &OF_A_DAEMON, &OF_A_DAEMON);
 }
 
 #[test]
 fn an_alert_fires_for_a_host_short_of_memory() {
     let Some(promtool) = tool("promtool") else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _guest = peers.using(&ground, "a", 100);
-    ground.configure(FAST, &format!("[host]\nreserve = \"1000TiB\"\n{LISTEN}"));
-    let daemon = ground.start();
-    let address = port(&ground);
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _guest = peers.using(&testbed, "a", 100);
+    testbed.configure(FAST, &format!("[host]\nreserve = \"1000TiB\"\n{LISTEN}"));
+    let daemon = testbed.start();
+    let address = port(&testbed);
     let metrics = wait_for("the last rung", || {
         let metrics = scrape(address);
         (value(&metrics, "ballast_host_rung") == Some("4")).then_some(metrics)
     });
     assert!(daemon.stop().success());
-    assert_alerts(&promtool, &held(&metrics), &OF_A_HOST, &OF_A_HOST);
+    assert_alerts(&promtool, &constant_series(&metrics), &OF_A_HOST, &OF_A_HOST);
 }
 
 /// A server of handmade views, for states into which no peer can be brought.
@@ -343,8 +343,8 @@ fn alerts_fire_for_what_no_guest_can_be_brought_to() {
     }
     let served = Served::start(calm());
     let (first, then) = (served.scrape(earlier), served.scrape(later));
-    let before = held(&first);
-    let story: Story = held(&then)
+    let before = constant_series(&first);
+    let input_series: InputSeries = constant_series(&then)
         .into_iter()
         .map(|(series, now)| {
             let first = &before[&series];
@@ -358,7 +358,7 @@ fn alerts_fire_for_what_no_guest_can_be_brought_to() {
             (series, values)
         })
         .collect();
-    assert_alerts(&promtool, &story, &OF_A_VIEW, &OF_A_VIEW);
+    assert_alerts(&promtool, &input_series, &OF_A_VIEW, &OF_A_VIEW);
 }
 
 /// A Prometheus that scrapes a daemon every second.
@@ -454,15 +454,15 @@ fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn a_prometheus_understands_metrics_rules_and_dashboard() {
     let (Some(program), Some(promtool)) = (tool("prometheus"), tool("promtool")) else { return };
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, &format!("{BUDGET}\n{LISTEN}"));
+    let daemon = testbed.start();
     wait_for("the division", || {
         (busy.allocation().abs_diff(Bytes::mib(740)) <= Bytes::mib(10)).then_some(())
     });
-    let address = port(&ground);
+    let address = port(&testbed);
     let metrics = scrape(address);
     let prometheus = Prometheus::start(&program, address);
     wait_for("a scrape", || {
@@ -495,13 +495,14 @@ fn a_prometheus_understands_metrics_rules_and_dashboard() {
     // A calm daemon raises no alert; one that has gone raises its own.
     let names: Vec<String> = alerts().into_iter().collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    assert_alerts(&promtool, &held(&metrics), &names, &[]);
+    assert_alerts(&promtool, &constant_series(&metrics), &names, &[]);
     let gone = wait_for("its absence", || {
         let up = prometheus.query("up{job=\"ballast\"}")?["data"]["result"][0].clone();
         (up["value"][1] == "0").then(|| up["metric"]["instance"].clone())
     });
     let up = format!("up{{job=\"ballast\",instance={gone}}}");
-    assert_alerts(&promtool, &Story::from([(up, "0x39".to_owned())]), &names, &OF_ITS_ABSENCE);
+    let absent = InputSeries::from([(up, "0x39".to_owned())]);
+    assert_alerts(&promtool, &absent, &names, &OF_ITS_ABSENCE);
 }
 
 #[test]

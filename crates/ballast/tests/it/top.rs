@@ -8,12 +8,12 @@ use std::process::{Command, Stdio};
 
 use crate::daemon::{BUDGET, FAST, Peers};
 use crate::harness::terminal::Terminal;
-use crate::harness::{Ground, wait_for};
+use crate::harness::{Testbed, wait_for};
 
-/// A terminal with a shell whose commands ask the daemon of `ground`.
-fn open(ground: &Ground) -> Option<Terminal> {
-    let variables = format!("BALLAST_SOCKET={}", ground.path("api.sock").display());
-    Terminal::open(ground.path("tmux.sock"), &variables)
+/// A terminal with a shell whose commands ask the daemon of `testbed`.
+fn open(testbed: &Testbed) -> Option<Terminal> {
+    let variables = format!("BALLAST_SOCKET={}", testbed.path("api.sock").display());
+    Terminal::open(testbed.path("tmux.sock"), &variables)
 }
 
 impl Terminal {
@@ -51,12 +51,12 @@ impl Terminal {
 
 #[test]
 fn an_operator_watches_explains_and_pauses_in_a_terminal() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    let _idle = peers.using(&ground, "idle", 100);
-    ground.configure(FAST, BUDGET);
-    let Some(terminal) = open(&ground) else { return };
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    let _idle = peers.using(&testbed, "idle", 100);
+    testbed.configure(FAST, BUDGET);
+    let Some(terminal) = open(&testbed) else { return };
+    let daemon = testbed.start();
     terminal.start("");
     terminal.shows(&["GUEST▲", "busy", "idle", "policy", "acting", "budget 1GiB"]);
     terminal.press(&["j", "Enter"]);
@@ -84,7 +84,7 @@ fn an_operator_watches_explains_and_pauses_in_a_terminal() {
     // The view stays when the daemon ends, and finds the next one.
     daemon.kill();
     terminal.shows(&["no status for", "busy"]);
-    let daemon = ground.start();
+    let daemon = testbed.start();
     let screen = terminal.shows(&["the daemon answers again"]);
     assert!(!screen.contains("no status for"), "{screen}");
     terminal.press(&["q"]);
@@ -94,8 +94,8 @@ fn an_operator_watches_explains_and_pauses_in_a_terminal() {
 
 #[test]
 fn signals_leave_the_terminal_as_it_was() {
-    let ground = Ground::new();
-    let Some(terminal) = open(&ground) else { return };
+    let testbed = Testbed::new();
+    let Some(terminal) = open(&testbed) else { return };
     for signal in [rustix::process::Signal::TERM, rustix::process::Signal::INT] {
         terminal.start("--no-color");
         // There is no daemon yet, and it waits.
@@ -108,21 +108,21 @@ fn signals_leave_the_terminal_as_it_was() {
 
 #[test]
 fn what_is_no_journal_is_named_without_a_view() {
-    let ground = Ground::new();
-    let Some(terminal) = open(&ground) else { return };
-    let newer = ground.path("newer.db");
+    let testbed = Testbed::new();
+    let Some(terminal) = open(&testbed) else { return };
+    let newer = testbed.path("newer.db");
     fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db"), &newer)
         .unwrap();
     // The format's number is SQLite's user version, at byte 60 of the file.
     let file = fs::File::options().write(true).open(&newer).unwrap();
     file.write_all_at(&99_u32.to_be_bytes(), 60).unwrap();
-    fs::write(ground.path("text.db"), "no journal").unwrap();
+    fs::write(testbed.path("text.db"), "no journal").unwrap();
     for (name, error) in [
         ("absent.db", "error: there is no journal at"),
         ("text.db", "not a journal of Ballast"),
         ("newer.db", "written in format 99"),
     ] {
-        terminal.start(&format!("--journal {}", ground.path(name).display()));
+        terminal.start(&format!("--journal {}", testbed.path(name).display()));
         terminal.shows(&[error]);
         terminal.is_restored(1);
     }
@@ -131,11 +131,11 @@ fn what_is_no_journal_is_named_without_a_view() {
 #[test]
 fn a_journal_is_watched_back_and_forth_in_a_terminal() {
     let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/v3.db");
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     // Reading leaves files beside a journal, so a copy is read.
-    fs::copy(fixture, ground.journal()).unwrap();
-    let Some(terminal) = open(&ground) else { return };
-    terminal.start(&format!("--journal {}", ground.journal().display()));
+    fs::copy(fixture, testbed.journal()).unwrap();
+    let Some(terminal) = open(&testbed) else { return };
+    terminal.start(&format!("--journal {}", testbed.journal().display()));
     terminal.shows(&["journal journal.db", "at 100 % of it", "GUEST▲"]);
     terminal.press(&["Home"]);
     let first = terminal.shows(&["at 0 % of it"]);
@@ -153,11 +153,11 @@ fn a_journal_is_watched_back_and_forth_in_a_terminal() {
 
 #[test]
 fn a_watched_status_is_redrawn_until_it_is_interrupted() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    ground.configure(FAST, BUDGET);
-    let Some(terminal) = open(&ground) else { return };
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    testbed.configure(FAST, BUDGET);
+    let Some(terminal) = open(&testbed) else { return };
+    let daemon = testbed.start();
     terminal.start_command("status --watch 0.2");
     let plan = |screen: &str| {
         let number = screen.split_once("(plan #")?.1.split_once(',')?.0;
@@ -173,7 +173,7 @@ fn a_watched_status_is_redrawn_until_it_is_interrupted() {
     // `status --watch` stays when the daemon ends.
     daemon.kill();
     terminal.shows(&["no daemon listens on", "busy"]);
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("the next daemon", || (!terminal.screen().contains("no daemon")).then_some(()));
     let child = rustix::process::Pid::from_raw(terminal.child()).unwrap();
     rustix::process::kill_process(child, rustix::process::Signal::INT).unwrap();
@@ -183,14 +183,14 @@ fn a_watched_status_is_redrawn_until_it_is_interrupted() {
 
 #[test]
 fn a_watched_status_is_an_object_a_line() {
-    let (ground, peers) = (Ground::new(), Peers::new());
-    let _busy = peers.using(&ground, "busy", 600);
-    ground.configure(FAST, BUDGET);
-    let daemon = ground.start();
+    let (testbed, peers) = (Testbed::new(), Peers::new());
+    let _busy = peers.using(&testbed, "busy", 600);
+    testbed.configure(FAST, BUDGET);
+    let daemon = testbed.start();
     let watch = |arguments: &[&str]| {
         let mut command = Command::new(crate::PROGRAM);
         command.args(["status", "--watch", "0.1"]).args(arguments);
-        command.env("BALLAST_SOCKET", ground.path("api.sock")).stdin(Stdio::null());
+        command.env("BALLAST_SOCKET", testbed.path("api.sock")).stdin(Stdio::null());
         command.stdout(Stdio::piped()).spawn().unwrap()
     };
     let mut child = watch(&["--json"]);

@@ -7,7 +7,7 @@
 use std::fs;
 use std::process::{Command, Output, Stdio};
 
-use crate::harness::{Ground, wait_for};
+use crate::harness::{Testbed, wait_for};
 use ballast_qmp_testing::{Peer, PeerConfig};
 
 /// The unit as it is shipped.
@@ -74,16 +74,16 @@ fn the_units_capabilities_suffice_for_foreign_guests() {
     if !rustix::process::geteuid().is_root() {
         return println!("SKIPPED: only root can be left with some of its capabilities");
     }
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let _runtime = runtime.enter();
-    let socket = ground.guest("a");
+    let socket = testbed.guest("a");
     let _peer = Peer::spawn(&socket, PeerConfig::default()).unwrap();
     // As QEMU leaves its socket: only its own user may write to it.
     std::os::unix::fs::chown(&socket, Some(HYPERVISOR), None).unwrap();
     fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    ground.configure("tick = \"100ms\"\ngroup = \"nogroup\"", "");
+    testbed.configure("tick = \"100ms\"\ngroup = \"nogroup\"", "");
     let kept: Vec<String> = values("CapabilityBoundingSet")
         .iter()
         .flat_map(|line| line.split(' '))
@@ -93,13 +93,13 @@ fn the_units_capabilities_suffice_for_foreign_guests() {
         .arg(format!("--bounding-set=-all,{}", kept.join(",")))
         .arg("--no-new-privs")
         .args([crate::PROGRAM, "daemon", "--config"])
-        .arg(ground.config_file())
+        .arg(testbed.config_file())
         .stdin(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
     let said = wait_for("the guest", || {
-        let (_, out, _) = ground.ballast(&["status"]);
+        let (_, out, _) = testbed.ballast(&["status"]);
         out.contains("running").then_some(out)
     });
     rustix::process::kill_process(

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::harness::{Daemon, Ground, PATIENCE, finding, guest, wait_for};
+use crate::harness::{Daemon, PATIENCE, Testbed, finding, guest, wait_for};
 use crate::support::journal::{Audit, assert_file_intact};
 use crate::support::monitor::Monitor;
 use crate::support::moved::Destination;
@@ -24,7 +24,7 @@ use ballast_lab_guest::workload::Pattern;
 use ballast_lab_host::{Balloon, GuestSpec, Hotplug};
 use ballast_model::{Bytes, OutcomeKind, PolicyName};
 use ballast_policy::catalogue::{ENTRIES, PolicyEntry};
-use ballast_store::{Range, Reader, What};
+use ballast_store::{EntryContent, Range, Reader};
 
 /// A quarter of the default tick, so that tests wait less.
 const FAST: &str = "tick = \"250ms\"";
@@ -39,8 +39,8 @@ const USED: Bytes = Bytes::mib(280);
 /// all of it.
 const WORKING_SET: Bytes = Bytes::mib(240);
 
-fn set(ground: &Ground, arguments: &[&str]) {
-    let (code, out, err) = ground.ballast(&[&["set"], arguments].concat());
+fn set(testbed: &Testbed, arguments: &[&str]) {
+    let (code, out, err) = testbed.ballast(&[&["set"], arguments].concat());
     assert_eq!(code, Some(0), "set {arguments:?}: {out}{err}");
 }
 
@@ -48,38 +48,38 @@ fn set(ground: &Ground, arguments: &[&str]) {
 fn two_guests_share_a_budget_for_one_and_outlive_kills() {
     let lab = Lab::boot(vec![swapping("busy", BOOT), swapping("idle", BOOT)]);
     let data = [lab.store_data("busy", 24), lab.store_data("idle", 24)];
-    let ground = Ground::new();
-    ground.configure_for(
+    let testbed = Testbed::new();
+    testbed.configure_for(
         lab.sockets(),
         FAST,
         "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"",
     );
-    ground.configure_to_observe();
+    testbed.configure_to_observe();
     let mut audit = Audit::new(BOOT);
 
-    let daemon = ground.start();
-    nothing_moves_while_observing(&ground, &daemon);
-    both_are_seen_and_halved(&ground, &daemon);
-    a_doctor_finds_their_drivers(&ground);
-    memory_follows_the_work(&lab, &ground, &daemon);
-    room_is_made_for_a_third(&ground, &daemon);
-    audit.read(&ground.journal());
+    let daemon = testbed.start();
+    nothing_moves_while_observing(&testbed, &daemon);
+    both_are_seen_and_halved(&testbed, &daemon);
+    a_doctor_finds_their_drivers(&testbed);
+    memory_follows_the_work(&lab, &testbed, &daemon);
+    room_is_made_for_a_third(&testbed, &daemon);
+    audit.read(&testbed.journal());
     assert!(audit.ticks_within > 10, "{}", audit.ticks_within);
 
-    let daemon = the_daemon_is_killed_in_mid_action(&lab, &ground, daemon);
+    let daemon = the_daemon_is_killed_in_mid_action(&lab, &testbed, daemon);
     data.iter().for_each(|data| lab.assert_intact(data));
-    audit.read(&ground.journal());
-    assert_file_intact(&ground.journal());
+    audit.read(&testbed.journal());
+    assert_file_intact(&testbed.journal());
 
-    a_guest_is_killed_in_mid_action(&lab, &ground, &daemon);
+    a_guest_is_killed_in_mid_action(&lab, &testbed, &daemon);
     lab.assert_intact(&data[0]);
     assert!(daemon.stop().success());
-    audit.read(&ground.journal());
-    assert_file_intact(&ground.journal());
+    audit.read(&testbed.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// At its end the mode is changed to `balance`.
-fn nothing_moves_while_observing(ground: &Ground, daemon: &Daemon<'_>) {
+fn nothing_moves_while_observing(testbed: &Testbed, daemon: &Daemon<'_>) {
     let is_decided = |status: &StatusReply| {
         let wanted = |name| guest(status, name)?.wanted_bytes;
         ["busy", "idle"].map(wanted) == [Some(HALF.get()); 2]
@@ -94,11 +94,11 @@ fn nothing_moves_while_observing(ground: &Ground, daemon: &Daemon<'_>) {
         let why = view.change.as_ref().and_then(|change| change.why.as_ref());
         assert_eq!(why.map(|why| why.code.as_str()), Some("observing"), "{view:?}");
     }
-    let (code, out, err) = ground.ballast(&["mode", "balance"]);
+    let (code, out, err) = testbed.ballast(&["mode", "balance"]);
     assert_eq!(code, Some(0), "{out}{err}");
 }
 
-fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
+fn both_are_seen_and_halved(testbed: &Testbed, daemon: &Daemon<'_>) {
     for name in ["busy", "idle"] {
         wait_allocation("half of the budget", daemon, name, |holds| holds == HALF);
     }
@@ -112,7 +112,7 @@ fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
         assert!(view.used_bytes.is_some_and(|used| (1..HALF.get()).contains(&used)), "{view:?}");
         assert!(view.resident_bytes.is_some() && view.stats_age_ms.is_some(), "{view:?}");
 
-        let (code, out, err) = ground.ballast(&["explain", name, "--json"]);
+        let (code, out, err) = testbed.ballast(&["explain", name, "--json"]);
         assert_eq!(code, Some(0), "{out}{err}");
         let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
         let inputs = explained.inputs;
@@ -124,7 +124,7 @@ fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
         let stats = inputs.stats.unwrap();
         assert!(stats.available_bytes.unwrap() <= stats.total_bytes.unwrap());
         assert!(stats.swap_in_bytes.is_some() && stats.major_faults.is_some());
-        let (_, out, _) = ground.ballast(&["explain", name]);
+        let (_, out, _) = testbed.ballast(&["explain", name]);
         for words in ["booted with 512MiB, holds 256MiB", "wants 256MiB", "uses "] {
             assert!(out.contains(words), "{words} in {out}");
         }
@@ -133,12 +133,12 @@ fn both_are_seen_and_halved(ground: &Ground, daemon: &Daemon<'_>) {
 
 /// Findings of the doctor about guests with a plain balloon, and about sockets that the daemon
 /// uses.
-fn a_doctor_finds_their_drivers(ground: &Ground) {
-    let (code, reply) = ground.doctor(&["guests"]);
+fn a_doctor_finds_their_drivers(testbed: &Testbed) {
+    let (code, reply) = testbed.doctor(&["guests"]);
     let findings = reply["findings"].as_array().unwrap();
     assert_eq!(code, Some(0), "{reply:#}");
     for name in ["busy", "idle"] {
-        for (topic, severity, told) in [
+        for (topic, severity, beginning) in [
             ("monitor", "ok", "running"),
             ("balloon", "ok", "has a balloon device"),
             ("statistics", "ok", "the driver reports, last "),
@@ -147,10 +147,10 @@ fn a_doctor_finds_their_drivers(ground: &Ground) {
             ("hotplug", "ok", "none: 512MiB is the most it can have"),
         ] {
             let found = finding(findings, topic, Some(name));
-            assert!(found.0 == severity && found.1.starts_with(told), "{topic}: {found:?}");
+            assert!(found.0 == severity && found.1.starts_with(beginning), "{topic}: {found:?}");
         }
     }
-    let (_, reply) = ground.doctor(&["host"]);
+    let (_, reply) = testbed.doctor(&["host"]);
     let findings = reply["findings"].as_array().unwrap();
     let is_usable = |it: &serde_json::Value| it["found"] == "2 of 2 sockets are usable";
     assert!(findings.iter().any(is_usable), "{reply:#}");
@@ -158,11 +158,11 @@ fn a_doctor_finds_their_drivers(ground: &Ground) {
     assert!(smaps.1.starts_with("readable of all "), "{smaps:?}");
 }
 
-fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+fn memory_follows_the_work(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>) {
     lab.start_constant("busy", WORKING_SET);
     let squeezed = lab.pace("busy");
     assert_eq!(allocation(daemon, "busy"), Some(HALF), "static moves nothing");
-    set(ground, &["--policy", "global"]);
+    set(testbed, &["--policy", "global"]);
     wait_allocation("memory for the work", daemon, "busy", |holds| {
         holds > WORKING_SET + Bytes::mib(64)
     });
@@ -173,7 +173,7 @@ fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     eprintln!("squeezed {squeezed:?}, balanced {free:?}");
     assert!(squeezed.swap_ins_per_touch > 10.0 * free.swap_ins_per_touch, "{squeezed:?} {free:?}");
     assert!(free.touches_per_s > 3.0 * squeezed.touches_per_s, "{squeezed:?} {free:?}");
-    let (_, out, _) = ground.ballast(&["explain", "busy"]);
+    let (_, out, _) = testbed.ballast(&["explain", "busy"]);
     assert!(out.contains("taxed"), "{out}");
 
     lab.stop_workload("busy");
@@ -181,45 +181,45 @@ fn memory_follows_the_work(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     wait_allocation("memory to flow back", daemon, "idle", is_about_half);
 }
 
-fn room_is_made_for_a_third(ground: &Ground, daemon: &Daemon<'_>) {
-    let (code, out, err) = ground.ballast(&["reserve", "400MiB", "--for", "third"]);
+fn room_is_made_for_a_third(testbed: &Testbed, daemon: &Daemon<'_>) {
+    let (code, out, err) = testbed.ballast(&["reserve", "400MiB", "--for", "third"]);
     assert_eq!(code, Some(1), "{out}{err}");
     assert!(err.contains("256MiB at most can be reserved"), "{err}");
     let (code, out, err) =
-        ground.ballast(&["reserve", "120MiB", "--for", "third", "--wait", "5m", "--json"]);
+        testbed.ballast(&["reserve", "120MiB", "--for", "third", "--wait", "5m", "--json"]);
     assert_eq!(code, Some(0), "{out}{err}");
     let status = daemon.status().unwrap();
     let third = &status.reservations[0];
     assert_eq!((third.free_bytes, third.size_bytes), (120 << 20, 120 << 20), "{out}");
     let held: Bytes = ["busy", "idle"].iter().filter_map(|name| allocation(daemon, name)).sum();
     assert!(held <= BOOT - Bytes::mib(120), "{held}");
-    let (_, text, _) = ground.ballast(&["status"]);
+    let (_, text, _) = testbed.ballast(&["status"]);
     assert!(text.contains("120MiB for `third`, all of it free"), "{text}");
-    let (code, out, err) = ground.ballast(&["reserve", "--release", "--for", "third"]);
+    let (code, out, err) = testbed.ballast(&["reserve", "--release", "--for", "third"]);
     assert_eq!(code, Some(0), "{out}{err}");
     wait_allocation("what was reserved", daemon, "busy", is_about_half);
 }
 
 fn the_daemon_is_killed_in_mid_action<'a>(
     lab: &Lab,
-    ground: &'a Ground,
+    testbed: &'a Testbed,
     daemon: Daemon<'a>,
 ) -> Daemon<'a> {
     lab.start_constant("busy", Bytes::mib(64));
-    catch_in_mid_action(ground, &daemon);
+    catch_in_mid_action(testbed, &daemon);
     daemon.kill();
     // The operator's settings end with the daemon. By the file each guest gets half.
-    let daemon = ground.start();
+    let daemon = testbed.start();
     for name in ["busy", "idle"] {
         wait_allocation("about half of the budget", &daemon, name, is_about_half);
     }
     lab.stop_workload("busy");
-    assert_eq!(Reader::open(&ground.journal()).unwrap().sessions().unwrap().len(), 2);
+    assert_eq!(Reader::open(&testbed.journal()).unwrap().sessions().unwrap().len(), 2);
     daemon
 }
 
-fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
-    catch_in_mid_action(ground, daemon);
+fn a_guest_is_killed_in_mid_action(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>) {
+    catch_in_mid_action(testbed, daemon);
     lab.guest("idle").kill();
     wait_for("the loss to be reported", || {
         let status = daemon.status()?;
@@ -238,52 +238,52 @@ fn a_guest_is_killed_in_mid_action(lab: &Lab, ground: &Ground, daemon: &Daemon<'
 #[test]
 fn every_policy_runs_on_balloon_statistics_and_respects_priority() {
     let lab = Lab::boot(vec![swapping("busy", BOOT), swapping("idle", BOOT)]);
-    let ground = Ground::new();
-    ground.configure_for(
+    let testbed = Testbed::new();
+    testbed.configure_for(
         lab.sockets(),
         FAST,
         "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"tws\"\ninterval = \"500ms\"\n\
          [policy.flexmemd]\nround = \"by-floor\"",
     );
     let mut audit = Audit::new(BOOT);
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("both guests", || {
         let status = daemon.status()?;
         let runs = |name| guest(&status, name).is_some_and(|it| it.used_bytes.is_some());
         (runs("busy") && runs("idle")).then_some(())
     });
     wait_for("the log to say what is missing", || {
-        ground.log().contains("no probed working set is known of").then_some(())
+        testbed.log().contains("no probed working set is known of").then_some(())
     });
     for entry in ENTRIES.iter().filter(|it| it.name != PolicyName::External) {
-        switched_to(&ground, &daemon, entry);
-        audit.read(&ground.journal());
+        switched_to(&testbed, &daemon, entry);
+        audit.read(&testbed.journal());
     }
 
     // Under `static` both have half, whatever they do, unless one has priority.
-    set(&ground, &["--policy", "static"]);
+    set(&testbed, &["--policy", "static"]);
     lab.start_constant("busy", WORKING_SET);
     wait_allocation("half of the budget", &daemon, "busy", |holds| holds == HALF);
-    set(&ground, &["busy", "--priority", "5"]);
+    set(&testbed, &["busy", "--priority", "5"]);
     wait_allocation("what the work needs", &daemon, "busy", |holds| {
         holds > WORKING_SET + Bytes::mib(64)
     });
-    let (_, out, _) = ground.ballast(&["explain", "busy"]);
+    let (_, out, _) = testbed.ballast(&["explain", "busy"]);
     assert!(out.contains("priority 5") && out.contains("taken from idle"), "{out}");
-    let (_, out, _) = ground.ballast(&["explain", "idle"]);
+    let (_, out, _) = testbed.ballast(&["explain", "idle"]);
     assert!(out.contains("gives ") && out.contains("to busy"), "{out}");
     let fairness = daemon.status().unwrap().daemon.unwrap().fairness.unwrap();
     assert!((5_000..=10_000).contains(&fairness.mean_basis_points), "{fairness:?}");
-    audit.read(&ground.journal());
+    audit.read(&testbed.journal());
     assert!(audit.ticks_within > 10, "{}", audit.ticks_within);
     assert!(daemon.stop().success());
 }
 
 /// Switches the policy and checks its plans.
-fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
+fn switched_to(testbed: &Testbed, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     let name = entry.name.as_str();
-    let (code, told, err) = ground.ballast(&["set", "--policy", name]);
-    assert_eq!(code, Some(0), "{name}: {told}{err}");
+    let (code, output, err) = testbed.ballast(&["set", "--policy", name]);
+    assert_eq!(code, Some(0), "{name}: {output}{err}");
     let policy = || Some(daemon.status()?.tick.policy);
     wait_for("the policy", || (policy()? == name).then_some(()));
     wait_settled(daemon);
@@ -299,12 +299,12 @@ fn switched_to(ground: &Ground, daemon: &Daemon<'_>, entry: &PolicyEntry) {
     assert!(targets > 0 && targets <= BOOT.get(), "{name}: {:?}", status.guests);
     for note in &missing {
         assert!(
-            note.contains("2 guests") && told.contains(note.as_str()),
-            "{name}: {note}: {told}"
+            note.contains("2 guests") && output.contains(note.as_str()),
+            "{name}: {note}: {output}"
         );
     }
     let reason = |guest: &str| {
-        let (_, out, _) = ground.ballast(&["explain", guest, "--json"]);
+        let (_, out, _) = testbed.ballast(&["explain", guest, "--json"]);
         let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
         explained.desired.unwrap().reason.code
     };
@@ -328,15 +328,15 @@ fn is_about_half(holds: Bytes) -> bool {
 }
 
 /// Returns while `idle` is giving memory to `busy`.
-fn catch_in_mid_action(ground: &Ground, daemon: &Daemon<'_>) {
+fn catch_in_mid_action(testbed: &Testbed, daemon: &Daemon<'_>) {
     for _ in 0..CATCHES_MAX {
-        set(ground, &["busy", "--ceiling", "144MiB"]);
-        set(ground, &["idle", "--ceiling", "512MiB"]);
+        set(testbed, &["busy", "--ceiling", "144MiB"]);
+        set(testbed, &["idle", "--ceiling", "512MiB"]);
         wait_allocation("the other to have it", daemon, "idle", |holds| {
             holds >= BOOT - Bytes::mib(160)
         });
-        set(ground, &["busy", "--ceiling", "512MiB"]);
-        set(ground, &["idle", "--ceiling", "144MiB"]);
+        set(testbed, &["busy", "--ceiling", "512MiB"]);
+        set(testbed, &["idle", "--ceiling", "144MiB"]);
         let is_caught = wait_for("the giving", || {
             let status = daemon.status()?;
             let idle = guest(&status, "idle")?;
@@ -363,11 +363,11 @@ fn guests_of_all_kinds_are_known_for_what_they_are() {
         GuestSpec { balloon: None, ..spec("bare") },
         GuestSpec { extra_args: without_balloon_driver(), ..spec("driverless") },
     ]);
-    let ground = Ground::new();
-    ground.configure_for(lab.sockets(), FAST, "[defaults]\nceiling = \"160MiB\"");
+    let testbed = Testbed::new();
+    testbed.configure_for(lab.sockets(), FAST, "[defaults]\nceiling = \"160MiB\"");
     let mut other = Some(QmpClient::connect(lab.guest("plain").qmp_socket()));
 
-    let daemon = ground.start();
+    let daemon = testbed.start();
     for (name, code) in
         [("plain", "unreachable"), ("bare", "no-balloon"), ("driverless", "no-statistics")]
     {
@@ -425,13 +425,13 @@ impl QmpClient {
 #[test]
 fn rounds_of_kills_and_squeezes_harm_nobody() {
     let lab = Lab::boot(vec![swapping("a", BOOT), swapping("b", BOOT)]);
-    let ground = Ground::new();
-    ground.configure_for(
+    let testbed = Testbed::new();
+    testbed.configure_for(
         lab.sockets(),
         FAST,
         "[host]\nbudget = \"512MiB\"\n[policy]\ninterval = \"1s\"\n[defaults]\nswap = true",
     );
-    let mut rounds = Rounds::new(&lab, &ground, BOOT);
+    let mut rounds = Rounds::new(&lab, &testbed, BOOT);
     (1..=rounds::count()).for_each(|number| rounds.run(number));
     rounds.end();
 }
@@ -442,13 +442,13 @@ fn rounds_of_kills_and_squeezes_harm_nobody() {
 #[test]
 fn a_guest_without_swap_is_never_squeezed_to_death() {
     let lab = Lab::boot(squeezes::guests(BOOT));
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let (budget, floor) = (Bytes::mib(720), squeezes::FLOOR);
     let settings = format!(
         "[host]\nbudget = \"{budget:#}\"\n[policy]\ninterval = \"500ms\"\n[guests.dry]\nfloor = \"{floor:#}\""
     );
-    ground.configure_for(lab.sockets(), FAST, &settings);
-    let mut squeezes = Squeezes::new(&lab, &ground, BOOT, budget);
+    testbed.configure_for(lab.sockets(), FAST, &settings);
+    let mut squeezes = Squeezes::new(&lab, &testbed, BOOT, budget);
     (1..=squeezes::count()).for_each(|number| squeezes.run(number));
     squeezes.end();
 }
@@ -460,16 +460,16 @@ fn a_guest_without_swap_keeps_its_use_under_any_ceiling() {
     let lab = Lab::boot(vec![GuestSpec::new("dry".parse().unwrap(), BOOT)]);
     lab.start("dry", Pattern::Constant { size: USED });
     lab.pace("dry");
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = "[host]\nbudget = \"1GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
          [guests.dry]\nceiling = \"200MiB\"";
-    ground.configure_for(lab.sockets(), FAST, settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, settings);
+    let daemon = testbed.start();
     wait_allocation("what it can give", &daemon, "dry", |holds| holds + Bytes::mib(16) <= BOOT);
     wait_settled(&daemon);
     let left = allocation(&daemon, "dry").unwrap();
     assert!(left > USED, "{left} left of {USED} used");
-    let (code, out, err) = ground.ballast(&["explain", "dry"]);
+    let (code, out, err) = testbed.ballast(&["explain", "dry"]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("no swap is known to back it"), "{out}");
     lab.pace("dry");
@@ -491,14 +491,14 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     let spec = |name| GuestSpec { tracked: true, ..swapping(name, BOOT) };
     let lab = Lab::boot(vec![spec("seen"), spec("idle")]);
     lab.start_constant("seen", Bytes::mib(150));
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let policy = "[policy]\nname = \"meb\"\ninterval = \"500ms\"\n[host]\nbudget = \"640MiB\"";
-    ground.configure_for(lab.sockets(), FAST, policy);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, policy);
+    let daemon = testbed.start();
     // The workload, and what the guest's kernel took and keeps free.
     let expected = Bytes::mib(150).get()..Bytes::mib(340).get();
     wait_for("a demand that is the working set", || {
-        let (_, out, _) = ground.ballast(&["explain", "seen", "--json"]);
+        let (_, out, _) = testbed.ballast(&["explain", "seen", "--json"]);
         let reply: serde_json::Value = serde_json::from_str(&out).ok()?;
         let estimate = &reply["estimate"];
         let demand = &estimate["demand"];
@@ -506,9 +506,9 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
         let is_it = demand["source"]["code"] == "working-set" && expected.contains(&size);
         (is_it && estimate["curve"]["points"].is_array()).then_some(())
     });
-    the_one_that_touches_more_has_more(&lab, &ground, &daemon);
+    the_one_that_touches_more_has_more(&lab, &testbed, &daemon);
     // A tracker serves one client at a time.
-    let (code, _, err) = ground.ballast(&["track", "seen", "--for", "1s"]);
+    let (code, _, err) = testbed.ballast(&["track", "seen", "--for", "1s"]);
     assert_eq!(code, Some(1));
     assert!(err.contains("another client"), "{err}");
     assert!(daemon.stop().success());
@@ -517,7 +517,7 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     let folder = folder.path().to_str().unwrap();
     let track = ["track", "seen", "--for", "3s", "--budget", "2", "--record", folder, "--json"];
     let (code, out, err) = wait_for("the tracker to be free again", || {
-        Some(ground.ballast(&track)).filter(|(code, ..)| *code == Some(0))
+        Some(testbed.ballast(&track)).filter(|(code, ..)| *code == Some(0))
     });
     assert_eq!(code, Some(0), "{err}");
     let rows: Vec<serde_json::Value> =
@@ -527,9 +527,9 @@ fn a_tracked_guest_has_a_working_set_and_a_curve() {
     assert!((Bytes::mib(270).get()..Bytes::mib(400).get()).contains(&last), "{out}");
     // Other commands can read the recording.
     let series = format!("{folder}/series.csv");
-    let (code, _, err) = ground.ballast(&["imt", &series]);
+    let (code, _, err) = testbed.ballast(&["imt", &series]);
     assert_eq!(code, Some(0), "{err}");
-    let (code, _, err) = ground.ballast(&["mrc", &format!("{folder}/pages.pg")]);
+    let (code, _, err) = testbed.ballast(&["mrc", &format!("{folder}/pages.pg")]);
     assert_eq!(code, Some(0), "{err}");
     tracking_goes_on_with_the_next_process(lab, vec![spec("seen")]);
 }
@@ -546,8 +546,8 @@ fn tracking_goes_on_with_the_next_process(lab: Lab, next: Vec<GuestSpec>) {
     let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
     rows.next().expect("an interval of the first process").unwrap();
     drop(lab);
-    let told = notes.next().unwrap().unwrap();
-    assert!(told.contains("waiting until the guest is started again"), "{told}");
+    let note = notes.next().unwrap().unwrap();
+    assert!(note.contains("waiting until the guest is started again"), "{note}");
     let _lab = Lab::boot(next);
     let goes_on = |note: &String| note.contains("the guest is process");
     assert!(notes.map_while(Result::ok).any(|note| goes_on(&note)));
@@ -560,7 +560,7 @@ fn tracking_goes_on_with_the_next_process(lab: Lab, next: Vec<GuestSpec>) {
 }
 
 /// The guest `seen` touches 300 MiB, which with its kernel do not fit into half of the budget.
-fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+fn the_one_that_touches_more_has_more(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>) {
     lab.stop_workload("seen");
     lab.start_constant("seen", Bytes::mib(300));
     wait_allocation("memory for what it touches", daemon, "seen", |holds| holds >= Bytes::mib(410));
@@ -574,12 +574,12 @@ fn the_one_that_touches_more_has_more(lab: &Lab, ground: &Ground, daemon: &Daemo
         let tracking = guest(&daemon.status().unwrap(), name).unwrap().tracking.clone().unwrap();
         assert!(["watching", "resting"].contains(&&*tracking.state.code), "{tracking:?}");
         assert!(tracking.working_set_bytes.is_some(), "{tracking:?}");
-        let (_, out, _) = ground.ballast(&["explain", name]);
+        let (_, out, _) = testbed.ballast(&["explain", name]);
         let reasons = ["memory that no guest demands is shared out", "fewest misses of all guests"];
         assert!(reasons.iter().any(|reason| out.contains(reason)), "{out}");
         assert!(out.contains("tracking   ") && out.contains("misses a second"), "{out}");
     }
-    let (_, out, _) = ground.ballast(&["status"]);
+    let (_, out, _) = testbed.ballast(&["status"]);
     assert!(out.contains("TRACKED"), "{out}");
 }
 
@@ -593,11 +593,11 @@ fn tracking_rests_until_the_working_set_changes() {
     let spec = GuestSpec { tracked: true, ..swapping("steady", BOOT) };
     let lab = Lab::boot(vec![spec]);
     lab.start_constant("steady", Bytes::mib(100));
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let policy =
         "[policy]\nname = \"meb\"\n[host]\nbudget = \"1GiB\"\n[tracking]\ninterval = \"500ms\"";
-    ground.configure_for(lab.sockets(), FAST, policy);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, policy);
+    let daemon = testbed.start();
     let tracking = || {
         let tracking = guest(&daemon.status()?, "steady")?.tracking.clone()?;
         Some((tracking.state.code, Bytes::new(tracking.working_set_bytes?), tracking.age_ms?))
@@ -640,18 +640,18 @@ fn guests_are_balanced_and_outlive_the_daemon() {
     let size = Bytes::mib(100);
     lab.start_constant("watched", size);
     lab.start_constant("bits", size);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = "[policy]\nname = \"static\"\n[host]\nbudget = \"1GiB\"\n\
         [tracking]\nsource = \"library\"\ninterval = \"500ms\"\nintermittent = \"off\"\nreferenced = true";
-    ground.configure_for(lab.sockets(), FAST, settings);
+    testbed.configure_for(lab.sockets(), FAST, settings);
     let are_followed = |daemon: &Daemon<'_>| {
         for (name, state) in [("watched", "watching"), ("bits", "referenced")] {
             // What a guest touched only while it booted is no longer in the working set in the end.
             wait_for(&format!("the working set of {name}"), || {
                 let tracking = guest(&daemon.status()?, name)?.tracking.clone()?;
                 if state == "referenced" && lab.is_kvm() {
-                    let told = tracking.trouble?.contains("runs under KVM");
-                    return (told && tracking.working_set_bytes.is_none()).then_some(());
+                    let is_explained = tracking.trouble?.contains("runs under KVM");
+                    return (is_explained && tracking.working_set_bytes.is_none()).then_some(());
                 }
                 let wss = Bytes::new(tracking.working_set_bytes?);
                 let is_it = tracking.state.code == state && wss >= size.fraction(9, 10);
@@ -665,7 +665,7 @@ fn guests_are_balanced_and_outlive_the_daemon() {
         let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
         flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
     };
-    let daemon = ground.start();
+    let daemon = testbed.start();
     are_followed(&daemon);
     assert!(is_registered());
     daemon.kill();
@@ -673,7 +673,7 @@ fn guests_are_balanced_and_outlive_the_daemon() {
     for name in ["watched", "bits"] {
         assert!(lab.pace(name).touches_per_s > 0.0, "{name}");
     }
-    let daemon = ground.start();
+    let daemon = testbed.start();
     are_followed(&daemon);
     assert!(daemon.stop().success());
     wait_for("every permission to be restored", || (!is_registered()).then_some(()));
@@ -686,22 +686,22 @@ fn guests_are_balanced_and_outlive_the_daemon() {
 fn requests_of_an_agent_are_answered() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
     let lab = Lab::boot(vec![spec("asks"), spec("idle")]);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let agents = lab.guest("asks").agent_socket().unwrap().parent().unwrap().to_owned();
     let settings = format!(
         "[policy]\nname = \"fcfs\"\n[host]\nbudget = \"640MiB\"\n[agents]\nfolders = [{agents:?}]"
     );
-    ground.configure_for(lab.sockets(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = testbed.start();
     let agent = |name: &str| -> Option<ballast_api::AgentView> {
-        let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+        let (_, out, _) = testbed.ballast(&["explain", name, "--json"]);
         serde_json::from_str::<ballast_api::ExplainReply>(&out).ok()?.inputs.agent
     };
     for name in ["asks", "idle"] {
         let view = wait_for("an agent's report", || agent(name));
         assert!(view.committed_bytes.is_some() && view.scanned_pages.is_some(), "{view:?}");
     }
-    let (_, out, _) = ground.ballast(&["explain", "asks"]);
+    let (_, out, _) = testbed.ballast(&["explain", "asks"]);
     assert!(out.contains("promised to processes"), "{out}");
     lab.start_constant("asks", Bytes::mib(260));
     // Its program and its kernel need some 330 MiB. How much of that is used often enough for the
@@ -709,16 +709,16 @@ fn requests_of_an_agent_are_answered() {
     wait_allocation("what it asks for", &daemon, "asks", |holds| holds >= Bytes::mib(280));
     let request = wait_for("its request", || agent("asks")?.request);
     assert!(["more", "emergency", "less"].contains(&&*request.code), "{request:?}");
-    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("asks: asks for");
+    let wait_log = |what: &str| wait_for(what, || testbed.log().contains(what).then_some(()));
+    wait_log("asks: asks for");
     lab.shell("asks", "kill -9 $(pidof ballast-agent)");
-    told(", restarted");
+    wait_log(", restarted");
     wait_for("a report of the new one", || agent("asks").filter(|view| view.age_ms < 5000));
     assert!(daemon.stop().success());
     // The request is in the journal.
-    let journal = ground.journal();
+    let journal = testbed.journal();
     let (code, out, err) =
-        ground.ballast(&["explain", "asks", "--journal", journal.to_str().unwrap()]);
+        testbed.ballast(&["explain", "asks", "--journal", journal.to_str().unwrap()]);
     assert_eq!(code, Some(0), "{err}");
     assert!(out.contains("promised to processes"), "{out}");
 }
@@ -729,16 +729,16 @@ fn requests_of_an_agent_are_answered() {
 fn self_scheduling_hands_over_when_requests_exceed_the_budget() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
     let lab = Lab::boot(vec![spec("busy"), spec("other")]);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let agents = lab.guest("busy").agent_socket().unwrap().parent().unwrap().to_owned();
     let settings = format!(
         "[policy]\nname = \"self-scheduling\"\n[host]\nbudget = \"704MiB\"\n\
          [agents]\nfolders = [{agents:?}]"
     );
-    ground.configure_for(lab.sockets(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = testbed.start();
     let reason = |name: &str| -> Option<String> {
-        let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+        let (_, out, _) = testbed.ballast(&["explain", name, "--json"]);
         let reply: ballast_api::ExplainReply = serde_json::from_str(&out).ok()?;
         reply.inputs.agent?;
         Some(reply.desired?.reason.code)
@@ -773,31 +773,31 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
     lab.shell("gives", &format!("printf '%b' '{script}' > /hooks/held && chmod +x /hooks/held"));
     lab.shell("gives", "printf '[shrinkers]\\nhooks = \"/hooks\"\\n' > /etc/ballast/agent.toml");
     lab.shell("gives", "kill -9 $(pidof ballast-agent)");
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let agents = lab.guest("gives").agent_socket().unwrap().parent().unwrap().to_owned();
     let settings = format!(
         "[policy]\nname = \"static\"\n[host]\nbudget = \"512MiB\"\n[agents]\nfolders = [{agents:?}]"
     );
-    ground.configure_for(lab.sockets(), FAST, &settings);
-    let daemon = ground.start();
-    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("gives: agent ballast-agent");
-    set(&ground, &["gives", "--ceiling", "192MiB"]);
+    testbed.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = testbed.start();
+    let wait_log = |what: &str| wait_for(what, || testbed.log().contains(what).then_some(()));
+    wait_log("gives: agent ballast-agent");
+    set(&testbed, &["gives", "--ceiling", "192MiB"]);
     wait_allocation("what its balloon takes", &daemon, "gives", |holds| holds <= Bytes::mib(192));
-    told("gives: its programs gave back ");
+    wait_log("gives: its programs gave back ");
     let swapped = lab.shell("gives", "grep pswpout /proc/vmstat");
     let pages: u64 = swapped.split_whitespace().nth(1).unwrap().parse().unwrap();
     assert!(pages < 5_000, "{pages} pages swapped out");
-    set(&ground, &["gives", "--ceiling", "400MiB"]);
+    set(&testbed, &["gives", "--ceiling", "400MiB"]);
     wait_allocation("what it may have", &daemon, "gives", |holds| holds >= Bytes::mib(400));
     wait_for("the word that it may grow", || {
         (lab.shell("gives", "[ ! -e /released ] || echo yes").trim() == "yes").then_some(())
     });
     assert!(daemon.stop().success());
-    let reader = Reader::open(&ground.journal()).unwrap();
-    let waited = reader.ticks(Range::default()).any(|entry| match entry.unwrap().what {
-        What::Tick(tick) => tick.outcomes.iter().any(|it| it.kind == OutcomeKind::Waiting),
-        What::Event(_) => false,
+    let reader = Reader::open(&testbed.journal()).unwrap();
+    let waited = reader.ticks(Range::default()).any(|entry| match entry.unwrap().content {
+        EntryContent::Tick(tick) => tick.outcomes.iter().any(|it| it.kind == OutcomeKind::Waiting),
+        EntryContent::Event(_) => false,
     });
     assert!(waited, "the balloon waited");
 }
@@ -809,17 +809,17 @@ fn programs_give_memory_back_before_the_balloon_takes_it() {
 fn a_lying_guest_takes_nothing_from_an_honest_one() {
     let spec = |name| GuestSpec { agent: true, ..swapping(name, BOOT) };
     let lab = Lab::boot(vec![spec("honest"), spec("liar")]);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let agents = lab.guest("honest").agent_socket().unwrap().parent().unwrap().to_owned();
     crate::support::liar::lie(lab.guest("liar"));
     let settings = format!(
         "[policy]\nname = \"demand-proportional\"\n[host]\nbudget = \"640MiB\"\n\
          [agents]\nfolders = [{agents:?}]"
     );
-    ground.configure_for(lab.sockets(), FAST, &settings);
-    let daemon = ground.start();
-    let told = |what: &str| wait_for(what, || ground.log().contains(what).then_some(()));
-    told("liar (agent): rejected an implausible message from its agent");
+    testbed.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = testbed.start();
+    let wait_log = |what: &str| wait_for(what, || testbed.log().contains(what).then_some(()));
+    wait_log("liar (agent): rejected an implausible message from its agent");
     wait_allocation("what the other does not want", &daemon, "liar", |holds| {
         holds > Bytes::mib(340)
     });
@@ -858,21 +858,21 @@ fn wait_holds(daemon: &Daemon<'_>, name: &str, size: Bytes) {
 #[test]
 fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
     let lab = Lab::boot(vec![pluggable("moves"), pluggable("other")]);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = format!(
         "[host]\nbudget = \"{SHARED:#}\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
          [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"128MiB\"\nahead = \"128MiB\"\n\
          [guests.other]\nceiling = \"300MiB\"\n[guests.moves]\nceiling = \"300MiB\""
     );
-    ground.configure_for(lab.sockets(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, &settings);
+    let daemon = testbed.start();
     wait_holds(&daemon, "moves", Bytes::mib(300));
     wait_holds(&daemon, "other", Bytes::mib(300));
     let mut monitor = Monitor::connect(lab.guest("moves").lab_qmp_socket());
     for (ceiling, is_ballooned) in [(780, false), (300, false), (384, true), (200, true)] {
         let boots = lab.boots("moves");
         if is_ballooned {
-            set(&ground, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
+            set(&testbed, &["moves", "--ceiling", &format!("{ceiling}MiB")]);
             wait_for("the balloon on its way", || {
                 let view = daemon.status()?;
                 let view = guest(&view, "moves")?;
@@ -880,7 +880,7 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
             });
         } else {
             let (plugged, requested) =
-                set_ceiling_and_wait(&ground, &mut monitor, "moves", ceiling);
+                set_ceiling_and_wait(&testbed, &mut monitor, "moves", ceiling);
             eprintln!("rebooted with {plugged} plugged in of {requested} asked for");
         }
         monitor.run("system_reset", &serde_json::json!({}));
@@ -889,11 +889,11 @@ fn reboots_and_kills_in_the_middle_of_plugging_are_overcome() {
         assert_unrefused(&daemon);
     }
 
-    let (plugged, requested) = set_ceiling_and_wait(&ground, &mut monitor, "moves", 780);
+    let (plugged, requested) = set_ceiling_and_wait(&testbed, &mut monitor, "moves", 780);
     lab.guest("moves").kill();
     eprintln!("killed with {plugged} plugged in of {requested} asked for");
     wait_guests(&daemon, 1);
-    set(&ground, &["other", "--ceiling", "850MiB"]);
+    set(&testbed, &["other", "--ceiling", "850MiB"]);
     wait_holds(&daemon, "other", Bytes::mib(850));
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
@@ -920,18 +920,18 @@ const MOVES_MAX: u32 = 4;
 /// Moves the guest twice. Returns false as soon as its kernel is found to have died.
 fn moves_twice_in_mid_action() -> bool {
     let lab = Lab::boot(vec![pluggable("leaves")]);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = "[host]\nbudget = \"3GiB\"\n[policy]\nname = \"static\"\ninterval = \"500ms\"\n\
          [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"128MiB\"\nahead = \"128MiB\"\n\
          [guests.leaves]\nceiling = \"380MiB\"\n[guests.comes]\nceiling = \"200MiB\"\n\
          [guests.stays]\nceiling = \"780MiB\"";
-    ground.configure_for(lab.sockets(), FAST, settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), FAST, settings);
+    let daemon = testbed.start();
     wait_holds(&daemon, "leaves", Bytes::mib(380));
 
     let left = lab.guest("leaves").lab_qmp_socket();
-    let comes = ComingIn::begin(&daemon, &lab, left, "comes");
-    set(&ground, &["leaves", "--ceiling", "200MiB"]);
+    let comes = IncomingGuest::begin(&daemon, &lab, left, "comes");
+    set(&testbed, &["leaves", "--ceiling", "200MiB"]);
     wait_for("the balloon on its way", || {
         (allocation(&daemon, "leaves")? < Bytes::mib(370)).then_some(())
     });
@@ -940,22 +940,22 @@ fn moves_twice_in_mid_action() -> bool {
     }
     lab.guest("leaves").kill();
     wait_guests(&daemon, 1);
-    set(&ground, &["comes", "--ceiling", "380MiB"]);
+    set(&testbed, &["comes", "--ceiling", "380MiB"]);
     if !comes.wait_holds(&daemon, Bytes::mib(380)) {
         return false;
     }
 
     let left = comes.destination.second_qmp();
-    let stays = ComingIn::begin(&daemon, &lab, &left, "stays");
+    let stays = IncomingGuest::begin(&daemon, &lab, &left, "stays");
     let (plugged, requested) =
-        set_ceiling_and_wait(&ground, &mut Monitor::connect(&left), "comes", 780);
+        set_ceiling_and_wait(&testbed, &mut Monitor::connect(&left), "comes", 780);
     eprintln!("moves with {plugged} plugged in of {requested} asked for");
     if !stays.end(&daemon, &left, "comes", Bytes::mib(780)) {
         return false;
     }
     comes.destination.kill();
     wait_guests(&daemon, 1);
-    set(&ground, &["stays", "--ceiling", "300MiB"]);
+    set(&testbed, &["stays", "--ceiling", "300MiB"]);
     if !stays.wait_holds(&daemon, Bytes::mib(300)) {
         return false;
     }
@@ -965,19 +965,19 @@ fn moves_twice_in_mid_action() -> bool {
 }
 
 /// A guest on its way to another QEMU, where the daemon sees it under another name.
-struct ComingIn {
+struct IncomingGuest {
     destination: Destination,
     name: &'static str,
 }
 
-impl ComingIn {
+impl IncomingGuest {
     /// Begins a move out of the QEMU with the QMP socket `source`, slow enough to last until
-    /// [`ComingIn::end`].
-    fn begin(daemon: &Daemon<'_>, lab: &Lab, source: &Path, name: &'static str) -> ComingIn {
+    /// [`IncomingGuest::end`].
+    fn begin(daemon: &Daemon<'_>, lab: &Lab, source: &Path, name: &'static str) -> IncomingGuest {
         let destination = Destination::start(lab, "leaves", name);
         wait_for("the guest that is to come", || state(daemon, name));
         destination.begin(source, 8);
-        ComingIn { destination, name }
+        IncomingGuest { destination, name }
     }
 
     /// Ends the move. The guest is held on both sides until it runs here, and from then on at the
@@ -1015,13 +1015,13 @@ fn state(daemon: &Daemon<'_>, name: &str) -> Option<String> {
 /// plugged and the requested size. A quick guest plugs a step within milliseconds, so the wait
 /// begins before the command ends, and does not sleep.
 fn set_ceiling_and_wait(
-    ground: &Ground,
+    testbed: &Testbed,
     monitor: &mut Monitor,
     name: &str,
     mib: u64,
 ) -> (Bytes, Bytes) {
     std::thread::scope(|scope| {
-        scope.spawn(|| set(ground, &[name, "--ceiling", &format!("{mib}MiB")]));
+        scope.spawn(|| set(testbed, &[name, "--ceiling", &format!("{mib}MiB")]));
         let begun = Instant::now();
         loop {
             let (plugged, requested) = monitor.plugged();

@@ -11,7 +11,7 @@ use ballast_api::StatusReply;
 use ballast_containers::parse_amount;
 use ballast_model::Bytes;
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::{Lab, swapping};
 
 const ROOT: &str = "/sys/fs/cgroup";
@@ -86,21 +86,21 @@ impl Drop for Slice {
 }
 
 /// A slice with a container that holds memory and one with page cache that nobody needs.
-fn slice(ground: &Ground, name: &str) -> Option<Slice> {
+fn slice(testbed: &Testbed, name: &str) -> Option<Slice> {
     let mut slice = Slice::new(name)?;
     let in_memory = format!("/dev/shm/{name}");
     slice.add("busy", in_memory.into(), HELD_MIB);
-    slice.add("idle", ground.path("cache"), 200);
+    slice.add("idle", testbed.path("cache"), 200);
     Some(slice)
 }
 
-fn configure(ground: &Ground, qmp: &Path, slice: &Slice, budget: Bytes, more: &str) {
+fn configure(testbed: &Testbed, qmp: &Path, slice: &Slice, budget: Bytes, more: &str) {
     let slice = slice.folder.file_name().unwrap().to_str().unwrap();
     let settings = format!(
         "[host]\nbudget = \"{budget}\"\nreserve = \"64MiB\"\n[policy]\nname = \"global\"\n\
          [containers]\ncgroups = [\"{slice}/*\"]\n[defaults]\nfloor = \"64MiB\"\n{more}"
     );
-    ground.configure_for(qmp, "tick = \"250ms\"", &settings);
+    testbed.configure_for(qmp, "tick = \"250ms\"", &settings);
 }
 
 fn allocation(status: &StatusReply, name: &str) -> Bytes {
@@ -121,14 +121,14 @@ fn wait_shared(daemon: &Daemon<'_>, names: &[&str], budget: Bytes) -> StatusRepl
 
 #[test]
 fn containers_share_a_budget_and_outlive_the_daemon() {
-    let ground = Ground::new();
-    let Some(slice) = slice(&ground, "ballast-pair.slice") else { return };
+    let testbed = Testbed::new();
+    let Some(slice) = slice(&testbed, "ballast-pair.slice") else { return };
     wait_for("the busy one to be full", || {
         (slice.holds("busy") >= Bytes::mib(HELD_MIB)).then_some(())
     });
     let budget = Bytes::mib(300);
-    configure(&ground, &ground.path("qmp"), &slice, budget, "");
-    let daemon = ground.start();
+    configure(&testbed, &testbed.path("qmp"), &slice, budget, "");
+    let daemon = testbed.start();
     wait_shared(&daemon, &["busy", "idle"], budget);
     let high = |name: &str| slice.amount(name, "memory.high");
     assert!(high("busy") >= Some(Bytes::mib(HELD_MIB)), "{:?}", high("busy"));
@@ -137,20 +137,20 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
     wait_for("its floor to be protected", || {
         (slice.amount("idle", "memory.low") == Some(Bytes::mib(64))).then_some(())
     });
-    let (code, told, error) = ground.ballast(&["explain", "idle"]);
+    let (code, output, error) = testbed.ballast(&["explain", "idle"]);
     assert_eq!(code, Some(0), "{error}");
-    eprintln!("{told}");
+    eprintln!("{output}");
 
     daemon.kill();
-    let daemon = ground.start();
+    let daemon = testbed.start();
     let status = wait_shared(&daemon, &["busy", "idle"], budget);
     let most = guest(&status, "idle").and_then(|it| it.ceiling_bytes).map(Bytes::new);
     assert_eq!(most, Some(MOST), "a killed daemon's limit is not taken for the operator's");
 
     // If the budget suffices for all, each may have all that its operator permits.
     assert!(daemon.stop().success());
-    configure(&ground, &ground.path("qmp"), &slice, Bytes::gib(1), "");
-    let daemon = ground.start();
+    configure(&testbed, &testbed.path("qmp"), &slice, Bytes::gib(1), "");
+    let daemon = testbed.start();
     wait_for("the limits to be lifted", || {
         (high("busy"), high("idle")).eq(&(None, None)).then_some(())
     });
@@ -160,15 +160,15 @@ fn containers_share_a_budget_and_outlive_the_daemon() {
 
 #[test]
 fn containers_a_domain_and_a_plain_machine_share_a_budget() {
-    let ground = Ground::new();
-    let Some(slice) = slice(&ground, "ballast-mixed.slice") else { return };
+    let testbed = Testbed::new();
+    let Some(slice) = slice(&testbed, "ballast-mixed.slice") else { return };
     let Some(domains) = Lab::boot_under_libvirt(vec![swapping("domain", MOST)]) else { return };
     let plain = Lab::boot(vec![swapping("plain", MOST)]);
     let budget = Bytes::mib(600);
     let socket = domains.run.folder().libvirt_socket();
     let libvirt = format!("[libvirt]\nenabled = true\nsocket = {socket:?}\n");
-    configure(&ground, plain.sockets(), &slice, budget, &libvirt);
-    let daemon = ground.start();
+    configure(&testbed, plain.sockets(), &slice, budget, &libvirt);
+    let daemon = testbed.start();
     let names = ["busy", "domain", "idle", "plain"];
     let status = wait_for("all to be seen", || {
         let status = daemon.status()?;
@@ -177,11 +177,11 @@ fn containers_a_domain_and_a_plain_machine_share_a_budget() {
     assert_eq!(status.guests.len(), names.len());
     wait_shared(&daemon, &names, budget);
     assert!(slice.holds("busy") >= Bytes::mib(HELD_MIB));
-    let (code, told, error) = ground.ballast(&["status"]);
+    let (code, output, error) = testbed.ballast(&["status"]);
     assert_eq!(code, Some(0), "{error}");
-    eprintln!("{told}");
+    eprintln!("{output}");
     for name in names {
-        assert!(told.lines().any(|line| line.starts_with(name)), "{name} in {told}");
+        assert!(output.lines().any(|line| line.starts_with(name)), "{name} in {output}");
     }
     assert!(daemon.stop().success());
 }

@@ -23,7 +23,7 @@ use ballast_model::Bytes;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, PATIENCE, Testbed, guest, wait_for};
 use crate::support::{CHECKSUM, Data, Lab, assert_unrefused, lab_program, wait_guests};
 
 const GUEST: &str = "moves";
@@ -53,9 +53,9 @@ struct Member {
 }
 
 impl Member {
-    /// The member of the host whose daemon is on `ground`, in mode `move`; `run` is the host's run
+    /// The member of the host whose daemon is on `testbed`, in mode `move`; `run` is the host's run
     /// of the lab.
-    fn new(host: &'static str, ground: &Ground, run: Option<&Path>, etcd: &str) -> Member {
+    fn new(host: &'static str, testbed: &Testbed, run: Option<&Path>, etcd: &str) -> Member {
         let folder = tempfile::tempdir().unwrap();
         // A host without a run gets no guests, so it needs no folder for QEMUs.
         let run = run.map_or_else(|| folder.path().join("none"), Path::to_owned);
@@ -72,7 +72,7 @@ impl Member {
              [planner]\npatience = \"1s\"\n\
              [qemu]\nqmp = \"{}/lab/{{guest}}.qmp\"\nstart = {start:?}\nlisten = \"127.0.0.1\"\n",
             folder.path().join("state"),
-            ground.path("api.sock"),
+            testbed.path("api.sock"),
             run.display(),
         );
         fs::write(folder.path().join("fleet.toml"), text).unwrap();
@@ -192,30 +192,30 @@ impl Hosts {
         Hosts { store: Store::start(), source, destination, data, _runs: folder }
     }
 
-    /// The grounds of their three daemons.
-    fn grounds(&self) -> [Ground; 3] {
-        let grounds = [Ground::new(), Ground::new(), Ground::new()];
+    /// The testbeds of their three daemons.
+    fn testbeds(&self) -> [Testbed; 3] {
+        let testbeds = [Testbed::new(), Testbed::new(), Testbed::new()];
         let tick = "tick = \"250ms\"";
-        grounds[0].configure_for(self.source.sockets(), tick, ROOMY);
-        grounds[1].configure_for(self.destination.sockets(), tick, ROOMY);
-        grounds[2].configure(tick, NARROW);
-        grounds
+        testbeds[0].configure_for(self.source.sockets(), tick, ROOMY);
+        testbeds[1].configure_for(self.destination.sockets(), tick, ROOMY);
+        testbeds[2].configure(tick, NARROW);
+        testbeds
     }
 
     /// Waits until the daemons know their guests, starts the members and drains the first host.
     /// Returns the members and the revision since which the third one leads.
-    fn drained(&self, grounds: &[Ground; 3], daemons: &[Daemon<'_>]) -> ([Member; 3], u64) {
+    fn drained(&self, testbeds: &[Testbed; 3], daemons: &[Daemon<'_>]) -> ([Member; 3], u64) {
         wait_guests(&daemons[0], 1);
         wait_guests(&daemons[1], 1);
         let shares = SHARES.to_string();
         let change = ["set", GUEST, "--shares", &shares, "--floor", FLOOR];
-        let (code, out, err) = grounds[0].ballast(&change);
+        let (code, out, err) = testbeds[0].ballast(&change);
         assert_eq!(code, Some(0), "{out}{err}");
         let endpoint = self.store.endpoint();
         let run_of = |lab: &Lab| lab.run.folder().path().to_owned();
-        let mut a = Member::new("a", &grounds[0], Some(&run_of(&self.source)), &endpoint);
-        let mut b = Member::new("b", &grounds[1], Some(&run_of(&self.destination)), &endpoint);
-        let mut c = Member::new("c", &grounds[2], None, &endpoint);
+        let mut a = Member::new("a", &testbeds[0], Some(&run_of(&self.source)), &endpoint);
+        let mut b = Member::new("b", &testbeds[1], Some(&run_of(&self.destination)), &endpoint);
+        let mut c = Member::new("c", &testbeds[2], None, &endpoint);
         c.start();
         let leads = || self.store.leader().filter(|(host, _)| host == "c");
         let (_, term) = wait_for("c to lead", leads);
@@ -249,7 +249,7 @@ impl Watched {
     /// Checks that the guest runs on one host at most, that it is copied as small as was ordered,
     /// and that its process meanwhile occupies no more than was reported. An empty QEMU counts as
     /// its reservation.
-    fn look(&mut self, daemons: &[Daemon<'_>], order: &MoveRecord) {
+    fn check(&mut self, daemons: &[Daemon<'_>], order: &MoveRecord) {
         let statuses = [daemons[0].status(), daemons[1].status()];
         let views = statuses.each_ref().map(|it| guest(it.as_ref()?, GUEST));
         let runs = |view: &Option<&GuestView>| view.is_some_and(|it| it.state.code == "running");
@@ -289,9 +289,9 @@ fn another_leader_finishes_a_move_of_the_killed_one() {
 /// Moves the guest. Returns false if its kernel is found to have died.
 fn moves() -> bool {
     let hosts = Hosts::boot();
-    let (store, grounds) = (&hosts.store, hosts.grounds());
-    let daemons: Vec<Daemon<'_>> = grounds.iter().map(Ground::start).collect();
-    let ([_a, _b, mut c], term) = hosts.drained(&grounds, &daemons);
+    let (store, testbeds) = (&hosts.store, hosts.testbeds());
+    let daemons: Vec<Daemon<'_>> = testbeds.iter().map(Testbed::start).collect();
+    let ([_a, _b, mut c], term) = hosts.drained(&testbeds, &daemons);
     let mut watched = Watched::default();
     let is_begun = |order: &MoveRecord| order.phase != Phase::Ordered;
     let order = wait_for("a begun order", || {
@@ -304,14 +304,14 @@ fn moves() -> bool {
     assert_eq!(order.term.0, term);
 
     let second = wait_for("another leader", || {
-        store.order().iter().for_each(|order| watched.look(&daemons, order));
+        store.order().iter().for_each(|order| watched.check(&daemons, order));
         store.leader().filter(|(host, _)| host != "c")
     });
     assert!(second.1 > term, "{second:?} after {term}");
     let mut last = order;
     wait_for("the end of the move", || match store.order() {
         Some(order) => {
-            watched.look(&daemons, &order);
+            watched.check(&daemons, &order);
             last = order;
             None
         }
@@ -345,9 +345,9 @@ fn a_copied_guest_whose_destination_dies_runs_on() {
         return;
     }
     let hosts = Hosts::boot();
-    let (store, grounds) = (&hosts.store, hosts.grounds());
-    let daemons: Vec<Daemon<'_>> = grounds.iter().map(Ground::start).collect();
-    let ([a, mut b, _c], _) = hosts.drained(&grounds, &daemons);
+    let (store, testbeds) = (&hosts.store, hosts.testbeds());
+    let daemons: Vec<Daemon<'_>> = testbeds.iter().map(Testbed::start).collect();
+    let ([a, mut b, _c], _) = hosts.drained(&testbeds, &daemons);
     let is_copied = |order: &MoveRecord| matches!(order.phase, Phase::Copying { .. });
     wait_for("the copy", || store.order().filter(is_copied));
     // The destination's member is killed, so nobody announces that the guest starts.

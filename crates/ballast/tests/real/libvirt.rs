@@ -5,7 +5,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use crate::harness::{Daemon, Ground, finding, guest, wait_for};
+use crate::harness::{Daemon, Testbed, finding, guest, wait_for};
 use crate::support::{Lab, allocation, assert_unrefused, set_ceiling, swapping, wait_allocation};
 use ballast_lab_host::{GuestSpec, Hotplug, Run};
 use ballast_model::Bytes;
@@ -28,10 +28,10 @@ fn actual(run: &Run, name: &str) -> Bytes {
 fn assert_agreed(lab: &Lab, daemon: &Daemon<'_>) {
     wait_for("libvirt to say the same", || {
         let names = ["busy", "idle"];
-        let told = names.map(|name| allocation(daemon, name));
+        let reported = names.map(|name| allocation(daemon, name));
         let held = names.map(|name| actual(&lab.run, name));
         assert!(held.iter().copied().sum::<Bytes>() <= BOOT, "{held:?}");
-        (told == held.map(Some)).then_some(())
+        (reported == held.map(Some)).then_some(())
     });
 }
 
@@ -39,23 +39,23 @@ fn assert_agreed(lab: &Lab, daemon: &Daemon<'_>) {
 fn domains_of_libvirt_are_balanced_without_a_monitor() {
     let guests = vec![swapping("busy", BOOT), swapping("idle", BOOT)];
     let Some(mut lab) = Lab::boot_under_libvirt(guests) else { return };
-    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let (testbed, nothing) = (Testbed::new(), tempfile::tempdir().unwrap());
     let socket = lab.run.folder().libvirt_socket();
     let settings = format!(
         "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [libvirt]\nenabled = true\nsocket = {socket:?}"
     );
-    ground.configure_for(nothing.path(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(nothing.path(), FAST, &settings);
+    let daemon = testbed.start();
     for name in ["busy", "idle"] {
         wait_allocation("half of the budget", &daemon, name, |holds| holds == HALF);
     }
     assert_agreed(&lab, &daemon);
     they_are_confined_where_libvirt_is(&lab);
-    they_are_seen_as_they_are(&lab, &ground, &daemon);
+    they_are_seen_as_they_are(&lab, &testbed, &daemon);
 
     lab.start_constant("busy", WORKING_SET);
-    let (code, out, err) = ground.ballast(&["set", "--policy", "global"]);
+    let (code, out, err) = testbed.ballast(&["set", "--policy", "global"]);
     assert_eq!(code, Some(0), "{out}{err}");
     wait_allocation("memory for the work", &daemon, "busy", |holds| {
         holds > WORKING_SET + Bytes::mib(64)
@@ -86,7 +86,7 @@ fn they_are_confined_where_libvirt_is(lab: &Lab) {
     }
 }
 
-fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+fn they_are_seen_as_they_are(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>) {
     let status = wait_for("statistics", || {
         let status = daemon.status()?;
         guest(&status, "busy")?.used_bytes.is_some().then_some(status)
@@ -99,7 +99,7 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     let meminfo = lab.shell("busy", "grep MemTotal /proc/meminfo");
     let total = Bytes::kib(meminfo.split_whitespace().nth(1).unwrap().parse().unwrap());
     let inputs = wait_for("statistics of its present size", || {
-        let (code, out, err) = ground.ballast(&["explain", "busy", "--json"]);
+        let (code, out, err) = testbed.ballast(&["explain", "busy", "--json"]);
         assert_eq!(code, Some(0), "{out}{err}");
         let explained: ballast_api::ExplainReply = serde_json::from_str(&out).unwrap();
         let said = Bytes::new(explained.inputs.stats.as_ref()?.total_bytes?);
@@ -110,17 +110,17 @@ fn they_are_seen_as_they_are(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
     assert_eq!(inputs.capabilities.discard_inhibited, Some(false));
     assert!(inputs.stats.unwrap().available_bytes.unwrap() < total.get());
 
-    let (_, reply) = ground.doctor(&[]);
+    let (_, reply) = testbed.doctor(&[]);
     let findings = reply["findings"].as_array().unwrap();
     let socket = lab.run.folder().libvirt_socket();
-    let (severity, told) = finding(findings, "libvirt", socket.to_str());
+    let (severity, text) = finding(findings, "libvirt", socket.to_str());
     let version = lab.run.virsh(&["version", "--daemon"]).unwrap();
     let number = version.lines().find_map(|line| line.strip_prefix("Running against daemon: "));
     let number = number.unwrap_or_else(|| panic!("{version}"));
-    assert_eq!((severity, told), ("ok", format!("libvirt {number} answers").as_str()));
+    assert_eq!((severity, text), ("ok", format!("libvirt {number} answers").as_str()));
     assert_eq!(finding(findings, "balloon", Some("busy")), ("ok", "has a balloon device"));
-    let (severity, told) = finding(findings, "statistics", Some("busy"));
-    assert!(severity == "ok" && told.starts_with("the driver reports"), "{told}");
+    let (severity, text) = finding(findings, "statistics", Some("busy"));
+    assert!(severity == "ok" && text.starts_with("the driver reports"), "{text}");
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn a_domain_with_the_tracker_shows_its_working_set() {
     });
     let tracked = GuestSpec { tracked: true, tracker_socket, ..swapping("busy", BOOT) };
     let Some(lab) = Lab::boot_under_libvirt(vec![tracked]) else { return };
-    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let (testbed, nothing) = (Testbed::new(), tempfile::tempdir().unwrap());
     let socket = lab.run.folder().libvirt_socket();
     let settings = format!(
         "[policy]\nname = \"static\"\n[libvirt]\nenabled = true\nsocket = {socket:?}\n\
          [tracking]\nsource = \"library\""
     );
-    ground.configure_for(nothing.path(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(nothing.path(), FAST, &settings);
+    let daemon = testbed.start();
     they_are_confined_where_libvirt_is(&lab);
     lab.start_constant("busy", LOOP);
     wait_for("a working set from the library", || {
@@ -180,8 +180,8 @@ fn libvirtd_dies_and_comes_back(lab: &mut Lab, daemon: &Daemon<'_>) {
 }
 
 /// The limits of a guest, by `ballast explain`.
-fn limits(ground: &Ground, name: &str) -> Option<ballast_api::LimitsView> {
-    let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+fn limits(testbed: &Testbed, name: &str) -> Option<ballast_api::LimitsView> {
+    let (_, out, _) = testbed.ballast(&["explain", name, "--json"]);
     Some(serde_json::from_str::<ballast_api::ExplainReply>(&out).ok()?.limits)
 }
 
@@ -199,23 +199,23 @@ fn settings_live_in_the_metadata_of_a_domain() {
         lab.run.virsh(&[&name[..], &[element]].concat()).unwrap();
     };
     set("<guest><floor>300MiB</floor><shares>many</shares><priority>3</priority></guest>");
-    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let (testbed, nothing) = (Testbed::new(), tempfile::tempdir().unwrap());
     let socket = lab.run.folder().libvirt_socket();
     let settings = format!(
         "[host]\nbudget = \"512MiB\"\n[policy]\nname = \"static\"\n\
          [libvirt]\nenabled = true\nsocket = {socket:?}\n[guests.web]\nshares = 5"
     );
-    ground.configure_for(nothing.path(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(nothing.path(), FAST, &settings);
+    let daemon = testbed.start();
     let floor = |mib: u64| {
-        let limits = limits(&ground, "web")?;
+        let limits = limits(&testbed, "web")?;
         (limits.floor_bytes == Some(mib << 20)).then_some(limits)
     };
     let found = wait_for("the domain's own floor", || floor(300));
     let sources = found.sources.unwrap();
     assert_eq!((sources.floor.as_str(), sources.shares.as_str()), ("metadata", "file"));
     assert_eq!((found.priority, found.shares), (Some(3), Some(5)));
-    let log = ground.log();
+    let log = testbed.log();
     assert!(log.contains("domain web: settings") && log.contains("<shares> is `many`"), "{log}");
 
     // Only an event announces the change this soon: the XML is read only every few minutes.
@@ -230,7 +230,7 @@ fn settings_live_in_the_metadata_of_a_domain() {
     let inactive = || current(lab.run.virsh(&["dumpxml", "web", "--inactive"]).unwrap());
     let before = inactive();
     assert!(before.is_some());
-    let (code, out, err) = ground.ballast(&["set", "web", "--floor", "256MiB", "--persist"]);
+    let (code, out, err) = testbed.ballast(&["set", "web", "--floor", "256MiB", "--persist"]);
     assert_eq!(code, Some(0), "{out}{err}");
     for stored in ["--live", "--config"] {
         let text = metadata(&lab.run, stored);
@@ -240,7 +240,7 @@ fn settings_live_in_the_metadata_of_a_domain() {
     assert_eq!(inactive(), before, "only metadata are stored");
     let found = floor(256).expect("in force at once");
     assert_eq!(found.sources.unwrap().floor, "metadata");
-    let (_, explained, _) = ground.ballast(&["explain", "web"]);
+    let (_, explained, _) = testbed.ballast(&["explain", "web"]);
     assert!(explained.contains("floor 256MiB (metadata)"), "{explained}");
     assert!(explained.contains("5 shares (file)"), "{explained}");
     assert!(daemon.stop().success());
@@ -250,8 +250,8 @@ fn settings_live_in_the_metadata_of_a_domain() {
 fn wait_owned(daemon: &Daemon<'_>, is_owned: bool) {
     wait_for("the owner to count, or not", || {
         let change = guest(&daemon.status()?, "web")?.change.clone()?;
-        let told = change.why.is_some_and(|why| why.code == "another-owner");
-        (told == is_owned).then_some(())
+        let has_other_owner = change.why.is_some_and(|why| why.code == "another-owner");
+        (has_other_owner == is_owned).then_some(())
     });
 }
 
@@ -272,18 +272,18 @@ fn a_domain_grows_beyond_its_boot_memory_and_back() {
     let hotplug = Some(Hotplug::virtio_mem(Bytes::mib(512)));
     let spec = GuestSpec { hotplug, ..GuestSpec::new("web".parse().unwrap(), boot) };
     let Some(lab) = Lab::boot_under_libvirt(vec![spec]) else { return };
-    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let (testbed, nothing) = (Testbed::new(), tempfile::tempdir().unwrap());
     let socket = lab.run.folder().libvirt_socket();
     let settings = format!(
         "[host]\nbudget = \"900MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [mechanisms.hotplug]\nidle_after = \"1s\"\nkeep = \"0B\"\nahead = \"0B\"\n\
          [guests.web]\nceiling = \"300MiB\"\n[libvirt]\nenabled = true\nsocket = {socket:?}"
     );
-    ground.configure_for(nothing.path(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(nothing.path(), FAST, &settings);
+    let daemon = testbed.start();
     // The balloon may have taken plugged memory, which then need not be unplugged.
     for (mib, plugged_min) in [(300, 0), (700, 300), (300, 0)] {
-        set_ceiling(&ground, "web", Bytes::mib(mib));
+        set_ceiling(&testbed, "web", Bytes::mib(mib));
         wait_for("libvirt to say what Ballast does", || {
             let (current, requested) = plugged(&lab.run, "web");
             let held = actual(&lab.run, "web") + current;
@@ -299,14 +299,14 @@ fn a_domain_grows_beyond_its_boot_memory_and_back() {
 #[test]
 fn a_second_owner_is_left_the_guest() {
     let Some(lab) = Lab::boot_under_libvirt(vec![swapping("web", BOOT)]) else { return };
-    let (ground, nothing) = (Ground::new(), tempfile::tempdir().unwrap());
+    let (testbed, nothing) = (Testbed::new(), tempfile::tempdir().unwrap());
     let socket = lab.run.folder().libvirt_socket();
     let settings = format!(
         "[host]\nbudget = \"384MiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [libvirt]\nenabled = true\nsocket = {socket:?}"
     );
-    ground.configure_for(nothing.path(), FAST, &settings);
-    let daemon = ground.start();
+    testbed.configure_for(nothing.path(), FAST, &settings);
+    let daemon = testbed.start();
     let wait = |mib: u64| {
         wait_allocation("what was ordered", &daemon, "web", |holds| holds == Bytes::mib(mib));
     };
@@ -318,21 +318,21 @@ fn a_second_owner_is_left_the_guest() {
     // One foreign change may be chance: Ballast keeps the guest, and the next order is its own.
     setmem(300);
     wait_for("the guest's kernel to agree", || {
-        let (_, out, _) = ground.ballast(&["explain", "web", "--json"]);
+        let (_, out, _) = testbed.ballast(&["explain", "web", "--json"]);
         let explained: ballast_api::ExplainReply = serde_json::from_str(&out).ok()?;
         let total = explained.inputs.stats?.total_bytes?;
         (total < Bytes::mib(300).get()).then_some(())
     });
-    set_ceiling(&ground, "web", Bytes::mib(350));
+    set_ceiling(&testbed, "web", Bytes::mib(350));
     wait(350);
     wait_owned(&daemon, false);
     setmem(256);
     wait_owned(&daemon, true);
-    set_ceiling(&ground, "web", Bytes::mib(340));
+    set_ceiling(&testbed, "web", Bytes::mib(340));
     setmem(280);
     wait(280);
     wait_owned(&daemon, true);
-    let (code, out, err) = ground.ballast(&["set", "web", "--take-over"]);
+    let (code, out, err) = testbed.ballast(&["set", "web", "--take-over"]);
     assert_eq!(code, Some(0), "{out}{err}");
     wait(340);
     assert!(daemon.stop().success());

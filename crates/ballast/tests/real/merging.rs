@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::Lab;
 use ballast_api::MergingView;
 use ballast_lab_guest::procfs;
@@ -40,11 +40,11 @@ fn like_guests_are_merged_only_while_the_host_is_short() {
     for name in GUESTS {
         lab.shell(name, &format!("seq 1 10000000 | head -c {} >/tmp/alike", ALIKE.get()));
     }
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = "[policy]\nname = \"static\"\n[tracking]\nenabled = false\n\
                     [mechanisms.ksm]\nenabled = true";
-    ground.configure_for(lab.sockets(), "tick = \"1s\"", settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), "tick = \"1s\"", settings);
+    let daemon = testbed.start();
     wait_for("its first setting", || (figures()[1..] != FOUND[1..]).then_some(()));
     assert_eq!(figures()[0], "0", "a calm host is not searched");
 
@@ -58,8 +58,8 @@ fn like_guests_are_merged_only_while_the_host_is_short() {
         (is_merged(&host.saved_bytes) && guests.iter().all(is_merged)).then_some(())
     });
     assert!(ksm(&daemon).unwrap().running);
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("KSM saves "), "{told}");
+    let (_, output, _) = testbed.ballast(&["status"]);
+    assert!(output.contains("KSM saves "), "{output}");
 
     drop(taken);
     wait_for("rest", || (!ksm(&daemon)?.running).then_some(()));

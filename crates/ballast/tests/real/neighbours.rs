@@ -19,7 +19,7 @@ use ballast_store::TickEntry;
 use rustix::process::Signal;
 use serde_json::json;
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::balloon_device::BalloonDevice;
 use crate::support::journal::assert_file_intact;
 use crate::support::monitor::Monitor;
@@ -64,7 +64,7 @@ fn boot() -> (Lab, bool) {
 
 /// Writes the configuration: ceilings for the guests `limited`, so that the other has the rest, and
 /// `more`.
-fn configure(lab: &Lab, ground: &Ground, limited: &[&str], more: &str) {
+fn configure(lab: &Lab, testbed: &Testbed, limited: &[&str], more: &str) {
     let agents = lab.guest(OFFENDER).agent_socket().unwrap().parent().unwrap().to_owned();
     let ceiling = |name| format!("[guests.{name}]\nceiling = \"{REST}\"\n");
     let ceilings: String = limited.iter().map(ceiling).collect();
@@ -72,13 +72,13 @@ fn configure(lab: &Lab, ground: &Ground, limited: &[&str], more: &str) {
         "[host]\nbudget = \"{BUDGET}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [agents]\nfolders = [{agents:?}]\n{IMPATIENT}\ndead_band = \"64KiB\"\n{ceilings}{more}\n",
     );
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
 }
 
 /// The same, for a running daemon, which reloads it.
-fn reconfigure(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, limited: &[&str], more: &str) {
-    configure(lab, ground, limited, more);
-    let loads = || ground.log().matches("configuration reloaded").count();
+fn reconfigure(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>, limited: &[&str], more: &str) {
+    configure(lab, testbed, limited, more);
+    let loads = || testbed.log().matches("configuration reloaded").count();
     let before = loads();
     daemon.signal(Signal::HUP);
     wait_for("the configuration to be read", || (loads() > before).then_some(()));
@@ -86,11 +86,11 @@ fn reconfigure(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, limited: &[&str]
 
 /// Starts a daemon that takes memory from the neighbour and then grants it all of its boot memory,
 /// which the offender gives.
-fn start_with_all_granted<'a>(lab: &Lab, ground: &'a Ground, more: &str) -> Daemon<'a> {
-    configure(lab, ground, &[NEIGHBOUR], more);
-    let daemon = ground.start();
+fn start_with_all_granted<'a>(lab: &Lab, testbed: &'a Testbed, more: &str) -> Daemon<'a> {
+    configure(lab, testbed, &[NEIGHBOUR], more);
+    let daemon = testbed.start();
     wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds == REST);
-    reconfigure(lab, ground, &daemon, &[OFFENDER], more);
+    reconfigure(lab, testbed, &daemon, &[OFFENDER], more);
     wait_allocation("what the other gives", &daemon, NEIGHBOUR, |holds| holds == BOOT);
     wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
     daemon
@@ -199,8 +199,8 @@ fn assert_works_on(lab: &Lab) {
 fn a_neighbour_keeps_what_a_guest_takes_back() {
     let _turn = turn();
     let (lab, can_page) = boot();
-    let ground = Ground::new();
-    let daemon = start_with_all_granted(&lab, &ground, PAGING_OFF);
+    let testbed = Testbed::new();
+    let daemon = start_with_all_granted(&lab, &testbed, PAGING_OFF);
     lab.start_constant(NEIGHBOUR, WORKS_WITH);
 
     lab.shell(OFFENDER, "rmmod virtio_balloon");
@@ -211,12 +211,12 @@ fn a_neighbour_keeps_what_a_guest_takes_back() {
     wait_stuck(&daemon, OFFENDER);
     wait_noted(&daemon, "beyond-entitlement");
     wait_settled(&daemon);
-    assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
+    assert_keeps(since_granted(&ticks(&testbed), BOOT), BOOT);
     let occupied = resident(&daemon, OFFENDER).unwrap();
     assert!(occupied > occupied_max(), "{occupied}: it took nothing back");
 
     if can_page {
-        reconfigure(&lab, &ground, &daemon, &[OFFENDER], "");
+        reconfigure(&lab, &testbed, &daemon, &[OFFENDER], "");
         wait_paged(&lab, &daemon);
         wait_settled(&daemon);
     }
@@ -226,9 +226,9 @@ fn a_neighbour_keeps_what_a_guest_takes_back() {
     assert!(daemon.stop().success());
     // While a process is held to a size, the allowance for its hypervisor counts as held.
     let room = if can_page { OVERHEAD } else { Bytes::ZERO };
-    let ticks = ticks(&ground);
+    let ticks = ticks(&testbed);
     assert_keeps(since_granted(&ticks, BOOT), BOOT.saturating_sub(room));
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// A guest's driver claims to have given all that it was asked for, but gave nothing. What its
@@ -238,9 +238,9 @@ fn a_neighbour_keeps_what_a_guest_takes_back() {
 fn memory_a_driver_claims_to_have_given_is_not_granted() {
     let _turn = turn();
     let (lab, can_page) = boot();
-    let ground = Ground::new();
-    configure(&lab, &ground, &[NEIGHBOUR], PAGING_OFF);
-    let daemon = ground.start();
+    let testbed = Testbed::new();
+    configure(&lab, &testbed, &[NEIGHBOUR], PAGING_OFF);
+    let daemon = testbed.start();
     wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds <= REST + SLACK);
     wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
     touch_once(&lab, OFFENDER, FILLED);
@@ -251,9 +251,9 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     let filled = resident(&daemon, OFFENDER).unwrap();
     let device = BalloonDevice::find(&lab, OFFENDER);
     lab.shell(OFFENDER, "rmmod virtio_balloon");
-    device.claim_whatever_is_asked();
+    device.claim_every_target();
 
-    reconfigure(&lab, &ground, &daemon, &[OFFENDER, NEIGHBOUR], PAGING_OFF);
+    reconfigure(&lab, &testbed, &daemon, &[OFFENDER, NEIGHBOUR], PAGING_OFF);
     wait_allocation("the claim that it has given", &daemon, OFFENDER, |holds| holds == REST);
     wait_stuck(&daemon, OFFENDER);
     wait_noted(&daemon, "beyond-entitlement");
@@ -262,16 +262,16 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     eprintln!("{filled} occupied when filled, {before} after the claim to hold {REST}");
     assert_eq!(allocation(&daemon, OFFENDER), Some(REST), "the lie stands");
     assert!(before > occupied_max(), "{before}: it is no lie");
-    assert_covered(&ticks(&ground));
-    let (_, out, _) = ground.ballast(&["explain", OFFENDER]);
+    assert_covered(&ticks(&testbed));
+    let (_, out, _) = testbed.ballast(&["explain", OFFENDER]);
     assert!(out.contains("stuck"), "{out}");
 
-    reconfigure(&lab, &ground, &daemon, &[OFFENDER], PAGING_OFF);
+    reconfigure(&lab, &testbed, &daemon, &[OFFENDER], PAGING_OFF);
     wait_settled(&daemon);
-    assert_covered(&ticks(&ground));
+    assert_covered(&ticks(&testbed));
 
     if can_page {
-        reconfigure(&lab, &ground, &daemon, &[OFFENDER], "");
+        reconfigure(&lab, &testbed, &daemon, &[OFFENDER], "");
         wait_paged(&lab, &daemon);
         wait_allocation("what the host took", &daemon, NEIGHBOUR, |holds| {
             let room = OVERHEAD.saturating_add(Bytes::mib(32));
@@ -283,10 +283,10 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
     assert_works_on(&lab);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    let ticks = ticks(&ground);
+    let ticks = ticks(&testbed);
     assert_keeps(since_granted(&ticks, REST), REST);
     assert_covered(&ticks);
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// A guest that gave memory claims that it gave none, then that it gave more than any machine has.
@@ -294,18 +294,18 @@ fn memory_a_driver_claims_to_have_given_is_not_granted() {
 #[test]
 fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     let lab = Lab::boot(guests());
-    let ground = Ground::new();
-    let daemon = start_with_all_granted(&lab, &ground, PAGING_OFF);
+    let testbed = Testbed::new();
+    let daemon = start_with_all_granted(&lab, &testbed, PAGING_OFF);
     let device = BalloonDevice::find(&lab, OFFENDER);
 
-    device.claim_given(0);
+    device.claim_actual(0);
     wait_allocation("the claim to have given nothing", &daemon, OFFENDER, |holds| holds == BOOT);
     wait_stuck(&daemon, OFFENDER);
     wait_noted(&daemon, "beyond-entitlement");
     wait_settled(&daemon);
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
 
-    device.claim_given(u32::MAX);
+    device.claim_actual(u32::MAX);
     wait_for("the claim to be refused", || {
         let why = view(&daemon, OFFENDER)?.change?.why?;
         (why.code == "unreachable").then_some(())
@@ -314,7 +314,7 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     eprintln!("{:?}", view(&daemon, OFFENDER));
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
 
-    device.claim_given(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
+    device.claim_actual(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
     wait_allocation("the truth", &daemon, OFFENDER, |holds| holds == REST);
     wait_for("the guest to comply", || {
         (view(&daemon, OFFENDER)?.compliance?.code == "compliant").then_some(())
@@ -323,8 +323,8 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     assert!(!is_noted(&daemon, "beyond-entitlement"));
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    assert_keeps(since_granted(&ticks(&ground), BOOT), BOOT);
-    assert_file_intact(&ground.journal());
+    assert_keeps(since_granted(&ticks(&testbed), BOOT), BOOT);
+    assert_file_intact(&testbed.journal());
 }
 
 /// The daemon is killed after it has granted memory that the neighbour has not taken yet, because
@@ -334,21 +334,21 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
 fn a_killed_daemons_promise_is_kept_by_the_next() {
     // Without agents, so that a guest whose driver gets no interrupts reports nothing.
     let lab = Lab::boot([OFFENDER, NEIGHBOUR].map(|name| swapping(name, BOOT)).into());
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = format!(
         "[host]\nbudget = \"{BUDGET}\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [guard]\ndead_band = \"64KiB\"\n[guests.{NEIGHBOUR}]\nshares = 2000\n"
     );
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
-    let daemon = ground.start();
-    set_ceiling(&ground, NEIGHBOUR, REST);
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    let daemon = testbed.start();
+    set_ceiling(&testbed, NEIGHBOUR, REST);
     wait_allocation("its ceiling", &daemon, NEIGHBOUR, |holds| holds == REST);
     wait_allocation("all the rest", &daemon, OFFENDER, |holds| holds == BOOT);
-    set_ceiling(&ground, OFFENDER, REST);
+    set_ceiling(&testbed, OFFENDER, REST);
     wait_allocation("its ceiling", &daemon, OFFENDER, |holds| holds == REST);
     let device = BalloonDevice::find(&lab, NEIGHBOUR);
-    device.deafen();
-    set_ceiling(&ground, NEIGHBOUR, BOOT);
+    device.mask_interrupts();
+    set_ceiling(&testbed, NEIGHBOUR, BOOT);
     wait_for("the promise", || {
         (view(&daemon, NEIGHBOUR)?.target_bytes? == BOOT.get()).then_some(())
     });
@@ -357,11 +357,11 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
         (view(&daemon, NEIGHBOUR)?.change?.why?.code == "stale").then_some(())
     });
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(REST), "it has not taken it");
-    let told = ticks(&ground).len();
+    let recorded = ticks(&testbed).len();
     daemon.kill();
 
     // The ceilings ended with the daemon: the other guest may have all that is not promised.
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("both guests", || {
         (view(&daemon, OFFENDER)?.used_bytes.is_some() && allocation(&daemon, NEIGHBOUR).is_some())
             .then_some(())
@@ -373,14 +373,14 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
     let target = neighbour.target_bytes.map(Bytes::new).unwrap();
     assert!(target >= BOOT.saturating_sub(SLACK), "{neighbour:?}");
 
-    device.undeafen();
+    device.unmask_interrupts();
     wait_allocation("what it was promised", &daemon, NEIGHBOUR, |holds| {
         holds >= BOOT.saturating_sub(SLACK)
     });
     wait_settled(&daemon);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    let ticks = &ticks(&ground)[told..];
+    let ticks = &ticks(&testbed)[recorded..];
     for tick in ticks {
         let other = promised(tick, OFFENDER).unwrap_or_default();
         assert!(other <= REST.saturating_add(SLACK), "{other} promised twice: {:#?}", tick.plan);
@@ -388,7 +388,7 @@ fn a_killed_daemons_promise_is_kept_by_the_next() {
         assert!(own.is_none_or(|it| it >= BOOT.saturating_sub(SLACK)), "{:#?}", tick.plan);
     }
     assert_keeps(ticks, BOOT);
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// A sector of a disk.
@@ -403,44 +403,44 @@ const LOG_HEADER: u64 = 32;
 #[test]
 fn a_torn_journal_costs_no_guest_its_memory() {
     let lab = Lab::boot(guests());
-    let ground = Ground::new();
-    configure(&lab, &ground, &[], PAGING_OFF);
+    let testbed = Testbed::new();
+    configure(&lab, &testbed, &[], PAGING_OFF);
     // The first daemon leaves a file with pages, the second a log beside it.
-    let daemon = ground.start();
+    let daemon = testbed.start();
     for name in [OFFENDER, NEIGHBOUR] {
         wait_allocation("half of the budget", &daemon, name, |holds| holds == HALF);
     }
     assert!(daemon.stop().success());
-    let pages = fs::metadata(ground.journal()).unwrap().len() / PAGE;
+    let pages = fs::metadata(testbed.journal()).unwrap().len() / PAGE;
     assert!(pages >= 4, "{pages} pages");
-    let daemon = ground.start();
+    let daemon = testbed.start();
     lab.shell(OFFENDER, "rmmod virtio_balloon");
     wait_allocation("all that it gave", &daemon, OFFENDER, |holds| holds == BOOT);
     wait_stuck(&daemon, OFFENDER);
     daemon.kill();
 
     // Damages a page of old rows, and cuts the latest ones from the log.
-    tear(&ground.journal(), pages / 2 * PAGE + 1024, |log| log - log / 4);
-    let daemon = ground.start();
+    tear(&testbed.journal(), pages / 2 * PAGE + 1024, |log| log - log / 4);
+    let daemon = testbed.start();
     assert_half_is_kept(&lab, &daemon);
     daemon.kill();
 
     // Without its first page the file is no longer an SQLite file.
-    tear(&ground.journal(), 0, |_| LOG_HEADER);
-    let daemon = ground.start();
+    tear(&testbed.journal(), 0, |_| LOG_HEADER);
+    let daemon = testbed.start();
     assert_half_is_kept(&lab, &daemon);
     let status = daemon.status().unwrap().daemon.unwrap();
     let [aside] = &status.journal_aside[..] else { panic!("{status:?}") };
     assert!(Path::new(aside).exists());
-    assert!(ground.log().contains(aside), "{}", ground.log());
-    let (_, out, _) = ground.ballast(&["status"]);
+    assert!(testbed.log().contains(aside), "{}", testbed.log());
+    let (_, out, _) = testbed.ballast(&["status"]);
     assert!(out.contains("the old file could not be used") && out.contains(aside), "{out}");
-    let metrics = metrics(&ground);
+    let metrics = metrics(&testbed);
     let sample = "ballast_journal_files_moved_aside_total 1";
     assert!(metrics.lines().any(|line| line == sample), "{metrics}");
     assert!(daemon.stop().success());
-    assert_keeps(&ticks(&ground), HALF);
-    assert_file_intact(&ground.journal());
+    assert_keeps(&ticks(&testbed), HALF);
+    assert_file_intact(&testbed.journal());
 }
 
 /// Overwrites a sector of the journal, and cuts its log to the length that `keep` returns for its
@@ -473,7 +473,7 @@ fn assert_half_is_kept(lab: &Lab, daemon: &Daemon<'_>) {
 }
 
 /// The daemon's metrics.
-fn metrics(ground: &Ground) -> String {
+fn metrics(testbed: &Testbed) -> String {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(Client::new(ground.path("api.sock")).metrics()).unwrap()
+    runtime.block_on(Client::new(testbed.path("api.sock")).metrics()).unwrap()
 }

@@ -7,7 +7,7 @@
 //! Limits: asserts states and counts, never times; needs QEMU, a built `lab-guest`, and root, for
 //! the host's swap.
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::journal::assert_file_intact;
 use crate::support::monitor::Monitor;
 use crate::support::moved::Destination;
@@ -50,34 +50,34 @@ fn guests() -> Vec<GuestSpec> {
 
 /// Writes a configuration for these guests; `host` is more for the table `[host]`, `more` are other
 /// tables.
-fn configure(lab: &Lab, ground: &Ground, host: &str, more: &str) {
+fn configure(lab: &Lab, testbed: &Testbed, host: &str, more: &str) {
     let agents = lab.guest("needy").agent_socket().unwrap().parent().unwrap().to_owned();
     let settings = format!(
         "[host]\nbudget = \"{BUDGET}\"\n{host}\n[policy]\nname = \"static\"\ninterval = \"1s\"\n\
          [agents]\nfolders = [{agents:?}]\n{more}\n",
     );
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
 }
 
-/// A ground under which `stubborn` has all of its memory until `needy` may have more.
-fn configured(lab: &Lab, more: &str) -> Ground {
-    let ground = Ground::new();
+/// A testbed under which `stubborn` has all of its memory until `needy` may have more.
+fn configured(lab: &Lab, more: &str) -> Testbed {
+    let testbed = Testbed::new();
     let ceiling = BUDGET.saturating_sub(BOOT);
     let more = format!("{IMPATIENT}\n[guests.needy]\nceiling = \"{ceiling}\"\n{more}");
-    configure(lab, &ground, "", &more);
-    ground
+    configure(lab, &testbed, "", &more);
+    testbed
 }
 
 /// Asks `stubborn` for memory and makes it give none; its workload uses `works_with`.
-fn ask_in_vain(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>, works_with: Bytes) {
-    ask_in_vain_for(ASKED, lab, ground, daemon, works_with);
+fn ask_in_vain(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>, works_with: Bytes) {
+    ask_in_vain_for(ASKED, lab, testbed, daemon, works_with);
 }
 
 /// The same; it is asked to shrink to `asked`.
 fn ask_in_vain_for(
     asked: Bytes,
     lab: &Lab,
-    ground: &Ground,
+    testbed: &Testbed,
     daemon: &Daemon<'_>,
     works_with: Bytes,
 ) {
@@ -86,8 +86,8 @@ fn ask_in_vain_for(
     touch_once(lab, "stubborn", IDLE);
     lab.start_constant("stubborn", works_with);
     lab.shell("stubborn", "rmmod virtio_balloon");
-    set_ceiling(ground, "needy", BOOT);
-    set_ceiling(ground, "stubborn", asked);
+    set_ceiling(testbed, "needy", BOOT);
+    set_ceiling(testbed, "stubborn", asked);
     wait_stuck(daemon, "stubborn");
     assert_eq!(allocation(daemon, "stubborn"), Some(BOOT), "its balloon does nothing");
 }
@@ -113,9 +113,9 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
     let data = lab.store_data("stubborn", 48);
-    let ground = configured(&lab, "");
-    let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
+    let testbed = configured(&lab, "");
+    let daemon = testbed.start();
+    ask_in_vain(&lab, &testbed, &daemon, WORKS_LITTLE);
     let before = resident(&daemon, "stubborn").unwrap();
     let bound = ASKED.saturating_add(OVERHEAD);
     wait_for("its process to be as small as it was asked to be", || {
@@ -124,7 +124,7 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
     let used = swapped(&lab, "stubborn").unwrap();
     eprintln!("{before} before, bound {bound}, {used} in swap");
     assert!(used >= Bytes::mib(16), "{used}");
-    let (_, out, _) = ground.ballast(&["explain", "stubborn"]);
+    let (_, out, _) = testbed.ballast(&["explain", "stubborn"]);
     assert!(out.contains("stuck"), "{out}");
     wait_allocation("what the other did not give", &daemon, "needy", |holds| {
         holds >= BUDGET.saturating_sub(bound).saturating_sub(Bytes::mib(32))
@@ -139,10 +139,10 @@ fn a_guest_ignoring_its_balloon_is_paged_for_its_neighbour() {
         assert_eq!(report.vm.oom_kill, Some(0), "{name}");
     }
     assert_eq!(allocation(&daemon, "stubborn"), Some(BOOT));
-    assert!(ticks(&ground).iter().any(|tick| orders(tick, Mechanism::PageOut).count() > 0));
+    assert!(ticks(&testbed).iter().any(|tick| orders(tick, Mechanism::PageOut).count() > 0));
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// Without paging by process, the fence takes what the guest does not give, and no more. The fence
@@ -155,11 +155,11 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
     let Some(group) = OwnCgroup::around(lab.guest("stubborn").pid().unsigned_abs()) else { return };
     let data = lab.store_data("stubborn", 48);
     let fenced = "[guests.stubborn]\nfence = true\n[mechanisms.paging]\nenabled = false";
-    let ground = configured(&lab, fenced);
-    let daemon = ground.start();
+    let testbed = configured(&lab, fenced);
+    let daemon = testbed.start();
     // Its floor, which is less than it is charged for.
     let asked = Bytes::mib(128);
-    ask_in_vain_for(asked, &lab, &ground, &daemon, WORKS_WITH);
+    ask_in_vain_for(asked, &lab, &testbed, &daemon, WORKS_WITH);
     let most = asked.saturating_add(OVERHEAD).saturating_add(BOOT.fraction(1, 8));
     // Final limits are multiples of 4 MiB; a limit on the way there equals what is charged.
     let is_height = |limit: &Bytes| limit.get().is_multiple_of(Bytes::mib(4).get());
@@ -179,8 +179,8 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
         (charged() <= group.limit()?).then_some(())
     });
     wait_for("an explanation that names it", || {
-        let told = format!("fence      at {}", group.limit()?);
-        ground.ballast(&["explain", "stubborn"]).1.contains(&told).then_some(())
+        let line = format!("fence      at {}", group.limit()?);
+        testbed.ballast(&["explain", "stubborn"]).1.contains(&line).then_some(())
     });
     assert!(lab.pace("stubborn").touches_per_s > 0.0);
     lab.assert_intact(&data);
@@ -188,7 +188,7 @@ fn a_fence_takes_what_a_stuck_guest_owes() {
 
     daemon.kill();
     assert!(group.limit().is_some(), "nobody lifts it");
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_for("the next daemon to take it over", || {
         let fence = guest(&daemon.status()?, "stubborn")?.fence.clone()?;
         (fence.limit_bytes == group.limit().map(Bytes::get)).then_some(())
@@ -211,10 +211,10 @@ fn of_a_tracked_guest_the_cold_pages_go_first() {
     let guests = guests().into_iter().map(tracked).collect();
     let Some(lab) = Lab::boot_with_swap(guests, SWAP) else { return };
     let tracking = "[tracking]\ninterval = \"500ms\"\nevery = true\nintermittent = \"off\"";
-    let ground = configured(&lab, tracking);
-    let daemon = ground.start();
+    let testbed = configured(&lab, tracking);
+    let daemon = testbed.start();
     let before = (written(), swapped_by_others(&lab));
-    ask_in_vain(&lab, &ground, &daemon, WORKS_WITH);
+    ask_in_vain(&lab, &testbed, &daemon, WORKS_WITH);
     let bound = ASKED.saturating_add(OVERHEAD);
     wait_allocation("what the other did not give", &daemon, "needy", |holds| {
         holds >= BUDGET.saturating_sub(bound).saturating_sub(Bytes::mib(32))
@@ -250,11 +250,11 @@ fn a_tiny_swap_is_filled_to_its_limit_and_reported() {
     const RESERVE: Bytes = Bytes::mib(64);
     const MORE: Bytes = Bytes::mib(32);
     let Some(lab) = Lab::boot_with_swap(guests(), RESERVE + MORE) else { return };
-    let ground = configured(&lab, "");
-    let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
+    let testbed = configured(&lab, "");
+    let daemon = testbed.start();
+    ask_in_vain(&lab, &testbed, &daemon, WORKS_LITTLE);
     let says_so = wait_for("the log to say that there is no more", || {
-        let says_so = ground.log().contains("in use, expected less than");
+        let says_so = testbed.log().contains("in use, expected less than");
         (says_so || swapped_by_others(&lab) >= MORE).then_some(says_so)
     });
     if !says_so {
@@ -294,9 +294,9 @@ fn wait_mid_page_out(lab: &Lab, daemon: &Daemon<'_>, name: &str) {
 fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
-    let ground = configured(&lab, SLOW);
-    let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
+    let testbed = configured(&lab, SLOW);
+    let daemon = testbed.start();
+    ask_in_vain(&lab, &testbed, &daemon, WORKS_LITTLE);
     wait_mid_page_out(&lab, &daemon, "stubborn");
     let before = lab.boots("stubborn");
     Monitor::connect(lab.guest("stubborn").lab_qmp_socket())
@@ -312,28 +312,28 @@ fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
     wait_allocation("all of the rest", &daemon, "needy", |holds| {
         holds >= BUDGET.saturating_sub(ASKED).saturating_sub(Bytes::mib(8))
     });
-    let paged = ticks(&ground).len();
-    set_ceiling(&ground, "needy", BUDGET.saturating_sub(BOOT));
-    set_ceiling(&ground, "stubborn", BOOT);
+    let paged = ticks(&testbed).len();
+    set_ceiling(&testbed, "needy", BUDGET.saturating_sub(BOOT));
+    set_ceiling(&testbed, "stubborn", BOOT);
     // Orders below the dead band, 2 % of a guest's memory, are not sent.
     wait_allocation("all it may have", &daemon, "stubborn", |holds| {
         holds >= BOOT.saturating_sub(BOOT.fraction(1, 50))
     });
     wait_settled(&daemon);
-    let (_, out, _) = ground.ballast(&["explain", "stubborn", "--json"]);
+    let (_, out, _) = testbed.ballast(&["explain", "stubborn", "--json"]);
     let inputs = serde_json::from_str::<ballast_api::ExplainReply>(&out).unwrap().inputs;
     let ages = (inputs.stats.unwrap().age_ms, inputs.agent.unwrap().age_ms);
     assert!(ages.0.max(ages.1) < 10_000, "{ages:?}");
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    let later = &ticks(&ground)[paged..];
+    let later = &ticks(&testbed)[paged..];
     assert!(later.len() > 8, "{}", later.len());
     assert!(later.iter().all(|tick| orders(tick, Mechanism::PageOut).count() == 0));
     // No guest counts for less than it holds, as one that is held to a bound would.
     let last = later.last().unwrap();
     let held: Bytes = last.plan.guests.iter().filter_map(|guest| guest.allocation).sum();
     assert!(last.plan.budget.committed >= held, "{:?}", last.plan);
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// A guest that is killed in mid page-out leaves nothing behind: its neighbour gets what it held,
@@ -342,9 +342,9 @@ fn a_guest_rebooted_in_mid_page_out_balloons_instead() {
 fn a_guest_killed_in_mid_page_out_frees_swap() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
-    let ground = configured(&lab, SLOW);
-    let daemon = ground.start();
-    ask_in_vain(&lab, &ground, &daemon, WORKS_LITTLE);
+    let testbed = configured(&lab, SLOW);
+    let daemon = testbed.start();
+    ask_in_vain(&lab, &testbed, &daemon, WORKS_LITTLE);
     wait_mid_page_out(&lab, &daemon, "stubborn");
     let needy = allocation(&daemon, "needy").unwrap();
     let used = swapped(&lab, "stubborn").unwrap();
@@ -359,9 +359,9 @@ fn a_guest_killed_in_mid_page_out_frees_swap() {
     wait_settled(&daemon);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    let last = ticks(&ground).pop().unwrap();
+    let last = ticks(&testbed).pop().unwrap();
     assert_eq!(last.plan.paging, []);
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// A guest that is moved to another QEMU in mid page-out takes all its memory along, including what
@@ -373,18 +373,18 @@ fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
     // No disk: it cannot be in two places, and this test does not need one.
     let spec = GuestSpec::new("stubborn".parse().unwrap(), BOOT);
     let Some(lab) = Lab::boot_with_swap(vec![spec], SWAP) else { return };
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = format!(
         "[host]\nbudget = \"2GiB\"\n[policy]\nname = \"static\"\ninterval = \"1s\"\n[defaults]\nswap = true\n\
          {IMPATIENT}\n{SLOW}\n[guests.comes]\nceiling = \"{ASKED}\"\n"
     );
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    let daemon = testbed.start();
     wait_allocation("all of its memory", &daemon, "stubborn", |holds| holds == BOOT);
     let data = lab.store_data("stubborn", 64);
     touch_once(&lab, "stubborn", IDLE);
     lab.shell("stubborn", "rmmod virtio_balloon");
-    set_ceiling(&ground, "stubborn", ASKED);
+    set_ceiling(&testbed, "stubborn", ASKED);
     wait_stuck(&daemon, "stubborn");
     wait_mid_page_out(&lab, &daemon, "stubborn");
 
@@ -397,14 +397,14 @@ fn a_guest_moved_in_mid_page_out_keeps_its_memory() {
         (guest(&daemon.status()?, "comes")?.state.code == "running").then_some(())
     });
     wait_settled(&daemon);
-    assert_eq!(orders(&ticks(&ground).pop().unwrap(), Mechanism::PageOut).count(), 0);
+    assert_eq!(orders(&ticks(&testbed).pop().unwrap(), Mechanism::PageOut).count(), 0);
     assert_eq!(allocation(&daemon, "comes"), Some(BOOT));
     lab.guest("stubborn").kill();
     wait_guests(&daemon, 1);
     destination.assert_intact(&data);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    assert_file_intact(&ground.journal());
+    assert_file_intact(&testbed.journal());
 }
 
 /// What `needy` has at first, and its floor later, while the host has no memory to grant.
@@ -443,12 +443,12 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     let _turn = turn();
     let Some(lab) = Lab::boot_with_swap(guests(), SWAP) else { return };
     let data = lab.store_data("stubborn", 48);
-    let ground = Ground::new();
-    configure(&lab, &ground, "", &bounds(ENOUGH));
-    let daemon = ground.start();
+    let testbed = Testbed::new();
+    configure(&lab, &testbed, "", &bounds(ENOUGH));
+    let daemon = testbed.start();
     let keep = |reserve: Bytes, needs: Bytes| {
         let more = format!("{NO_SHRINKING}{}", bounds(needs));
-        configure(&lab, &ground, &format!("reserve = \"{reserve:#}\""), &more);
+        configure(&lab, &testbed, &format!("reserve = \"{reserve:#}\""), &more);
     };
     wait_allocation("all the rest", &daemon, "stubborn", |holds| holds == BOOT);
     wait_allocation("what it needs", &daemon, "needy", |holds| holds == ENOUGH);
@@ -462,7 +462,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     keep(reserve_for(&daemon, 5), ENOUGH);
     daemon.signal(Signal::HUP);
     wait_rung(&daemon, PressureLevel::ReclaimRichest);
-    let (_, out, _) = ground.ballast(&["status"]);
+    let (_, out, _) = testbed.ballast(&["status"]);
     assert!(out.contains("short    "), "{out}");
     let bound = ASKED.saturating_add(OVERHEAD);
     let left = wait_for("its process to be as small as its floor lets it be", || {
@@ -476,13 +476,13 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     // Less than two eighths. A new daemon starts on that host; its reserve is lowered later.
     keep(reserve_for(&daemon, 3), LACKED);
     assert!(daemon.stop().success());
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_rung(&daemon, PressureLevel::Freeze);
     wait_settled(&daemon);
     assert_eq!(allocation(&daemon, "needy"), Some(ENOUGH), "nothing is granted");
-    let (_, out, _) = ground.ballast(&["status"]);
+    let (_, out, _) = testbed.ballast(&["status"]);
     assert!(out.contains("nothing is granted"), "{out}");
-    let (_, out, _) = ground.ballast(&["explain", "needy"]);
+    let (_, out, _) = testbed.ballast(&["explain", "needy"]);
     let lacks = format!("to release {}", LACKED.saturating_sub(ENOUGH));
     assert!(out.contains(&lacks), "{out}");
     assert!(lab.pace("stubborn").touches_per_s > 0.0);
@@ -508,8 +508,8 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     wait_allocation("all the rest again", &daemon, "stubborn", |holds| holds >= nearly);
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
-    assert_file_intact(&ground.journal());
-    assert_told(&ticks(&ground));
+    assert_file_intact(&testbed.journal());
+    assert_told(&ticks(&testbed));
 }
 
 /// Checks the journal of a host that was short.

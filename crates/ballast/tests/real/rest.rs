@@ -14,7 +14,7 @@ use ballast_lab_host::GuestSpec;
 use ballast_model::Bytes;
 use ballast_rest::{Call, Method, exchange};
 
-use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, PATIENCE, Testbed, guest, wait_for};
 use crate::sampled::may_sample;
 use crate::support::hypervisor_api::{Hypervisor, HypervisorApi, pass_port_on, pass_vsock_on};
 use crate::support::{Lab, allocation, assert_unrefused, swapping, wait_settled, wait_ticks};
@@ -50,8 +50,8 @@ fn balance(hypervisor: Hypervisor) {
         GuestSpec { agent: true, vsock_cid, extra_args, ..swapping(name, BOOT) }
     };
     let lab = Lab::boot(NAMES.into_iter().zip(CID_FIRST..).map(spec).collect());
-    let ground = Ground::new();
-    let sockets = ground.path("api");
+    let testbed = Testbed::new();
+    let sockets = testbed.path("api");
     fs::create_dir(&sockets).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _runtime = runtime.enter();
@@ -62,8 +62,8 @@ fn balance(hypervisor: Hypervisor) {
     if has_vsock {
         pass_vsock_on(BTreeMap::from_iter((CID_FIRST..).zip(apis.iter().cloned())));
     }
-    configure(&ground, hypervisor, &sockets);
-    let daemon = ground.start();
+    configure(&testbed, hypervisor, &sockets);
+    let daemon = testbed.start();
     for name in NAMES {
         wait_for("the guest to be found by its socket", || {
             let status = daemon.status()?;
@@ -92,7 +92,7 @@ fn balance(hypervisor: Hypervisor) {
         } else {
             pass_port_on(Arc::clone(api), lab.guest(name).agent_socket().unwrap());
         }
-        wait_for("an agent's report", || agent(&ground, name)?.committed_bytes);
+        wait_for("an agent's report", || agent(&testbed, name)?.committed_bytes);
     }
     wait_for("the budget to be kept", || {
         (held().into_iter().sum::<Bytes>() <= BUDGET).then_some(())
@@ -110,14 +110,17 @@ fn balance(hypervisor: Hypervisor) {
     });
     let [starved, idle] = held();
     assert!(idle <= idle_before, "{idle} of {idle_before}");
-    let (_, told, _) = ground.ballast(&["explain", "starved"]);
-    eprintln!("{before} to {starved}, idle {idle_before} to {idle}\n{told}");
+    let (_, output, _) = testbed.ballast(&["explain", "starved"]);
+    eprintln!("{before} to {starved}, idle {idle_before} to {idle}\n{output}");
     // It may still grow, so QEMU is asked last: the kernel's count cannot be more than that.
     let counted = lab.fresh_report("starved").memory.total.unwrap();
-    let told = allocation(&daemon, "starved").unwrap();
+    let reported = allocation(&daemon, "starved").unwrap();
     let [after, _] = held();
-    assert!(counted <= after && told <= after.saturating_add(SLACK), "{counted} {told} {after}");
-    assert!(told >= starved.saturating_sub(SLACK), "{told} of {starved}");
+    assert!(
+        counted <= after && reported <= after.saturating_add(SLACK),
+        "{counted} {reported} {after}"
+    );
+    assert!(reported >= starved.saturating_sub(SLACK), "{reported} of {starved}");
     assert_unrefused(&daemon);
     assert!(daemon.stop().success());
 }
@@ -135,8 +138,8 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
     let extra_args = hypervisor.qemu_arguments();
     let spec = GuestSpec { private_memory: true, extra_args, ..swapping("mute", BOOT) };
     let lab = Lab::boot(vec![spec]);
-    let ground = Ground::new();
-    let sockets = ground.path("api");
+    let testbed = Testbed::new();
+    let sockets = testbed.path("api");
     fs::create_dir(&sockets).unwrap();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let _runtime = runtime.enter();
@@ -150,10 +153,10 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
     let (answers, error) = runtime.block_on(asked).into_answers();
     assert!(error.is_none() && answers[0].1.is_success(), "{answers:?} {error:?}");
     wait_for("the guest to shrink", || (api.held() <= HELD).then_some(()));
-    configure(&ground, hypervisor, &sockets);
-    let text = fs::read_to_string(ground.config_file()).unwrap();
-    fs::write(ground.config_file(), format!("{text}\n[tracking]\nsource = \"damon\"\n")).unwrap();
-    let daemon = ground.start();
+    configure(&testbed, hypervisor, &sockets);
+    let text = fs::read_to_string(testbed.config_file()).unwrap();
+    fs::write(testbed.config_file(), format!("{text}\n[tracking]\nsource = \"damon\"\n")).unwrap();
+    let daemon = testbed.start();
     let is_said = || {
         let (why, seen) = change_and_working_set(&daemon, "mute")?;
         eprintln!("it touches {seen}: {why}");
@@ -173,8 +176,8 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
         (held >= LOOP.saturating_add(Bytes::mib(36)) && seen >= LOOP.fraction(9, 10))
             .then_some(held)
     });
-    let (_, told, _) = ground.ballast(&["explain", "mute"]);
-    eprintln!("{told}");
+    let (_, output, _) = testbed.ballast(&["explain", "mute"]);
+    eprintln!("{output}");
     lab.stop_workload("mute");
     wait_for("it to be idle again", is_said);
     wait_settled(&daemon);
@@ -183,7 +186,7 @@ fn a_silent_guest_grows_by_what_the_host_samples() {
     assert!(daemon.stop().success());
 }
 
-fn configure(ground: &Ground, hypervisor: Hypervisor, sockets: &Path) {
+fn configure(testbed: &Testbed, hypervisor: Hypervisor, sockets: &Path) {
     let more = format!(
         "[{}]\nsockets = [\"{}/*.sock\"]\ntimeout = \"20s\"\n\
          [agents]\nfolders = []\nvsock = true\n\
@@ -193,7 +196,7 @@ fn configure(ground: &Ground, hypervisor: Hypervisor, sockets: &Path) {
         hypervisor.table(),
         sockets.display(),
     );
-    ground.configure("tick = \"1s\"", &more);
+    testbed.configure("tick = \"1s\"", &more);
 }
 
 /// The reason for a guest's change, and the working set that the host sees.
@@ -204,7 +207,7 @@ fn change_and_working_set(daemon: &Daemon<'_>, name: &str) -> Option<(String, By
     Some((why.to_owned(), Bytes::new(view.tracking.as_ref()?.working_set_bytes?)))
 }
 
-fn agent(ground: &Ground, name: &str) -> Option<AgentView> {
-    let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+fn agent(testbed: &Testbed, name: &str) -> Option<AgentView> {
+    let (_, out, _) = testbed.ballast(&["explain", name, "--json"]);
     serde_json::from_str::<ExplainReply>(&out).ok()?.inputs.agent
 }

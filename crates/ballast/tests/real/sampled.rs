@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::own_cgroup::OwnCgroup;
 use crate::support::{Lab, allocation, swapping, wait_allocation};
 use ballast_api::{StatusReply, TrackingView};
@@ -54,11 +54,11 @@ pub(crate) fn may_sample(huge_pages: &str) -> bool {
     is_one
 }
 
-fn configured(lab: &Lab, tracking: &str) -> Ground {
-    let ground = Ground::new();
+fn configured(lab: &Lab, tracking: &str) -> Testbed {
+    let testbed = Testbed::new();
     let settings = format!("[policy]\nname = \"static\"\n[tracking]\n{tracking}");
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
-    ground
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", &settings);
+    testbed
 }
 
 fn tracking(daemon: &Daemon<'_>) -> Option<TrackingView> {
@@ -87,11 +87,11 @@ fn is_loop(size: Bytes) -> bool {
 }
 
 /// The output of `ballast track` for some seconds, one object per interval.
-fn track(ground: &Ground, source: &str) -> Vec<serde_json::Value> {
+fn track(testbed: &Testbed, source: &str) -> Vec<serde_json::Value> {
     let line = ["track", "stock", "--source", source, "--budget", "5", "--for", "12s", "--json"];
-    let (code, told, error) = ground.ballast(&line);
+    let (code, output, error) = testbed.ballast(&line);
     assert_eq!(code, Some(0), "{error}");
-    told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    output.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 fn working_set(interval: &serde_json::Value) -> Bytes {
@@ -99,11 +99,11 @@ fn working_set(interval: &serde_json::Value) -> Bytes {
 }
 
 /// What `ballast doctor tracking` finds about the guest.
-fn diagnosis(ground: &Ground) -> serde_json::Value {
-    let (code, told, error) = ground.ballast(&["doctor", "tracking", "--json"]);
+fn diagnosis(testbed: &Testbed) -> serde_json::Value {
+    let (code, output, error) = testbed.ballast(&["doctor", "tracking", "--json"]);
     assert_eq!(code, Some(0), "{error}");
-    let mut told: serde_json::Value = serde_json::from_str(&told).unwrap();
-    told["guests"][0].take()
+    let mut diagnosis: serde_json::Value = serde_json::from_str(&output).unwrap();
+    diagnosis["guests"][0].take()
 }
 
 fn is_left_behind() -> bool {
@@ -113,8 +113,8 @@ fn is_left_behind() -> bool {
 #[test]
 fn a_stock_guest_is_sampled_by_whoever_asks() {
     let Some(lab) = boot("never") else { return };
-    let ground = configured(&lab, "");
-    let daemon = ground.start();
+    let testbed = configured(&lab, "");
+    let daemon = testbed.start();
     let size =
         wait_for("the loop", || Some(wait_source(&daemon, "damon")).filter(|it| is_loop(*it)));
     eprintln!("the daemon sees {size}");
@@ -126,37 +126,37 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
         "used memory",
     ];
     wait_for("the source and its confidence to be told", || {
-        let (_, told, _) = ground.ballast(&["explain", "stock"]);
-        words.iter().all(|words| told.contains(words)).then_some(())
+        let (_, output, _) = testbed.ballast(&["explain", "stock"]);
+        words.iter().all(|words| output.contains(words)).then_some(())
     });
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("by DAMON"), "{told}");
+    let (_, output, _) = testbed.ballast(&["status"]);
+    assert!(output.contains("by DAMON"), "{output}");
 
-    let found = diagnosis(&ground);
+    let found = diagnosis(&testbed);
     assert_eq!(found["best"], "damon", "{found}");
     assert_eq!(found["damon"]["note"], "page by page", "although the daemon uses it: {found}");
     assert_eq!([&found["library"]["works"], &found["referenced"]["works"]], [false, false]);
     assert!(found["referenced"]["note"].as_str().unwrap().contains("KVM"), "{found}");
 
     // Only one program can use DAMON at a time: a second one reports that and changes nothing.
-    let (code, _, told) = ground.ballast(&["track", "stock", "--for", "2s"]);
-    assert!(code == Some(1) && told.contains("another program of Ballast uses DAMON"), "{told}");
+    let (code, _, error) = testbed.ballast(&["track", "stock", "--for", "2s"]);
+    assert!(code == Some(1) && error.contains("another program of Ballast uses DAMON"), "{error}");
     daemon.kill();
     assert!(is_left_behind(), "its kdamond goes on");
-    let daemon = ground.start();
+    let daemon = testbed.start();
     wait_source(&daemon, "damon");
     assert!(daemon.stop().success());
     assert!(!is_left_behind());
 
-    let (_, told, _) = ground.ballast(&["track"]);
-    assert!(told.contains("stock  none: by DAMON"), "{told}");
-    let seen = track(&ground, "auto");
+    let (_, output, _) = testbed.ballast(&["track"]);
+    assert!(output.contains("stock  none: by DAMON"), "{output}");
+    let seen = track(&testbed, "auto");
     assert!(seen.iter().all(|seen| seen["source"] == "damon"), "{seen:?}");
     assert!(
         is_loop(working_set(seen.last().unwrap())) && seen.last().unwrap()["misses"].is_array()
     );
-    let (code, _, told) = ground.ballast(&["track", "stock", "--every"]);
-    assert!(code != Some(0) && told.contains("need the tracker"), "{told}");
+    let (code, _, error) = testbed.ballast(&["track", "stock", "--every"]);
+    assert!(code != Some(0) && error.contains("need the tracker"), "{error}");
     assert!(!is_left_behind());
 }
 
@@ -164,8 +164,8 @@ fn a_stock_guest_is_sampled_by_whoever_asks() {
 fn a_taken_damon_is_told_and_waited_for() {
     let Some(lab) = boot("never") else { return };
     std::fs::write(COUNT, "1").unwrap();
-    let ground = configured(&lab, "source = \"damon\"");
-    let daemon = ground.start();
+    let testbed = configured(&lab, "source = \"damon\"");
+    let daemon = testbed.start();
     let trouble = wait_for("the reason", || tracking(&daemon)?.trouble);
     assert!(trouble.contains("in use by somebody else"), "{trouble}");
     std::fs::write(COUNT, "0").unwrap();
@@ -177,22 +177,22 @@ fn a_taken_damon_is_told_and_waited_for() {
 #[test]
 fn huge_pages_give_an_upper_bound_that_decides_nothing() {
     let Some(lab) = boot("always") else { return };
-    let ground = configured(&lab, "source = \"damon\"");
-    let daemon = ground.start();
+    let testbed = configured(&lab, "source = \"damon\"");
+    let daemon = testbed.start();
     let size = wait_for("an upper bound", || {
         let tracking = tracking(&daemon)?;
         (tracking.source?.code == "damon-huge").then_some(Bytes::new(tracking.working_set_bytes?))
     });
     eprintln!("at most {size}");
     assert!(size >= LOOP, "{size}");
-    let found = diagnosis(&ground);
+    let found = diagnosis(&testbed);
     assert!(found["damon"]["note"].as_str().unwrap().contains("upper bound"), "{found}");
-    let told = wait_for("the guest's own figures", || {
-        let (_, told, _) = ground.ballast(&["explain", "stock"]);
-        told.contains("from used memory").then_some(told)
+    let output = wait_for("the guest's own figures", || {
+        let (_, output, _) = testbed.ballast(&["explain", "stock"]);
+        output.contains("from used memory").then_some(output)
     });
     for words in ["by pieces of 2MiB", "working set at most, in huge pages"] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(output.contains(words), "{words}: {output}");
     }
     assert!(daemon.stop().success());
     assert!(!is_left_behind());
@@ -203,10 +203,10 @@ fn huge_pages_give_an_upper_bound_that_decides_nothing() {
 fn tracker_and_damon_see_the_same_working_set() {
     let guest = GuestSpec { tracked: true, ..swapping("stock", BOOT) };
     let Some(lab) = boot_guest("never", guest) else { return };
-    let ground = configured(&lab, "");
+    let testbed = configured(&lab, "");
     // The last interval of each: in the first ones a sample still adjusts its size.
     let [by_library, by_damon] = ["library", "damon"].map(|source| {
-        let seen = track(&ground, source);
+        let seen = track(&testbed, source);
         let last = seen.iter().rfind(|seen| seen["source"] == source).unwrap();
         eprintln!("{source}: {} of {}", working_set(last), last["share"]);
         working_set(last)
@@ -228,8 +228,8 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
     let pid = u32::try_from(lab.guest("stock").pid()).unwrap();
     cgroup.take_in(pid);
     lab.start_constant_at_full_speed("stock", LOOP);
-    let ground = configured(&lab, "source = \"mglru\"");
-    let daemon = ground.start();
+    let testbed = configured(&lab, "source = \"mglru\"");
+    let daemon = testbed.start();
     let trouble = wait_for("the reason", || tracking(&daemon)?.trouble);
     assert!(trouble.contains("in this cgroup"), "{trouble}");
     cgroup.leave_only(pid);
@@ -239,12 +239,12 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
         (LOOP.fraction(9, 10)..LOOP.fraction(5, 4)).contains(&size).then_some(size)
     });
     eprintln!("the daemon sees {size}");
-    let (_, told, _) = ground.ballast(&["status"]);
-    assert!(told.contains("by MGLRU"), "{told}");
-    let found = diagnosis(&ground);
+    let (_, output, _) = testbed.ballast(&["status"]);
+    assert!(output.contains("by MGLRU"), "{output}");
+    let found = diagnosis(&testbed);
     assert_eq!(found["mglru"]["note"], "page by page", "{found}");
     assert!(daemon.stop().success());
-    let seen = track(&ground, "mglru");
+    let seen = track(&testbed, "mglru");
     assert!(seen.iter().all(|seen| seen["source"] == "mglru"), "{seen:?}");
     let sizes: Vec<_> = seen.iter().map(|seen| (working_set(seen), &seen["cost_share"])).collect();
     eprintln!("ballast track sees {sizes:?}");
@@ -252,12 +252,12 @@ fn a_stock_guest_is_seen_by_its_page_generations() {
     assert!(sizes.iter().any(|(size, _)| around.contains(size)), "{sizes:?}");
     // Aging that does not walk page tables sees nothing, so it is not used.
     std::fs::write("/sys/kernel/mm/lru_gen/enabled", "5").unwrap();
-    let found = diagnosis(&ground);
+    let found = diagnosis(&testbed);
     std::fs::write("/sys/kernel/mm/lru_gen/enabled", "y").unwrap();
     assert!(found["mglru"]["note"].as_str().unwrap().contains("do not walk"), "{found}");
     // Memory touched before the process came is charged elsewhere, so nothing can be seen here.
     let _late = OwnCgroup::around(u32::try_from(lab.guest("stock").pid()).unwrap()).unwrap();
-    let found = diagnosis(&ground);
+    let found = diagnosis(&testbed);
     assert_eq!(found["mglru"]["works"], false, "{found}");
     assert!(found["mglru"]["note"].as_str().unwrap().starts_with("only "), "{found}");
 }
@@ -271,16 +271,16 @@ fn assert_plugged_memory_is_sampled(kind: HotplugKind) {
     let hotplug = Hotplug { kind, ..Hotplug::virtio_mem(PLUGGABLE) };
     let guest = GuestSpec { hotplug: Some(hotplug), ..stock() };
     let Some(lab) = boot_idle("never", guest) else { return };
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = "[policy]\nname = \"static\"\n[tracking]\nsource = \"damon\"";
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", settings);
-    ground.configure_to_observe();
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", settings);
+    testbed.configure_to_observe();
+    let daemon = testbed.start();
     wait_for("the guest to be sampled", || {
         (tracking(&daemon)?.state.code == "sampling").then_some(())
     });
     assert_eq!(allocation(&daemon, "stock"), Some(BOOT));
-    let (code, out, err) = ground.ballast(&["mode", "balance"]);
+    let (code, out, err) = testbed.ballast(&["mode", "balance"]);
     assert_eq!(code, Some(0), "{out}{err}");
     wait_allocation("all memory", &daemon, "stock", |holds| holds == BOOT + PLUGGABLE);
     lab.start_constant_at_full_speed("stock", LONG_LOOP);
@@ -351,12 +351,12 @@ fn sixteen_guests_are_sampled_for_a_hundredth_of_a_core() {
     if !may_sample("never") {
         return;
     }
-    let (ground, sockets) = (Ground::new(), tempfile::tempdir().unwrap());
+    let (testbed, sockets) = (Testbed::new(), tempfile::tempdir().unwrap());
     let _guests: Vec<Empty> =
         (0..GUESTS).map(|number| Empty::start(sockets.path(), number)).collect();
     let settings = "[policy]\nname = \"static\"\n[tracking]\nsource = \"damon\"";
-    ground.configure_for(sockets.path(), "tick = \"1s\"", settings);
-    let daemon = ground.start();
+    testbed.configure_for(sockets.path(), "tick = \"1s\"", settings);
+    let daemon = testbed.start();
     wait_for("all guests to be sampled", || {
         let status = daemon.status()?;
         let is_sampled = |number| {

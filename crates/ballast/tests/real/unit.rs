@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::journal::assert_file_intact;
 use crate::support::own_cgroup::OwnCgroup;
 use crate::support::systemd::{self, property, systemctl};
@@ -69,8 +69,8 @@ fn the_shipped_unit_manages_real_guests() {
     hand_over_sockets(&lab, &[STUBBORN, NEEDY]);
     // A restarted daemon finds guests that were there before it: their sockets outlive a daemon.
     systemctl(&["restart", "ballast.service"]);
-    let ground = attach();
-    let daemon = ground.of_another();
+    let testbed = attach();
+    let daemon = testbed.of_another();
     wait_for("the first tick", || daemon.status());
     let process = property("MainPID");
     let pinged = property("WatchdogTimestampMonotonic");
@@ -82,7 +82,7 @@ fn the_shipped_unit_manages_real_guests() {
     if let Some(group) = &group {
         a_fence_is_set_and_lifted(&daemon, group);
     }
-    a_guest_that_gives_nothing_is_paged(&lab, &ground, &daemon);
+    a_guest_that_gives_nothing_is_paged(&lab, &testbed, &daemon);
 
     assert_unrefused(&daemon);
     assert_eq!(property("MainPID"), process, "it was not restarted");
@@ -92,8 +92,8 @@ fn the_shipped_unit_manages_real_guests() {
     let pages_out = |tick: &TickEntry| {
         tick.plan.paging.iter().any(|order| order.mechanism == Mechanism::PageOut)
     };
-    assert!(ticks(&ground).iter().any(pages_out));
-    assert_file_intact(&ground.journal());
+    assert!(ticks(&testbed).iter().any(pages_out));
+    assert_file_intact(&testbed.journal());
     assert_nothing_was_refused();
 }
 
@@ -139,8 +139,8 @@ fn the_unit_open_to_damon_samples_and_fences_guests() {
     let Some(lab) = Lab::boot_with_swap(vec![stock], SWAP) else { return };
     let Some(group) = OwnCgroup::around(lab.guest(NEEDY).pid().unsigned_abs()) else { return };
     hand_over_sockets(&lab, &[NEEDY]);
-    let ground = attach();
-    let daemon = ground.of_another();
+    let testbed = attach();
+    let daemon = testbed.of_another();
     lab.start_constant(NEEDY, WORKS_LITTLE);
     wait_for("a working set", || {
         let tracking = guest(&daemon.status()?, NEEDY)?.tracking.clone()?;
@@ -160,8 +160,8 @@ fn the_shipped_unit_names_what_a_policys_user_takes() {
         return systemd::run_again("unit::the_shipped_unit_names_what_a_policys_user_takes", UNIT);
     }
     let program = start_with_program("exec sleep 600");
-    let told = wait_for("the reason", || {
-        let status = program.ground.of_another().status()?;
+    let reason = wait_for("the reason", || {
+        let status = program.testbed.of_another().status()?;
         let note = status.notes.iter().find(|note| note.code == "unanswered")?;
         Some(note.text.clone())
     });
@@ -171,7 +171,7 @@ fn the_shipped_unit_names_what_a_policys_user_takes() {
         "SystemCallFilter=@setuid",
         "`global`",
     ] {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(reason.contains(words), "{words}: {reason}");
     }
     systemctl(&["stop", "ballast.service"]);
 }
@@ -215,7 +215,7 @@ fn the_unit_open_to_users_runs_a_policy_as_one() {
 
 /// A program of the operator, which a daemon with one guest runs as another user.
 struct PolicyProgram {
-    ground: Ground,
+    testbed: Testbed,
     guest: Peer,
     // The guest is a task in this runtime.
     _runtime: tokio::runtime::Runtime,
@@ -235,7 +235,7 @@ fn start_with_program(script: &str) -> PolicyProgram {
         let config = PeerConfig { boot_memory: BOOT, ..PeerConfig::default() };
         Peer::spawn(&socket(NEEDY), config).unwrap()
     };
-    PolicyProgram { ground: attach(), guest, _runtime: runtime }
+    PolicyProgram { testbed: attach(), guest, _runtime: runtime }
 }
 
 /// The first child of a process.
@@ -255,12 +255,12 @@ fn start() {
     systemctl(&["start", "ballast.service"]);
 }
 
-/// A ground whose socket and journal are those of the service.
-fn attach() -> Ground {
-    let ground = Ground::new();
-    symlink(SOCKET, ground.path("api.sock")).unwrap();
-    symlink(JOURNAL, ground.journal()).unwrap();
-    ground
+/// A testbed whose socket and journal are those of the service.
+fn attach() -> Testbed {
+    let testbed = Testbed::new();
+    symlink(SOCKET, testbed.path("api.sock")).unwrap();
+    symlink(JOURNAL, testbed.journal()).unwrap();
+    testbed
 }
 
 /// A guest with an agent, so that figures arrive even without its balloon driver. Its hypervisor
@@ -390,14 +390,14 @@ fn a_fence_is_set_and_lifted(daemon: &Daemon<'_>, group: &OwnCgroup) {
 }
 
 /// The host pages out what the guest does not give.
-fn a_guest_that_gives_nothing_is_paged(lab: &Lab, ground: &Ground, daemon: &Daemon<'_>) {
+fn a_guest_that_gives_nothing_is_paged(lab: &Lab, testbed: &Testbed, daemon: &Daemon<'_>) {
     let ceiling = BUDGET.saturating_sub(BOOT);
     reload("static", &format!("[guests.{NEEDY}]\nceiling = \"{ceiling}\"\n"));
     wait_allocation("all of its memory", daemon, STUBBORN, |holds| holds == BOOT);
     touch_once(lab, STUBBORN, IDLE);
     lab.shell(STUBBORN, "rmmod virtio_balloon");
-    set_ceiling(ground, NEEDY, BOOT);
-    set_ceiling(ground, STUBBORN, ASKED);
+    set_ceiling(testbed, NEEDY, BOOT);
+    set_ceiling(testbed, STUBBORN, ASKED);
     wait_stuck(daemon, STUBBORN);
     let bound = ASKED.saturating_add(OVERHEAD).saturating_add(SLACK);
     wait_for("its process to be as small as it was asked to be", || {

@@ -8,7 +8,7 @@ use std::path::Path;
 use ballast_lab_host::GuestSpec;
 use ballast_model::Bytes;
 
-use crate::harness::{Ground, wait_for};
+use crate::harness::{Testbed, wait_for};
 use crate::support::{Lab, swapping};
 
 const BOOT: Bytes = Bytes::mib(256);
@@ -27,12 +27,12 @@ fn an_agent_is_heard_by_vsock() {
         GuestSpec { agent: true, vsock_cid, ..swapping(name, BOOT) }
     };
     let lab = Lab::boot(vec![spec("asks", Some(4711)), spec("mute", None)]);
-    let ground = Ground::new();
+    let testbed = Testbed::new();
     let settings = "[agents]\nfolders = []\nvsock = true";
-    ground.configure_for(lab.sockets(), "tick = \"250ms\"", settings);
-    let daemon = ground.start();
+    testbed.configure_for(lab.sockets(), "tick = \"250ms\"", settings);
+    let daemon = testbed.start();
     let agent = |name: &str| -> Option<ballast_api::AgentView> {
-        let (_, out, _) = ground.ballast(&["explain", name, "--json"]);
+        let (_, out, _) = testbed.ballast(&["explain", name, "--json"]);
         serde_json::from_str::<ballast_api::ExplainReply>(&out).ok()?.inputs.agent
     };
     lab.shell("asks", "/bin/ballast-agent --connect vsock >/dev/null 2>&1 &");
@@ -41,8 +41,8 @@ fn an_agent_is_heard_by_vsock() {
     assert_eq!(agent("mute"), None);
     lab.shell("asks", "kill -9 $(pidof ballast-agent); sleep 1");
     lab.shell("asks", "/bin/ballast-agent --connect vsock >/dev/null 2>&1 &");
-    let told = ", restarted";
-    wait_for(told, || ground.log().contains(told).then_some(()));
+    let line = ", restarted";
+    wait_for(line, || testbed.log().contains(line).then_some(()));
     wait_for("a report of the new one", || agent("asks").filter(|view| view.age_ms < 5000));
     assert!(daemon.stop().success());
 }

@@ -12,7 +12,7 @@ use ballast_lab_host::{
 use ballast_model::{Bytes, GuestId, PolicyName};
 use ballast_xenstore::{Message, MessageKind};
 
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 use crate::support::{Lab, wait_ticks};
 
 /// The most memory of a guest.
@@ -126,8 +126,8 @@ fn bring_to_start() {
 }
 
 /// A daemon's configuration with `budget` for guests, in addition to dom0's memory.
-fn configured(budget: Bytes, policy: &str) -> Ground {
-    let ground = Ground::new();
+fn configured(budget: Bytes, policy: &str) -> Testbed {
+    let testbed = Testbed::new();
     let more = format!(
         "[xen]\nenabled = true\ndom0_floor = \"{DOM0_MEMORY}\"\ntimeout = \"20s\"\n\
          [host]\nbudget = \"{}MiB\"\nreserve = \"0B\"\n\
@@ -136,16 +136,16 @@ fn configured(budget: Bytes, policy: &str) -> Ground {
          [guests.starved]\nfloor = \"{FLOOR}\"\n[guests.idle]\nfloor = \"{FLOOR}\"",
         budget.saturating_add(DOM0_MEMORY).get() >> 20,
     );
-    ground.configure("tick = \"1s\"", &more);
-    ground
+    testbed.configure("tick = \"1s\"", &more);
+    testbed
 }
 
 /// Why the guest has its memory, as text. Callers print it, because an emulated machine without
 /// output for long would be taken to hang.
-fn explained(ground: &Ground, name: &str) -> String {
-    let (code, told, error) = ground.ballast(&["explain", name]);
+fn explained(testbed: &Testbed, name: &str) -> String {
+    let (code, output, error) = testbed.ballast(&["explain", name]);
     assert_eq!(code, Some(0), "{error}");
-    told
+    output
 }
 
 fn target(daemon: &Daemon<'_>, name: &str) -> Option<Bytes> {
@@ -158,16 +158,16 @@ fn grows_under(lab: &Lab, policy: PolicyName, budget: Bytes) -> bool {
     // A guest that has thrashed gives nothing for minutes, so its workload begins at its start.
     bring_to_start();
     lab.start_constant_at_full_speed("starved", WORK);
-    let ground = configured(budget, &format!("name = \"{policy}\""));
-    let daemon = ground.start();
+    let testbed = configured(budget, &format!("name = \"{policy}\""));
+    let daemon = testbed.start();
     let wanted = START.saturating_add(GAIN);
     let has_grown = (0..TICKS_MAX).any(|_| {
         wait_ticks(&daemon, 1);
         held("starved") >= wanted
     });
     let [starved, idle] = ["starved", "idle"].map(held);
-    eprintln!("{policy}: starved has {starved}, idle {idle}\n{}", explained(&ground, "starved"));
-    assert!(explained(&ground, "starved").contains(&policy.to_string()));
+    eprintln!("{policy}: starved has {starved}, idle {idle}\n{}", explained(&testbed, "starved"));
+    assert!(explained(&testbed, "starved").contains(&policy.to_string()));
     // By the hypervisor, the guests are within the budget, and none is below its floor.
     let sum = starved.saturating_add(idle);
     assert!(sum <= budget.saturating_add(SLACK), "{policy}: {sum}");
@@ -221,8 +221,8 @@ fn an_emergency_in_xenstore_is_answered_by_a_target() {
     let budget = START.saturating_add(START).saturating_add(Bytes::mib(64));
     let policy = "name = \"demand-proportional\"\n[policy.flexmemd]\nperiod = \"1h\"\n\
                   frequency = \"periodic\"\ndemand = \"explicit\"";
-    let ground = configured(budget, policy);
-    let daemon = ground.start();
+    let testbed = configured(budget, policy);
+    let daemon = testbed.start();
     wait_ticks(&daemon, 5);
     let before = held("starved");
     let why = RequestReason { rule: RequestRule::ReclaimFails, text: "a test".to_owned() };
@@ -234,6 +234,6 @@ fn an_emergency_in_xenstore_is_answered_by_a_target() {
         eprintln!("starved has {held}");
         (held >= wanted).then_some(())
     });
-    eprintln!("{}", explained(&ground, "starved"));
+    eprintln!("{}", explained(&testbed, "starved"));
     assert!(daemon.stop().success());
 }

@@ -74,6 +74,11 @@ impl LimitBook {
         self.table.named.contains_key(id) || self.set.contains_key(id)
     }
 
+    /// The guests that `ballast set` names, sorted by name.
+    pub(super) fn set_guests(&self) -> impl Iterator<Item = &GuestId> {
+        self.set.keys()
+    }
+
     /// Number of guests that the configuration or `ballast set` names.
     pub(super) fn named(&self) -> usize {
         let only_set = self.set.keys().filter(|id| !self.table.named.contains_key(*id)).count();

@@ -254,6 +254,7 @@ impl Engine {
             limits: self.limits(&snapshot),
             limit_sources: self.limit_sources(&snapshot),
             limit_changes: self.limit_changes(&snapshot),
+            gone_with_limits: self.gone_with_limits(&snapshot),
             thrashed: self.thrashed(&snapshot),
             carried_in: self.guests.carried_in(),
             snapshot,
@@ -352,6 +353,11 @@ impl Engine {
         let change_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
         let all = snapshot.guests().iter().map(|guest| change_of(&guest.id));
         all.filter(|(_, change)| !change.is_empty()).collect()
+    }
+
+    fn gone_with_limits(&self, snapshot: &Snapshot) -> BTreeSet<GuestId> {
+        let is_gone = |id: &&GuestId| snapshot.guest(id).is_none();
+        self.book.set_guests().filter(is_gone).cloned().collect()
     }
 
     fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {

@@ -11,7 +11,7 @@ use ballast_model::{
     RequestKind, RunState,
 };
 use ballast_policy::Question;
-use ballast_store::{Event as Recorded, Left, Session, Start, TickEntry};
+use ballast_store::{Event as Recorded, JournalTail, Session, Start, TickEntry};
 use futures_util::FutureExt;
 
 use super::*;
@@ -221,8 +221,9 @@ fn restarted(world: &MemoryWorld, mode: Mode, boot: &str) -> Engine {
     };
     let last = world.recorded.clone().map(|tick| (Session { id: 1, start }, tick));
     let events = world.since_recorded.iter().map(|event| ("first".to_owned(), event.clone()));
-    let events = events.collect();
-    Engine::new(settings_with(mode), Inherited::of(Left { last, events }, boot), world)
+    let tail = JournalTail { last, events: events.collect() };
+    let inherited = Inherited::of(tail, boot, world.now(), Settings::TICK_DEFAULT);
+    Engine::new(settings_with(mode), inherited, world)
 }
 
 /// Ticks whenever one is due, for this many seconds.
@@ -669,6 +670,26 @@ fn what_was_carried_counts_once() {
     world.guests[1].start_ticks += 1;
     run(&mut engine, &mut world, 1);
     assert!(engine.view(&world).unwrap().carried_in.is_empty());
+}
+
+/// As the fleet's program does once a guest that it had shrunk has left.
+#[test]
+fn a_ceiling_can_be_unset_after_its_guest_left() {
+    let (mut engine, mut world) = poor_and_rich();
+    run(&mut engine, &mut world, 1);
+    let rich: GuestId = "rich".parse().unwrap();
+    let lowered = GuestChange { ceiling: Some(Bytes::mib(300)), ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest(rich.clone(), lowered), &mut world);
+    let left = world.guests.remove(1);
+    run(&mut engine, &mut world, 1);
+    assert!(engine.view(&world).unwrap().gone_with_limits.contains(&rich));
+    let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+    obey(&mut engine, Command::SetGuest(rich.clone(), unset), &mut world);
+    run(&mut engine, &mut world, 1);
+    assert!(engine.view(&world).unwrap().gone_with_limits.is_empty());
+    world.guests.push(left);
+    run(&mut engine, &mut world, 1);
+    assert_eq!(engine.view(&world).unwrap().limits[&rich].ceiling, None, "it comes back");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Handmade views for tests of the server and of the commands' output.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -287,6 +287,7 @@ pub fn view() -> View {
         seen_at: seen_at(),
         limit_sources: BTreeMap::new(),
         limit_changes: BTreeMap::new(),
+        gone_with_limits: BTreeSet::new(),
         thrashed: BTreeMap::new(),
         carried_in: BTreeMap::new(),
         limits: samples.iter().map(|sample| (sample.id.clone(), limits.clone())).collect(),

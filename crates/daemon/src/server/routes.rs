@@ -145,7 +145,8 @@ async fn set_guest(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
-    let (id, change) = read_change(&handle, &name, body).await?;
+    let change = read_change(body).await?;
+    let id = known_or_gone_guest(&*latest(&handle)?, &name)?;
     command(&handle, &visitor, Command::SetGuest(id, change)).await
 }
 
@@ -155,23 +156,19 @@ async fn persist_guest(
     Path(name): Path<String>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
-    let (id, change) = read_change(&handle, &name, body).await?;
+    let change = read_change(body).await?;
+    let id = known_guest(&*latest(&handle)?, &name)?;
     command(&handle, &visitor, Command::PersistGuest(id, change)).await
 }
 
-async fn read_change(
-    handle: &Handle,
-    name: &str,
-    body: Body,
-) -> Result<(GuestId, GuestChange), Refusal> {
+async fn read_change(body: Body) -> Result<GuestChange, Refusal> {
     let change: GuestChange = read_json(body).await?;
     if change.is_empty() {
         let text = "nothing to change: give floor_bytes, ceiling_bytes, ceiling_unset, shares, \
                     priority, miss_rate_max_per_s, managed or take_over";
         return Err(Refusal::new(StatusCode::BAD_REQUEST, "empty-change", text));
     }
-    let id = known_guest(&*latest(handle)?, name)?;
-    Ok((id, change))
+    Ok(change)
 }
 
 async fn carried(
@@ -238,6 +235,8 @@ async fn reserve(
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
     let id = guest_to_come(&name)?;
+    // Before the first tick it is not known what can be reserved, which is no refusal.
+    latest(&handle)?;
     let Reserve { size_bytes, lasts_s } = read_json(body).await?;
     let (size, lasts) = (Bytes::new(size_bytes), Duration::from_secs(lasts_s));
     command(&handle, &visitor, Command::Reserve(id, size, lasts)).await
@@ -318,6 +317,13 @@ pub(super) fn known_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
         Refusal::new(StatusCode::NOT_FOUND, "unknown-guest", error).nearest(name, guest_names(view))
     })?;
     if view.snapshot.guest(&id).is_some() { Ok(id) } else { Err(unknown_guest(view, name)) }
+}
+
+/// The same, or a guest that is gone and was set limits: they would be in force again if it came
+/// back, so they can still be changed.
+fn known_or_gone_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
+    let gone = name.parse::<GuestId>().ok().filter(|id| view.gone_with_limits.contains(id));
+    gone.map_or_else(|| known_guest(view, name), Ok)
 }
 
 fn unknown_guest(view: &View, name: &str) -> Refusal {

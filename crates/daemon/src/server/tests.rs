@@ -248,6 +248,8 @@ async fn requests_before_the_first_tick_are_refused() {
     assert_eq!(refused(bench.client.plan().await), expected);
     assert_eq!(refused(bench.client.metrics().await), expected);
     assert_eq!(refused(bench.client.explain(&fixture::id("grow")).await), expected);
+    let reserve = Reserve { size_bytes: 8192, lasts_s: 60 };
+    assert_eq!(refused(bench.client.reserve(&fixture::id("new"), &reserve).await), expected);
 }
 
 #[tokio::test]
@@ -269,6 +271,21 @@ async fn an_unknown_name_gets_the_nearest_known_one() {
     assert_eq!(error.0, 400);
     expect!["`globl` is not a policy: expected static, self-balloon, self-scheduling, global, meb, tws, proportional, fcfs, demand-proportional, direct-assign, auction, round-robin or external; the nearest is `global`"]
     .assert_eq(&error.2);
+}
+
+#[tokio::test]
+async fn limits_of_a_guest_that_left_can_be_changed() {
+    let mut bench = Bench::owned();
+    let left = fixture::id("left");
+    let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
+    assert_eq!(refused(bench.client.set_guest(&left, &unset).await).0, 404);
+    let mut view = fixture::view();
+    view.gone_with_limits.insert(left.clone());
+    bench.view.send_replace(Some(Arc::new(view)));
+    assert_eq!(refused(bench.client.persist_guest(&left, &unset).await).0, 404);
+    let answer = bench.answer(done("unset"));
+    bench.client.set_guest(&left, &unset).await.unwrap();
+    assert_eq!(answer.await.unwrap(), Command::SetGuest(left, unset));
 }
 
 /// A pause with more time left than its whole length.

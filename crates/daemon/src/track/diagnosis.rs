@@ -1,6 +1,7 @@
 //! Which sources of working sets work on this host, guest by guest, and why the others do not.
 //!
-//! Idea: each source runs the checks that it would run before it starts, so that the diagnosis
+//! Idea: each source runs the checks that it would run before it starts, and one that fails is
+//! passed over or waited for by the daemon's own rule (`source_order.rs`), so that the diagnosis
 //! agrees with what the daemon then does.
 //! Cost: some 10 ms per guest, for its mappings.
 //! Limits: does not connect to a tracker, because a tracker has one client at a time. Takes DAMON
@@ -8,6 +9,7 @@
 
 use std::path::Path;
 
+use ballast_config::SourceChoice;
 use ballast_damon::{DamonError, DamonPaths, DamonSession};
 use ballast_host::PROC;
 use ballast_reclaim::{PageGenerations, ReclaimError};
@@ -19,12 +21,16 @@ use serde::Serialize;
 use super::damon::{HUGE_MAX, memory_in_huge_pages};
 use super::mglru;
 use super::source::SourceError;
+use super::source_order::{SourceKind, SourceOrder};
 
 /// Whether a source works, and if not, why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SourceFinding {
     /// Whether it works.
     pub works: bool,
+    /// Whether it cannot work as long as the hypervisor lives; `false` if it works.
+    #[serde(skip)]
+    pub is_lasting: bool,
     /// A remark; if the source does not work, the reason.
     pub note: String,
     /// What would make it work, if anything.
@@ -62,24 +68,50 @@ pub struct TrackingDiagnosis {
 
 impl SourceFinding {
     fn works(note: impl Into<String>) -> SourceFinding {
-        SourceFinding { works: true, note: note.into(), remedy: None }
+        SourceFinding { works: true, is_lasting: false, note: note.into(), remedy: None }
     }
 
     fn fails(note: impl Into<String>, remedy: Option<&str>) -> SourceFinding {
-        SourceFinding { works: false, note: note.into(), remedy: remedy.map(str::to_owned) }
+        let (note, remedy) = (note.into(), remedy.map(str::to_owned));
+        SourceFinding { works: false, is_lasting: false, note, remedy }
+    }
+
+    fn lasting(self, is_lasting: bool) -> SourceFinding {
+        SourceFinding { is_lasting, ..self }
     }
 }
 
 impl GuestDiagnosis {
-    /// The source that `source = "auto"` chooses; `None`: none works.
-    pub fn best(&self) -> Option<&'static str> {
-        let sources = [
-            ("library", &self.library),
-            ("damon", &self.damon),
-            ("mglru", &self.mglru),
-            ("referenced", &self.referenced),
-        ];
-        sources.into_iter().find(|(_, finding)| finding.works).map(|(name, _)| name)
+    /// The source that `source = "auto"` takes; `None`: none works, or one is waited for
+    /// ([`GuestDiagnosis::awaited`]). `has_bits` is `referenced` under `[tracking]`.
+    pub fn best(&self, has_bits: bool) -> Option<&'static str> {
+        let (source, finding) = self.kept(has_bits)?;
+        finding.works.then_some(source.code())
+    }
+
+    /// The source that `source = "auto"` waits for, because it may work again, instead of taking
+    /// one that is trusted less; `None`: it takes one, or none can work.
+    pub fn awaited(&self, has_bits: bool) -> Option<&'static str> {
+        let (source, finding) = self.kept(has_bits)?;
+        (!finding.works && !finding.is_lasting).then_some(source.code())
+    }
+
+    /// The source that `source = "auto"` does not give up, with what was found of it.
+    fn kept(&self, has_bits: bool) -> Option<(SourceKind, &SourceFinding)> {
+        let order = SourceOrder { choice: SourceChoice::Auto, has_bits };
+        let is_kept = |(source, finding): &(SourceKind, &SourceFinding)| {
+            finding.works || !order.gives_up(*source, finding.is_lasting)
+        };
+        order.sources().map(|source| (source, self.finding(source))).find(is_kept)
+    }
+
+    fn finding(&self, source: SourceKind) -> &SourceFinding {
+        match source {
+            SourceKind::Library => &self.library,
+            SourceKind::Damon => &self.damon,
+            SourceKind::Mglru => &self.mglru,
+            SourceKind::Referenced => &self.referenced,
+        }
     }
 }
 
@@ -105,13 +137,14 @@ fn damon_finding(probed: Result<(), DamonError>, is_root: bool) -> SourceFinding
             SourceFinding::fails(error.to_string(), Some("run this as root"))
         }
         Err(error) => {
+            let is_lasting = error.is_lasting();
             let remedy = match &error {
                 DamonError::NoTracefs(folder) => {
                     Some(format!("mount -t tracefs tracefs {}", folder.display()))
                 }
-                error => error.is_lasting().then(|| "boot a kernel that has it".to_owned()),
+                _ => is_lasting.then(|| "boot a kernel that has it".to_owned()),
             };
-            SourceFinding { works: false, note: error.to_string(), remedy }
+            SourceFinding { works: false, is_lasting, note: error.to_string(), remedy }
         }
     }
 }
@@ -132,8 +165,9 @@ fn guest_diagnosis(guest: &Hypervisor, damon: &SourceFinding) -> GuestDiagnosis 
             Err(TrackerError::Kvm) => SourceFinding::fails(
                 "the guest runs under KVM, so its process's referenced bits do not show what it touches",
                 None,
-            ),
-            Err(error) => SourceFinding::fails(error.to_string(), None),
+            )
+            .lasting(true),
+            Err(error) => SourceFinding::fails(error.to_string(), None).lasting(error.is_lasting()),
         },
     }
 }
@@ -143,8 +177,12 @@ fn library_finding(is_preloaded: bool, is_shared: &Result<(), TrackerError>) -> 
         BALLAST_TRACK_SOCKET=PATH and shared memory (docs/tracking.md)";
     match (is_preloaded, is_shared) {
         (true, Ok(())) => SourceFinding::works("preloaded"),
-        (true, Err(error)) => SourceFinding::fails(error.to_string(), Some(PRELOAD)),
-        (false, _) => SourceFinding::fails("not preloaded in its hypervisor", Some(PRELOAD)),
+        (true, Err(error)) => {
+            SourceFinding::fails(error.to_string(), Some(PRELOAD)).lasting(error.is_lasting())
+        }
+        (false, _) => {
+            SourceFinding::fails("not preloaded in its hypervisor", Some(PRELOAD)).lasting(true)
+        }
     }
 }
 
@@ -153,6 +191,7 @@ fn mglru_finding(probed: Result<(), ReclaimError>, is_root: bool) -> SourceFindi
         Ok(()) => SourceFinding::works("for guests that have a cgroup of their own"),
         Err(error) => {
             SourceFinding::fails(error.to_string(), (!is_root).then_some("run this as root"))
+                .lasting(error.is_lasting())
         }
     }
 }
@@ -161,15 +200,16 @@ fn mglru_finding_of(pid: u32) -> SourceFinding {
     const OWN: &str = "give the guest's hypervisor a memory cgroup of its own (docs/tracking.md)";
     match mglru::probe(pid) {
         Ok(()) => pages_finding(pid, SourceFinding::works("its cgroup is its own")),
-        Err(SourceError::Memory(error)) => SourceFinding::fails(
-            error.to_string(),
-            matches!(error, ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. })
-                .then_some(OWN),
-        ),
-        Err(error @ SourceError::Unlisted { .. }) => {
-            SourceFinding::fails(error.to_string(), Some(OWN))
+        Err(error) => {
+            let remedy = match &error {
+                SourceError::Unlisted { .. }
+                | SourceError::Memory(
+                    ReclaimError::NoCgroup { .. } | ReclaimError::SharedCgroup { .. },
+                ) => Some(OWN),
+                _ => None,
+            };
+            SourceFinding::fails(error.to_string(), remedy).lasting(error.is_lasting())
         }
-        Err(error) => SourceFinding::fails(error.to_string(), None),
     }
 }
 
@@ -181,14 +221,13 @@ fn pages_finding(pid: u32, host: SourceFinding) -> SourceFinding {
         return host;
     }
     match memory_in_huge_pages(pid) {
-        Err(error) => SourceFinding::fails(error.to_string(), None),
+        Err(error) => SourceFinding::fails(error.to_string(), None).lasting(error.is_lasting()),
         Ok((_, huge)) if huge.ratio() > HUGE_MAX => SourceFinding {
-            works: true,
-            note: format!(
+            remedy: Some(SPLIT.to_owned()),
+            ..SourceFinding::works(format!(
                 "an upper bound: {:.0} % of its memory is in huge pages",
                 100.0 * huge.ratio()
-            ),
-            remedy: Some(SPLIT.to_owned()),
+            ))
         },
         Ok(_) => SourceFinding::works("page by page"),
     }
@@ -199,24 +238,66 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    fn guest(library: bool, damon: bool, referenced: bool) -> GuestDiagnosis {
-        let finding = |works| SourceFinding { works, note: String::new(), remedy: None };
-        GuestDiagnosis {
-            guest: None,
-            pid: 1,
-            library: finding(library),
-            damon: finding(damon),
-            mglru: finding(false),
-            referenced: finding(referenced),
-        }
+    /// A guest of which this was found.
+    fn guest([library, damon, mglru, referenced]: [SourceFinding; 4]) -> GuestDiagnosis {
+        GuestDiagnosis { guest: None, pid: 1, library, damon, mglru, referenced }
+    }
+
+    fn works() -> SourceFinding {
+        SourceFinding::works("")
+    }
+
+    /// It can never work.
+    fn lacks() -> SourceFinding {
+        SourceFinding::fails("", None).lasting(true)
     }
 
     #[test]
     fn the_most_trusted_source_that_works_is_best() {
-        assert_eq!(guest(true, true, true).best(), Some("library"));
-        assert_eq!(guest(false, true, true).best(), Some("damon"));
-        assert_eq!(guest(false, false, true).best(), Some("referenced"));
-        assert_eq!(guest(false, false, false).best(), None);
+        for (found, best) in [
+            ([works(), works(), works(), works()], Some("library")),
+            ([lacks(), works(), works(), works()], Some("damon")),
+            ([lacks(), lacks(), works(), works()], Some("mglru")),
+            ([lacks(), lacks(), lacks(), works()], Some("referenced")),
+            ([lacks(), lacks(), lacks(), lacks()], None),
+        ] {
+            let guest = guest(found);
+            assert_eq!((guest.best(true), guest.awaited(true)), (best, None), "{guest:?}");
+        }
+        assert_eq!(guest([lacks(), lacks(), lacks(), works()]).best(false), None);
+    }
+
+    #[test]
+    fn no_other_source_is_promised_while_auto_waits_for_damon() {
+        let taken = DamonError::Foreign { kdamonds: 1, admin: PathBuf::from("/sys/x") };
+        let unmounted = DamonError::NoTracefs(PathBuf::from("/sys/t"));
+        for error in [taken, unmounted, DamonError::Kernel] {
+            let guest = guest([lacks(), damon_finding(Err(error), true), works(), works()]);
+            assert_eq!((guest.best(false), guest.awaited(false)), (None, Some("damon")));
+            // Where bits may be used, it does not wait.
+            assert_eq!((guest.best(true), guest.awaited(true)), (Some("mglru"), None));
+        }
+        let absent = DamonError::Absent(PathBuf::from("/sys/x"));
+        let guest = guest([lacks(), damon_finding(Err(absent), true), works(), works()]);
+        assert_eq!((guest.best(false), guest.awaited(false)), (Some("mglru"), None));
+    }
+
+    #[test]
+    fn generations_that_may_work_again_are_waited_for() {
+        let found = |error| guest([lacks(), lacks(), mglru_finding(Err(error), true), works()]);
+        let (path, why) = (PathBuf::from("/sys/x"), "turned off".to_owned());
+        let off = found(ReclaimError::Unreadable { path: path.clone(), why: why.clone() });
+        assert_eq!((off.best(false), off.awaited(false)), (None, Some("mglru")));
+        assert_eq!((off.best(true), off.awaited(true)), (Some("referenced"), None));
+        let absent = found(ReclaimError::NoGenerations { path, why });
+        assert_eq!((absent.best(false), absent.awaited(false)), (None, None));
+    }
+
+    #[test]
+    fn a_preloaded_library_that_may_work_again_is_waited_for() {
+        let private = library_finding(true, &Err(TrackerError::Private { private: 4096 }));
+        let guest = guest([private, works(), works(), works()]);
+        assert_eq!((guest.best(false), guest.awaited(false)), (None, Some("library")));
     }
 
     #[test]
@@ -230,6 +311,7 @@ mod tests {
         assert_eq!(
             damon_finding(Err(absent()), true),
             SourceFinding::fails(absent().to_string(), Some("boot a kernel that has it"))
+                .lasting(true)
         );
         let told = damon_finding(Err(DamonError::NoTracefs(PathBuf::from("/sys/t"))), true);
         assert_eq!(told.remedy.as_deref(), Some("mount -t tracefs tracefs /sys/t"));
@@ -269,6 +351,6 @@ mod tests {
         let told = guest_diagnosis(&idle, &SourceFinding::works("nobody uses it"));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(told.best(), None, "{told:?}");
+        assert_eq!((told.best(false), told.best(true)), (None, None), "{told:?}");
     }
 }

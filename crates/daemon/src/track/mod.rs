@@ -26,6 +26,7 @@ mod service;
 mod shared;
 mod signals;
 mod source;
+mod source_order;
 mod thread;
 mod tiny;
 

@@ -75,9 +75,9 @@ impl SourceError {
         match self {
             SourceError::Tracker(error) => error.is_lasting(),
             SourceError::Damon(error) => error.is_lasting(),
+            SourceError::Memory(error) => error.is_lasting(),
             SourceError::Blind(_) | SourceError::Unseen(..) => true,
-            SourceError::Memory(_)
-            | SourceError::Full(_)
+            SourceError::Full(_)
             | SourceError::Unlisted { .. }
             | SourceError::Crowded(_)
             | SourceError::Costly(..)

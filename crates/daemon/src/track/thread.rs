@@ -3,7 +3,8 @@
 //! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
 //! kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that fails
 //! is retried with growing pauses, or given up for the next one if it cannot work as long as the
-//! guest lives.
+//! guest lives. An attempt that costs much is followed by a pause that keeps attempts within the
+//! guest's budget.
 //!
 //! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
 //! the cost stays within the budget.
@@ -14,7 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ballast_config::SourceChoice;
 use ballast_host::{PROC, ProcessReader, give_up_raised_priority};
 use ballast_model::{
     Bytes, ProcessId, Share, TrackerReport, Tracking, TrackingSource, TrackingState,
@@ -28,17 +28,21 @@ use super::mglru::MglruFollower;
 use super::row::{Row, WatchedInterval};
 use super::shared::{ServiceSettings, Shared};
 use super::source::{SourceError, WorkingSetSource, interval_within};
+use super::source_order::{SourceKind, SourceOrder};
 
 /// Pause between two attempts: the first and the longest. The first is short because, on a busy
 /// host, the daemon may just have missed the second for which a tracker waits.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
+/// Longest pause for what an attempt costs. An operator who mends the cause waits no longer.
+const RETRY_COSTLY_MAX: Duration = Duration::from_secs(3600);
 /// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
 
 /// Starts to watch a guest. Takes its size, if known, and what its last source left.
-type Open<'a> = dyn Fn(Option<Bytes>, Option<Remembered>) -> Result<Box<dyn WorkingSetSource>, SourceError>
-    + 'a;
+type Open<'a> = dyn Fn(Option<Bytes>, Option<Remembered>) -> Opened + 'a;
+/// The guest that is watched, or why it is not.
+type Opened = Result<Box<dyn WorkingSetSource>, SourceError>;
 
 /// Tracks a guest by the best source that works until stopped.
 pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shared: &Shared) {
@@ -47,87 +51,97 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
     if reader.is_none_or(|reader| reader.start_time() != start_ticks) {
         return; // The next tick has another process, or none.
     }
-    let is_auto = settings.source == SourceChoice::Auto;
-    let may_be_library = is_auto || settings.source == SourceChoice::Library;
-    let may_be_damon = is_auto || settings.source == SourceChoice::Damon;
-    let may_be_mglru = is_auto || settings.source == SourceChoice::Mglru;
     // The daemon's raised priority is for ticks, which no tracking may delay.
     give_up_raised_priority();
-    let has_bits = settings.referenced;
+    let order = SourceOrder { choice: settings.source, has_bits: settings.referenced };
     let mut why = Vec::new();
-    let library = trackable_at(Path::new(PROC), pid).filter(|_| may_be_library);
-    if library.is_none() && may_be_library {
-        why.push("its hypervisor runs without libballast_track.so".to_owned());
-    }
-    if let Some(guest) = library {
-        let open = |holds, remembered| -> Result<Box<dyn WorkingSetSource>, SourceError> {
-            Ok(Box::new(Follower::begin(&guest, &settings.follow, holds, remembered)?))
+    for source in order.sources() {
+        let ended = match source {
+            SourceKind::Library => {
+                let Some(guest) = trackable_at(Path::new(PROC), pid) else {
+                    why.push("its hypervisor runs without libballast_track.so".to_owned());
+                    continue;
+                };
+                let open = |holds, remembered| -> Opened {
+                    Ok(Box::new(Follower::begin(&guest, &settings.follow, holds, remembered)?))
+                };
+                track(&open, source, order, &why, shared)
+            }
+            SourceKind::Damon => {
+                let open = |_, _| -> Opened {
+                    let hub = Arc::clone(&shared.damon);
+                    let seed = settings.follow.seed;
+                    Ok(Box::new(DamonFollower::begin(hub, pid, Some(start_ticks), seed)?))
+                };
+                track(&open, source, order, &why, shared)
+            }
+            SourceKind::Mglru => {
+                let open = |_, _| -> Opened {
+                    Ok(Box::new(MglruFollower::begin(pid, settings.follow.interval)?))
+                };
+                track(&open, source, order, &why, shared)
+            }
+            SourceKind::Referenced => return by_bits(pid, settings, shared, &why.join("; ")),
         };
-        let may_give_up = |error: &SourceError| error.is_lasting() && (may_be_damon || has_bits);
-        let Some(error) = track(&open, TrackingState::Failing, may_give_up, shared) else {
-            return;
-        };
+        let Some(error) = ended else { return };
         why.push(error.to_string());
     }
-    if may_be_damon {
-        let open = |_, _| -> Result<Box<dyn WorkingSetSource>, SourceError> {
-            let hub = Arc::clone(&shared.damon);
-            let seed = settings.follow.seed;
-            Ok(Box::new(DamonFollower::begin(hub, pid, Some(start_ticks), seed)?))
-        };
-        // Another program may free DAMON soon, but the bits are available now.
-        let may_give_up = |error: &SourceError| error.is_lasting() || has_bits;
-        let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
-            return;
-        };
-        why.push(error.to_string());
-    }
-    if may_be_mglru {
-        let open = |_, _| -> Result<Box<dyn WorkingSetSource>, SourceError> {
-            Ok(Box::new(MglruFollower::begin(pid, settings.follow.interval)?))
-        };
-        // Hardly any host that lacks DAMON has MGLRU, so `auto` tries it only once.
-        let may_give_up = |error: &SourceError| is_auto || error.is_lasting() || has_bits;
-        let Some(error) = track(&open, TrackingState::Absent, may_give_up, shared) else {
-            return;
-        };
-        why.push(error.to_string());
-    }
-    by_bits(pid, settings, shared, &why.join("; "));
+    shared.update(|latest| latest.fail(TrackingState::Absent, why.join("; ")));
 }
 
-/// Tracks a guest by one source until stopped. A guest that cannot be tracked is in state
-/// `failing`. `Some`: why this cannot work, if it may be given up.
+/// Tracks a guest by one source until stopped; `passed` is why better ones were given up. `Some`:
+/// why this source fails, if it is given up.
 fn track(
     open: &Open<'_>,
-    failing: TrackingState,
-    may_give_up: impl Fn(&SourceError) -> bool,
+    source: SourceKind,
+    order: SourceOrder,
+    passed: &[String],
     shared: &Shared,
 ) -> Option<SourceError> {
+    let failing = match source {
+        SourceKind::Library => TrackingState::Failing,
+        // There is no tracker that could have hidden memory.
+        SourceKind::Damon | SourceKind::Mglru | SourceKind::Referenced => TrackingState::Absent,
+    };
     let mut retry = RETRY_FIRST;
     let mut remembered = None;
     loop {
+        let mut least = Duration::ZERO;
         if shared.may_track.load(Ordering::Relaxed) {
+            let began = Instant::now();
             let begun = open(shared.allocation(), remembered.take());
+            let took = began.elapsed();
             let ended = begun.and_then(|mut source| {
                 let ended = follow(&mut *source, shared, &mut retry);
                 remembered = source.end();
                 ended
             });
             if let Err(error) = ended {
-                shared.update(|latest| latest.fail(failing, error.to_string()));
-                if may_give_up(&error) {
+                let trouble = [passed, &[error.to_string()]].concat().join("; ");
+                shared.update(|latest| latest.fail(failing, trouble));
+                if order.gives_up(source, error.is_lasting()) {
                     return Some(error);
                 }
+                least = least_pause(source, took, shared.budget());
             }
         } else {
             shared.update(show_waiting);
             retry = RETRY_FIRST;
         }
-        if !shared.wait(retry) {
+        if !shared.wait(retry.max(least)) {
             return None;
         }
         retry = (retry * 2).min(RETRY_MAX);
+    }
+}
+
+/// The least pause after an attempt that failed and took so long; `budget` is a share of one core.
+fn least_pause(source: SourceKind, took: Duration, budget: f64) -> Duration {
+    match source {
+        // It walks over all memory of the guest.
+        SourceKind::Mglru => interval_within(took, budget).min(RETRY_COSTLY_MAX),
+        // It waits for another program, which costs nothing.
+        SourceKind::Library | SourceKind::Damon | SourceKind::Referenced => Duration::ZERO,
     }
 }
 
@@ -198,9 +212,6 @@ fn tracking_of(row: &Row) -> Tracking {
 
 /// Tracks a guest by referenced bits until stopped; `why` is why no better source is used.
 fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
-    if !settings.referenced {
-        return shared.update(|latest| latest.fail(TrackingState::Absent, why.to_owned()));
-    }
     let mut interval = settings.follow.interval;
     loop {
         let planned = interval;
@@ -250,6 +261,8 @@ fn by_bits(pid: u32, settings: &ServiceSettings, shared: &Shared, why: &str) {
 mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicBool, AtomicU64};
+
+    use ballast_config::SourceChoice;
 
     use super::super::damon_hub::DamonHub;
     use super::super::fixture::row;
@@ -302,6 +315,63 @@ mod tests {
         while !is_so() {
             assert!(Instant::now() < end);
             std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_thread_gives_up_what_the_order_gives_up() {
+        for source in [SourceKind::Library, SourceKind::Damon, SourceKind::Mglru] {
+            for (is_lasting, has_bits) in
+                [(false, false), (false, true), (true, false), (true, true)]
+            {
+                let shared = running();
+                let open = |_, _| -> Opened {
+                    // One attempt is enough.
+                    shared.stop.store(true, Ordering::Relaxed);
+                    Err(match is_lasting {
+                        true => SourceError::Blind("6.1".to_owned()),
+                        false => SourceError::Crowded(5),
+                    })
+                };
+                let order = SourceOrder { choice: SourceChoice::Auto, has_bits };
+                let is_given_up = track(&open, source, order, &[], &shared).is_some();
+                assert_eq!(is_given_up, order.gives_up(source, is_lasting), "{source:?} {order:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn generations_that_fail_for_a_while_are_tried_again() {
+        let (shared, attempts) = (running(), AtomicU64::new(0));
+        let open = |_, _| -> Opened {
+            let earlier = attempts.fetch_add(1, Ordering::Relaxed);
+            shared.stop.store(earlier > 0, Ordering::Relaxed);
+            Err(SourceError::Crowded(5))
+        };
+        let order = SourceOrder { choice: SourceChoice::Auto, has_bits: false };
+        let passed = ["this kernel has no DAMON".to_owned()];
+        let ended = track(&open, SourceKind::Mglru, order, &passed, &shared);
+        assert!(ended.is_none() && attempts.load(Ordering::Relaxed) == 2, "{ended:?}");
+        let trouble = shared.latest.lock().unwrap().tracking.trouble.clone().unwrap();
+        assert!(
+            trouble.starts_with("this kernel has no DAMON; the kernel itself ages"),
+            "{trouble}"
+        );
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn agings_that_fail_stay_within_the_budget(
+            took_ms in 0..100_000_u64,
+            thousandths in 1..=1000_u32,
+        ) {
+            let (took, budget) = (Duration::from_millis(took_ms), f64::from(thousandths) / 1000.0);
+            let pause = least_pause(SourceKind::Mglru, took, budget);
+            // Durations are whole nanoseconds.
+            let is_within = took.as_secs_f64() <= budget * pause.as_secs_f64() + 1e-6;
+            proptest::prop_assert!(is_within || pause == RETRY_COSTLY_MAX, "{pause:?}");
+            proptest::prop_assert!(pause <= RETRY_COSTLY_MAX);
+            proptest::prop_assert_eq!(least_pause(SourceKind::Damon, took, budget), Duration::ZERO);
         }
     }
 

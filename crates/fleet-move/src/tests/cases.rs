@@ -74,6 +74,7 @@ fn next(
         promise,
         shrink,
         holds: Some(SMALL),
+        has_part: true,
         is_taken_over: false,
         carried: &carried,
         ends_source: false,
@@ -147,6 +148,7 @@ fn next_of_source(
         promise: Promise::Entitled,
         shrink,
         holds,
+        has_part: true,
         is_taken_over: false,
         carried: &carried,
         ends_source,
@@ -222,6 +224,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
                 promise: RESERVED,
                 shrink: None,
                 holds: Some(SMALL),
+                has_part: true,
                 is_taken_over: true,
                 carried: &carried,
                 ends_source: false,
@@ -255,6 +258,7 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
                 promise: RESERVED,
                 shrink: None,
                 holds: Some(SMALL),
+                has_part: true,
                 is_taken_over: false,
                 carried: &carried,
                 ends_source: false,
@@ -268,6 +272,46 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
                 false => host_step(Some(&record), &begins),
             };
             assert_eq!(host_step(Some(&record), &view), expected, "{at} in {}", phase.code());
+        }
+    }
+}
+
+/// Another machine has the host's name, and the guest may be there.
+#[test]
+fn absence_says_nothing_to_a_machine_without_a_part() {
+    let carried = carried();
+    let all = phases().into_iter().flat_map(|phase| [(phase.clone(), false), (phase, true)]);
+    for (phase, ends_source) in all {
+        let phase = match phase {
+            Phase::Copying { address, .. } => Phase::Copying { address, ends_source },
+            other => other,
+        };
+        let record = record(phase);
+        for at in ["a", "b"] {
+            let id = host(at);
+            let view = HostView {
+                host: &id,
+                now: NOW,
+                term: TERM,
+                process: Process::Absent,
+                promise: Promise::Nothing,
+                shrink: None,
+                holds: None,
+                has_part: false,
+                is_taken_over: false,
+                carried: &carried,
+                ends_source,
+                begins_moves: true,
+            };
+            let expected = match (&record.phase, at) {
+                (Phase::Ordered | Phase::Ready { .. }, "a") => {
+                    Next::write(record.abandoned(AbandonReason::GuestGone))
+                }
+                (Phase::Ordered, _) => Next::Act(HostAction::Reserve(SIZE)),
+                _ => Next::Wait,
+            };
+            let found = host_step(Some(&record), &view);
+            assert_eq!(found, expected, "{at} in {}", record.phase.code());
         }
     }
 }

@@ -85,9 +85,12 @@ const IGNORES_GROWTH: Sabotage = Sabotage {
     ..HONEST
 };
 
+/// A machine that has taken over a host's name declares a guest gone that it does not see.
+const TRUSTS_ABSENCE: Sabotage = Sabotage { stranger: |view| view.has_part = true, ..HONEST };
+
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.
-const SABOTAGES: [(&str, &str, Sabotage); 23] = [
+const SABOTAGES: [(&str, &str, Sabotage); 24] = [
     ("writes do not compare", "the last copy", Sabotage { blind: true, ..HONEST }),
     (
         "the destination starts the guest without writing so before",
@@ -335,6 +338,7 @@ const SABOTAGES: [(&str, &str, Sabotage); 23] = [
             ..HONEST
         },
     ),
+    ("a machine without a part in a move declares the guest lost", "the last copy", TRUSTS_ABSENCE),
     (
         "a host obeys an older leader",
         "an older leader",
@@ -379,7 +383,7 @@ fn of_listener(record: &mut Option<MoveRecord>) {
 }
 
 /// The same where the program that copies ends the source itself.
-const ENDING: [(&str, &str, Sabotage); 8] = [
+const ENDING: [(&str, &str, Sabotage); 9] = [
     (
         "a source copies a guest that has grown since it was small",
         "more than was reserved",
@@ -459,6 +463,11 @@ const ENDING: [(&str, &str, Sabotage); 8] = [
             },
             ..HONEST
         },
+    ),
+    (
+        "a machine without a part in a move declares the guest gone",
+        "where nobody expects it",
+        TRUSTS_ABSENCE,
     ),
     (
         "a destination waits for a guest that has died while it was copied",

@@ -7,8 +7,8 @@
 //! other side loads the rest, and only then is the copy complete; if that fails, the guest runs on.
 //! A guest holds more than is reserved for it until it has shrunk, and may grow again.
 //!
-//! Limits: the store is linearizable and loses nothing that it has acknowledged. Where the program
-//! that copies ends the source itself, no guest grows while it is copied.
+//! Limits: the store is linearizable and loses nothing that it has acknowledged. Notes are never
+//! lost. Where the program that copies ends the source itself, no guest grows while it is copied.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -262,6 +262,11 @@ pub(super) enum Event {
     RoleDies {
         host: u8,
     },
+    /// Another machine, which has nothing of the guest, takes over the host's name and looks.
+    StrangerLooks {
+        host: u8,
+        guest: u8,
+    },
     /// A role dies halfway through starting a guest.
     StartDies {
         host: u8,
@@ -282,11 +287,14 @@ pub(super) enum Event {
 pub(super) struct Sabotage {
     pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView<'_>),
     pub(super) leader: fn(&mut Option<MoveRecord>, &mut Timestamp),
+    /// The same for another machine of a host's name.
+    pub(super) stranger: fn(&mut HostView<'_>),
     /// Whether writes succeed whatever is in the store.
     pub(super) blind: bool,
 }
 
-pub(super) const HONEST: Sabotage = Sabotage { host: |_, _| {}, leader: |_, _| {}, blind: false };
+pub(super) const HONEST: Sabotage =
+    Sabotage { host: |_, _| {}, leader: |_, _| {}, stranger: |_| {}, blind: false };
 
 /// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -448,6 +456,10 @@ impl World {
         if has_faults && has_process(side) {
             events.push(Event::ProcessDies { host, guest });
         }
+        let stored = self.store[usize::from(guest)];
+        if has_faults && stored.is_some_and(|it| it.from == host || it.to == host) {
+            events.push(Event::StrangerLooks { host, guest });
+        }
         let peer = side.peer.map(|peer| self.side(peer, guest).real);
         match side.real {
             Real::Copies if peer == Some(Real::Waiting) && !side.hangs => {
@@ -474,7 +486,7 @@ impl World {
         if side.runs() && matches!(side.small, Small::Asked | Small::Half) {
             events.push(Event::Shrunk { host, guest });
         }
-        let is_copied = self.store[usize::from(guest)].is_some_and(|it| it.step == Step::Copying);
+        let is_copied = stored.is_some_and(|it| it.step == Step::Copying);
         let may_grow = has_faults && side.runs() && !(self.ends_source && is_copied);
         if may_grow && matches!(side.small, Small::Half | Small::Done) {
             events.push(Event::Grows { host, guest });
@@ -567,6 +579,10 @@ impl World {
                         side.real = Real::Runs;
                     }
                 }
+            }
+            Event::StrangerLooks { host, guest } => {
+                self.faults_left -= 1;
+                self.look_as_stranger(host, guest, sabotage);
             }
             Event::StartDies { host, guest } => {
                 let side = self.side_mut(host, guest);
@@ -727,6 +743,24 @@ impl World {
         Ok(())
     }
 
+    /// What that machine does on itself changes nothing here; what it writes does.
+    fn look_as_stranger(&mut self, host: u8, guest: u8, sabotage: &Sabotage) {
+        let (id, carried) = (host_id(host), carried());
+        let mut view = HostView {
+            process: Process::Absent,
+            promise: Promise::Nothing,
+            shrink: None,
+            holds: None,
+            has_part: false,
+            is_taken_over: false,
+            ..self.view(host, guest, &id, &carried)
+        };
+        (sabotage.stranger)(&mut view);
+        if let Next::Write(next) = host_step(self.record(guest).as_ref(), &view) {
+            self.write(guest, Some(&next));
+        }
+    }
+
     fn look_without_store(&mut self, host: u8, guest: u8) {
         let (id, carried) = (host_id(host), carried());
         let Some(record) = self.record(guest) else { return };
@@ -768,6 +802,7 @@ impl World {
                 Small::Done => Some(Shrink { to: SMALL, is_done: true }),
             },
             holds: has_process(side).then(|| side.holds()),
+            has_part: true,
             is_taken_over: side.is_taken_over,
             carried,
             ends_source: self.ends_source,

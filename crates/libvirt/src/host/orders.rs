@@ -11,7 +11,7 @@ use super::LibvirtHost;
 use crate::call::Call;
 use crate::connection::Purpose;
 use crate::session::Serial;
-use crate::virtio_mem::{plan, together};
+use crate::virtio_mem::{plan, total_hotplug};
 
 impl LibvirtHost {
     /// Sends orders in three steps, each of all guests together, and returns their outcomes.
@@ -32,7 +32,7 @@ impl LibvirtHost {
                 }
             }
             if !sent.is_empty() {
-                self.run(until, |it| !it.is_asked(&Purpose::Order)).await;
+                self.run(until, |it| !it.is_pending(&Purpose::Order)).await;
             }
             for (place, serial) in sent {
                 let outcome = self.outcome(serial);
@@ -42,7 +42,7 @@ impl LibvirtHost {
             }
             if let Some(connection) = &mut self.connection {
                 // Later answers are dropped.
-                connection.asked.retain(|_, purpose| *purpose != Purpose::Order);
+                connection.pending.retain(|_, purpose| *purpose != Purpose::Order);
                 connection.outcomes.clear();
             }
         }
@@ -65,7 +65,7 @@ impl LibvirtHost {
             return Err(failed("not sent: the guest is gone".to_owned()));
         };
         guest.gate.check(action, now)?;
-        let hotplug = together(guest.virtio_mem());
+        let hotplug = total_hotplug(guest.virtio_mem());
         let most = hotplug.map_or(Bytes::ZERO, |it| it.max);
         if let Some(plug) = action.plug.filter(|plug| *plug > most) {
             let why = format!("not sent: cannot plug {plug}: expected at most {most}");

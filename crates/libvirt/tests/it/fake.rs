@@ -24,7 +24,7 @@ pub(crate) struct FakeDomain {
 pub(crate) struct State {
     pub(crate) domains: Vec<FakeDomain>,
     /// Current memory reported for all domains, in MiB; `None` reports what they hold.
-    pub(crate) told: Option<u64>,
+    pub(crate) reported: Option<u64>,
     /// Procedures that are not answered.
     pub(crate) silent: Vec<u32>,
     /// Procedures whose answers are held back.
@@ -91,7 +91,7 @@ impl FakeLibvirt {
     }
 
     /// Sends the client an event of a domain.
-    pub(crate) async fn tell(&self, procedure: u32, domain: &FakeDomain) {
+    pub(crate) async fn send_event(&self, procedure: u32, domain: &FakeDomain) {
         let body = [words(&[0]), domain_named(domain)].concat();
         let message = message([0x2000_8086, 1, procedure, 2, 0, 0], &body);
         let mut writer = self.writer.lock().await;
@@ -172,9 +172,9 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
         66 => words(&[1, 0]),
         344 => {
             let mut body = words(&[u32::try_from(state.domains.len()).unwrap()]);
-            let told = state.told;
+            let reported = state.reported;
             for domain in &state.domains {
-                body.extend(record(domain, told.unwrap_or(domain.holds)));
+                body.extend(record(domain, reported.unwrap_or(domain.holds)));
             }
             body
         }
@@ -211,12 +211,12 @@ fn answer(state: &mut State, procedure: u32, arguments: &[u8]) -> Option<(bool, 
 }
 
 /// State and balloon of a domain with 1 GiB of boot memory, whose current memory is reported as
-/// `told` MiB.
-fn record(domain: &FakeDomain, told: u64) -> Vec<u8> {
+/// `reported` MiB.
+fn record(domain: &FakeDomain, reported: u64) -> Vec<u8> {
     let mut record = domain_named(domain);
     record.extend(words(&[3]));
     record.extend([text("state.state"), words(&[1, 1])].concat());
-    for (name, mib) in [("balloon.current", told), ("balloon.maximum", 1024)] {
+    for (name, mib) in [("balloon.current", reported), ("balloon.maximum", 1024)] {
         record.extend([text(name), words(&[4])].concat());
         record.extend((mib << 10).to_be_bytes());
     }

@@ -123,8 +123,8 @@ async fn a_version_is_told_or_why_there_is_none() {
     const OPEN: u32 = 1;
     let mut libvirt = FakeLibvirt::start(vec![]);
     let socket = libvirt.socket();
-    let told = ask_version(&socket, PATIENCE).await.unwrap();
-    assert_eq!((told.number, told.to_string()), (9_010_011, "9.10.11".to_owned()));
+    let reported = ask_version(&socket, PATIENCE).await.unwrap();
+    assert_eq!((reported.number, reported.to_string()), (9_010_011, "9.10.11".to_owned()));
     libvirt.state().silent.push(LIB_VERSION);
     assert_eq!(ask_version(&socket, Duration::from_millis(50)).await, Err(LinkDown::TimedOut));
     for refused in [LIB_VERSION, OPEN] {
@@ -202,11 +202,11 @@ async fn a_moving_domain_is_asked_itself() {
     host.sample().await;
     assert_eq!(asked(), 0, "nobody ordered anything");
     let before = libvirt.state().domains[0].holds;
-    libvirt.state().told = Some(before);
+    libvirt.state().reported = Some(before);
     assert_eq!(host.act("a", 512, 1).await, OutcomeKind::Accepted);
     let held = |readings: &[GuestReading]| readings[0].sample.allocation.unwrap().value;
     assert_eq!(held(&host.sample().await), Bytes::mib(512));
-    libvirt.state().told = None;
+    libvirt.state().reported = None;
     host.sample().await;
     let before = asked();
     assert_eq!(held(&host.sample().await), Bytes::mib(512));
@@ -219,7 +219,7 @@ async fn a_busy_domain_delays_one_sample_only() {
     let mut host = TestHost::of(&libvirt);
     host.sample().await;
     libvirt.state().silent.push(MEMORY_STATS);
-    libvirt.state().told = Some(1024);
+    libvirt.state().reported = Some(1024);
     assert_eq!(host.act("a", 512, 1).await, OutcomeKind::Accepted);
     host.sample_within(Duration::from_millis(30)).await;
     let hours = Duration::from_secs(7200);
@@ -297,12 +297,12 @@ async fn memory_is_plugged_before_the_balloon_and_out_after() {
 
     // Half of it is plugged in. The hypervisor's figure is without it, and libvirt's figure is old.
     libvirt.state().domains[0].xml = with_virtio_mem(128, 64);
-    libvirt.state().told = Some(512);
+    libvirt.state().reported = Some(512);
     let held = |readings: &[GuestReading]| readings[0].sample.allocation.unwrap().value;
     host.sample().await;
     assert_eq!(held(&host.sample().await), Bytes::mib(576));
     libvirt.state().domains[0].xml = with_virtio_mem(128, 128);
-    libvirt.state().told = Some(640);
+    libvirt.state().reported = Some(640);
     host.sample().await;
     assert_eq!(held(&host.sample().await), Bytes::mib(640));
 
@@ -341,7 +341,7 @@ async fn settings_live_with_domains_and_mistakes_are_named() {
         assert!(notices.contains(part), "{part} in {notices}");
     }
     libvirt.state().domains[0].xml = PLAIN;
-    libvirt.tell(METADATA_CHANGED, &domain("a", 1)).await;
+    libvirt.send_event(METADATA_CHANGED, &domain("a", 1)).await;
     host.host.news().await;
     assert_eq!(host.sample().await[0].settings, None);
 }
@@ -383,12 +383,12 @@ async fn news_ends_a_wait_and_moves_by_order_do_not() {
     let watched =
         |libvirt: &FakeLibvirt| libvirt.state().called.iter().filter(|it| **it == WATCH).count();
     assert_eq!(watched(&libvirt), 4, "once for each kind");
-    libvirt.tell(LIFECYCLE, &domain("new", 3)).await;
+    libvirt.send_event(LIFECYCLE, &domain("new", 3)).await;
     host.host.news().await;
-    libvirt.tell(BALLOON_CHANGED, &domain("b", 2)).await;
+    libvirt.send_event(BALLOON_CHANGED, &domain("b", 2)).await;
     host.host.news().await;
     assert_eq!(host.act("b", 300, 1).await, OutcomeKind::Accepted);
-    libvirt.tell(BALLOON_CHANGED, &domain("b", 2)).await;
+    libvirt.send_event(BALLOON_CHANGED, &domain("b", 2)).await;
     let nothing = tokio::time::timeout(Duration::from_millis(50), host.host.news()).await;
     assert!(nothing.is_err(), "what was ordered is no news");
     libvirt.stop();

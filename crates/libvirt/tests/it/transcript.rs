@@ -57,10 +57,10 @@ fn figures_of_a_real_domain_are_read() {
     let (answered, answer) = session.next_answer().unwrap();
     let Ok(Reply::AllDomainStats(all)) = answer else { panic!("{answer:?}") };
     assert_eq!((answered, all.len()), (serial, 1));
-    let told = &all[0];
-    assert_eq!((told.domain.name.as_str(), told.domain.id, told.state), ("a", 1, Some(1)));
-    assert_eq!((told.current, told.maximum), (Some(384 << 10), Some(512 << 10)));
-    let balloon = told.balloon;
+    let stats = &all[0];
+    assert_eq!((stats.domain.name.as_str(), stats.domain.id, stats.state), ("a", 1, Some(1)));
+    assert_eq!((stats.current, stats.maximum), (Some(384 << 10), Some(512 << 10)));
+    let balloon = stats.balloon;
     let sizes = [balloon.available, balloon.usable, balloon.unused, balloon.disk_caches];
     assert_eq!(sizes, [480_284, 404_044, 403_648, 49_784].map(Some));
     assert_eq!([balloon.swap_in, balloon.swap_out, balloon.major_faults], [Some(0); 3]);
@@ -103,7 +103,7 @@ fn what_is_no_reply_ends_the_connection() {
         message[place] = byte;
         message
     };
-    for (why, told) in [
+    for (why, bytes) in [
         ("a call that was not made", recorded("set-told")),
         ("is this libvirt's socket", b"HTTP/1.1 400 Bad Request\r\n".to_vec()),
         // The serial is the seventh number, a domain's name begins with the ninth.
@@ -112,8 +112,8 @@ fn what_is_no_reply_ends_the_connection() {
     ] {
         let mut session = open();
         ask(&mut session);
-        match session.receive(&told) {
-            Err(LinkDown::Protocol(told)) => assert!(told.contains(why), "{told}"),
+        match session.receive(&bytes) {
+            Err(LinkDown::Protocol(error)) => assert!(error.contains(why), "{error}"),
             other => panic!("{why}: {other:?}"),
         }
     }
@@ -122,9 +122,9 @@ fn what_is_no_reply_ends_the_connection() {
 #[test]
 fn a_socket_that_wants_a_password_is_explained() {
     let mut session = LibvirtSession::new("qemu:///system");
-    let mut told = recorded("auth-told");
+    let mut message = recorded("auth-told");
     // SASL, and nothing else.
-    *told.last_mut().unwrap() = 1;
-    let why = session.receive(&told).unwrap_err().to_string();
+    *message.last_mut().unwrap() = 1;
+    let why = session.receive(&message).unwrap_err().to_string();
     assert!(why.contains("SASL or polkit") && why.contains("auth_unix_rw"), "{why}");
 }

@@ -80,7 +80,7 @@ pub(super) struct HotplugState {
     /// Memory objects of our own modules, plugged or not.
     memory: BTreeSet<ModuleNumber>,
     /// Modules that the guest was asked to release.
-    leaving: BTreeSet<ModuleNumber>,
+    unplugging: BTreeSet<ModuleNumber>,
     /// Memory objects without a module, to be removed.
     orphans: BTreeSet<ModuleNumber>,
 }
@@ -88,7 +88,7 @@ pub(super) struct HotplugState {
 impl HotplugState {
     /// Takes in the list of devices.
     pub(super) fn listed(&mut self, devices: MemoryDevices) {
-        self.leaving.retain(|number| devices.modules.iter().any(|it| it.number == *number));
+        self.unplugging.retain(|number| devices.modules.iter().any(|it| it.number == *number));
         self.devices = Some(devices);
     }
 
@@ -120,8 +120,8 @@ impl HotplugState {
         self.devices.as_ref().map(MemoryDevices::plugged)
     }
 
-    /// Memory that QEMU does not count as the guest's.
-    pub(super) fn uncounted(&self) -> Option<Bytes> {
+    /// Memory plugged by virtio-mem, which `query-balloon` does not count; `None` if not read yet.
+    pub(super) fn virtio_mem_plugged(&self) -> Option<Bytes> {
         self.devices.as_ref().map(MemoryDevices::virtio_mem_size)
     }
 
@@ -177,7 +177,7 @@ impl HotplugState {
     /// Plugged memory once the guest has complied with all requests.
     fn requested(&self) -> Bytes {
         let Some(devices) = &self.devices else { return Bytes::ZERO };
-        let stays = |module: &&OwnModule| !self.leaving.contains(&module.number);
+        let stays = |module: &&OwnModule| !self.unplugging.contains(&module.number);
         let modules = devices.modules.iter().filter(stays).map(|module| module.size);
         devices.virtio_mem.iter().map(|device| device.requested).chain(modules).sum()
     }
@@ -279,7 +279,7 @@ impl HotplugState {
     fn choose_modules(&mut self, plug: Bytes) -> PlugPlan {
         let mut modules = self.modules().to_vec();
         // Modules that are leaving already are the first to go.
-        modules.sort_by_key(|module| (self.leaving.contains(&module.number), module.number));
+        modules.sort_by_key(|module| (self.unplugging.contains(&module.number), module.number));
         let mut plan = PlugPlan::default();
         let mut excess = Vec::new();
         for OwnModule { number, size } in modules {
@@ -287,7 +287,7 @@ impl HotplugState {
             let with = plan.plugged.saturating_add(size);
             if excess.is_empty() && with <= plug {
                 plan.plugged = with;
-                self.leaving.remove(&number);
+                self.unplugging.remove(&number);
             } else {
                 excess.push(number);
             }
@@ -302,7 +302,7 @@ impl HotplugState {
             }
         }
         for number in excess.into_iter().rev() {
-            if !self.leaving.contains(&number) {
+            if !self.unplugging.contains(&number) {
                 plan.after_balloon.push(ActionStep::Unplug(number));
             }
         }
@@ -337,7 +337,7 @@ impl HotplugState {
                 devices.space = devices.space.saturating_add(MODULE);
             }
             ActionStep::Unplug(number) => {
-                self.leaving.insert(*number);
+                self.unplugging.insert(*number);
             }
         }
     }
@@ -352,7 +352,7 @@ impl HotplugState {
     /// A device was removed; its memory object is next.
     pub(super) fn device_removed(&mut self, device: &str) {
         let Some(number) = ModuleNumber::of_device(device) else { return };
-        self.leaving.remove(&number);
+        self.unplugging.remove(&number);
         self.orphans.insert(number);
         if let Some(devices) = &mut self.devices {
             devices.modules.retain(|module| module.number != number);
@@ -362,7 +362,7 @@ impl HotplugState {
     /// The guest refused to release a device.
     pub(super) fn device_kept(&mut self, device: &str) {
         if let Some(number) = ModuleNumber::of_device(device) {
-            self.leaving.remove(&number);
+            self.unplugging.remove(&number);
         }
     }
 

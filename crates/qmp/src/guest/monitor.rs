@@ -56,7 +56,7 @@ pub struct GuestMonitor {
     /// The reply to `query-balloon` and the memory it does not count, each with its requester: they
     /// add up to an allocation if they have the same one.
     pub(super) balloon_actual: Option<(Requester, Bytes)>,
-    pub(super) uncounted: Option<(Requester, Bytes)>,
+    pub(super) virtio_mem_plugged: Option<(Requester, Bytes)>,
     pub(super) base_memory: Option<Bytes>,
     pub(super) hotplug: HotplugState,
     pub(super) stats: Option<GuestStats>,
@@ -91,7 +91,7 @@ impl GuestMonitor {
             pinned: None,
             allocation: None,
             balloon_actual: None,
-            uncounted: None,
+            virtio_mem_plugged: None,
             base_memory: None,
             hotplug: HotplugState::default(),
             stats: None,
@@ -199,8 +199,8 @@ impl GuestMonitor {
                 self.handle_reply(command, result, now, wall_secs)?;
                 match requester {
                     Requester::Probe => {
-                        if let Some((left, _)) = &mut self.probe {
-                            *left = left.saturating_sub(1);
+                        if let Some((pending, _)) = &mut self.probe {
+                            *pending = pending.saturating_sub(1);
                         }
                     }
                     Requester::Poll(number) => self.poll_answered(number, now),
@@ -222,12 +222,14 @@ impl GuestMonitor {
     }
 
     fn poll_answered(&mut self, answered: u64, now: Timestamp) {
-        let Some(Poll { number, begun_at, left: Some(left) }) = &mut self.poll else { return };
+        let Some(Poll { number, begun_at, pending: Some(pending) }) = &mut self.poll else {
+            return;
+        };
         if *number != answered {
             return;
         }
-        *left = left.saturating_sub(1);
-        if *left == 0 {
+        *pending = pending.saturating_sub(1);
+        if *pending == 0 {
             self.poll_took = Some(now.saturating_since(*begun_at));
             self.poll = None;
         }
@@ -277,13 +279,13 @@ impl GuestMonitor {
     /// requester.
     pub(super) fn update_allocation_with_balloon(&mut self, now: Timestamp) {
         let Some((requester, actual)) = self.balloon_actual else { return };
-        let uncounted = match self.uncounted {
-            Some((by, uncounted)) if by == requester => uncounted,
+        let plugged = match self.virtio_mem_plugged {
+            Some((by, plugged)) if by == requester => plugged,
             // A probe always queries both parts, a poll only if there are devices.
             _ if requester == Requester::Probe || self.hotplug.has_devices() => return,
             _ => Bytes::ZERO,
         };
-        self.allocation = Some((actual.saturating_add(uncounted), now));
+        self.allocation = Some((actual.saturating_add(plugged), now));
     }
 
     /// Begins to query what a tick needs. Returns whether there is anything to wait for: not if the
@@ -296,7 +298,7 @@ impl GuestMonitor {
             return false;
         }
         self.polls += 1;
-        self.poll = Some(Poll { number: self.polls, begun_at: now, left: None });
+        self.poll = Some(Poll { number: self.polls, begun_at: now, pending: None });
         self.advance(now);
         self.poll.is_some()
     }

@@ -32,7 +32,7 @@ impl GuestMonitor {
         }
         self.continue_probe(now);
         self.advance_actions(now);
-        if let Some(poll @ Poll { left: None, .. }) = self.poll
+        if let Some(poll @ Poll { pending: None, .. }) = self.poll
             && self.probed_at.is_some()
         {
             self.send_poll(poll, now);
@@ -50,9 +50,9 @@ impl GuestMonitor {
 
     fn begin_probe(&mut self, now: Timestamp) {
         self.probe_again = false;
-        self.run.mark_uncertain();
+        self.run.request_query();
         // Readings of an earlier probe do not add up with those of this one.
-        (self.balloon_actual, self.uncounted) = (None, None);
+        (self.balloon_actual, self.virtio_mem_plugged) = (None, None);
         let before = self.sent.len();
         let folders = FOLDERS.map(|path| (Purpose::Folder(path), QmpCommand::QomList { path }));
         let queries = [
@@ -65,13 +65,13 @@ impl GuestMonitor {
         for (purpose, command) in queries.into_iter().chain(folders) {
             self.send(purpose, Requester::Probe, &command, now);
         }
-        self.run.take_uncertain();
+        self.run.take_query_due();
         self.probe = Some((self.sent.len() - before, ProbeResult::default()));
     }
 
     /// Starts the probe's next round, or ends the probe, once all replies of a round have come.
     fn continue_probe(&mut self, now: Timestamp) {
-        let Some((0, mut found)) = self.probe.take_if(|(left, _)| *left == 0) else { return };
+        let Some((0, mut found)) = self.probe.take_if(|(pending, _)| *pending == 0) else { return };
         found.folders_done();
         if let Some(path) = found.vsock_path.take() {
             let command = QmpCommand::QomGet { path: &path, property: "guest-cid" };
@@ -127,11 +127,11 @@ impl GuestMonitor {
             self.balloon_path = Some(path);
         }
         // Without a balloon every poll queries the status, so that it detects a hanging hypervisor.
-        if self.run.take_uncertain() || !has_balloon {
+        if self.run.take_query_due() || !has_balloon {
             self.send(Purpose::Status, requester, &QmpCommand::QueryStatus, now);
         }
-        let left = self.sent.len() - before;
-        self.poll = (left > 0).then_some(Poll { left: Some(left), ..poll });
+        let pending = self.sent.len() - before;
+        self.poll = (pending > 0).then_some(Poll { pending: Some(pending), ..poll });
     }
 
     /// Sends a command with the usual timeout; returns whether it was accepted for sending.

@@ -184,7 +184,7 @@ impl GuestMonitor {
                     found.capabilities.deflate_on_oom = Some(false);
                 }
             }
-            Purpose::Status => self.run.mark_uncertain(),
+            Purpose::Status => self.run.request_query(),
             Purpose::Step => {
                 if let Requester::Caller(ticket) = requester {
                     self.step_answered(ticket, Err(error));
@@ -210,7 +210,8 @@ impl GuestMonitor {
 
     fn devices_listed(&mut self, requester: Requester, devices: MemoryDevices, now: Timestamp) {
         self.hotplug.listed(devices);
-        self.uncounted = self.hotplug.uncounted().map(|uncounted| (requester, uncounted));
+        let plugged = self.hotplug.virtio_mem_plugged();
+        self.virtio_mem_plugged = plugged.map(|plugged| (requester, plugged));
         self.update_allocation_with_balloon(now);
         self.update_allocation_without_balloon(now);
     }

@@ -60,7 +60,7 @@ pub(super) struct Poll {
     pub(super) number: u64,
     pub(super) begun_at: Timestamp,
     /// Replies to come; `None` until the first probe is done and the queries can be sent.
-    pub(super) left: Option<usize>,
+    pub(super) pending: Option<usize>,
 }
 
 /// An action that is not finished.

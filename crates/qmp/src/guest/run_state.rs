@@ -14,7 +14,7 @@ use crate::codec::printable;
 pub(super) struct RunTracker {
     state: Option<RunState>,
     was_queried: bool,
-    is_uncertain: bool,
+    needs_query: bool,
 }
 
 impl RunTracker {
@@ -24,16 +24,16 @@ impl RunTracker {
     }
 
     /// Whether to send `query-status` now; assumes that the caller does.
-    pub(super) fn take_uncertain(&mut self) -> bool {
-        let is_uncertain = self.is_uncertain || !self.was_queried;
+    pub(super) fn take_query_due(&mut self) -> bool {
+        let needs_query = self.needs_query || !self.was_queried;
         self.was_queried = true;
-        self.is_uncertain = false;
-        is_uncertain
+        self.needs_query = false;
+        needs_query
     }
 
     /// The state may have changed.
-    pub(super) fn mark_uncertain(&mut self) {
-        self.is_uncertain = true;
+    pub(super) fn request_query(&mut self) {
+        self.needs_query = true;
     }
 
     /// The connection ended: the state is unknown, unless the guest had shut down or panicked.
@@ -53,18 +53,18 @@ impl RunTracker {
             "STOP" => {
                 self.state = Some(RunState::Paused);
                 // The reason may also be an I/O error, migration or saving.
-                self.is_uncertain = true;
+                self.needs_query = true;
             }
             "RESUME" => {
                 self.state = Some(RunState::Running);
-                self.is_uncertain = true;
+                self.needs_query = true;
             }
             "RESET" => {
                 self.state = None;
-                self.is_uncertain = true;
+                self.needs_query = true;
             }
             "SUSPEND" | "SUSPEND_DISK" | "WAKEUP" | "WATCHDOG" | "MIGRATION" => {
-                self.is_uncertain = true;
+                self.needs_query = true;
             }
             _ => {}
         }
@@ -113,19 +113,19 @@ mod tests {
             (&["guest-panicked"], RunState::Panicked, false),
             (&["running", "BALLOON_CHANGE"], RunState::Running, false),
         ];
-        for (steps, state, is_uncertain) in table {
+        for (steps, state, needs_query) in table {
             let mut tracker = RunTracker::default();
-            assert!(tracker.take_uncertain(), "unknown at first");
+            assert!(tracker.take_query_due(), "unknown at first");
             for step in *steps {
                 if step.starts_with(|c: char| c.is_ascii_uppercase()) {
                     tracker.event(step);
                 } else {
-                    tracker.take_uncertain();
+                    tracker.take_query_due();
                     tracker.status(step);
                 }
             }
             assert_eq!(tracker.state(), Some(state), "{steps:?}");
-            assert_eq!(tracker.take_uncertain(), *is_uncertain, "{steps:?}");
+            assert_eq!(tracker.take_query_due(), *needs_query, "{steps:?}");
         }
     }
 

@@ -93,9 +93,10 @@ impl PageGenerations {
     /// are below `root` (usually `/`).
     ///
     /// # Errors
-    /// Those of [`MemoryCgroup::find`]; [`ReclaimError::CgroupLacks`] without the
-    /// multi-generational LRU; [`ReclaimError::Unreadable`] where it is turned off, would not see
-    /// touches, or may not be read.
+    /// Those of [`MemoryCgroup::find`]; [`ReclaimError::NoGenerations`] without the
+    /// multi-generational LRU, under lockdown, or in a cgroup namespace of its own;
+    /// [`ReclaimError::CgroupLacks`] without debugfs; [`ReclaimError::Unreadable`] where the LRU is
+    /// turned off, would not see touches, or may not be read.
     pub fn find(root: &Path, pid: u32) -> Result<PageGenerations, ReclaimError> {
         let file = check_host(root)?;
         let cgroup = MemoryCgroup::find(root, pid)?;
@@ -176,13 +177,16 @@ impl PageGenerations {
 /// returns their file.
 ///
 /// # Errors
-/// [`ReclaimError::CgroupLacks`] without the multi-generational LRU or debugfs;
-/// [`ReclaimError::Unreadable`] where it is turned off, would not see touches, or may not be read.
+/// [`ReclaimError::NoGenerations`] without the multi-generational LRU, under lockdown, or in a
+/// cgroup namespace of its own; [`ReclaimError::CgroupLacks`] without debugfs;
+/// [`ReclaimError::Unreadable`] where the LRU is turned off, would not see touches, or may not be
+/// read.
 fn check_host(root: &Path) -> Result<PathBuf, ReclaimError> {
     let enabled = root.join("sys/kernel/mm/lru_gen/enabled");
     let text = match fs::read_to_string(&enabled) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return Err(ReclaimError::CgroupLacks { path: enabled, needs: NEEDS });
+            let why = format!("no such file: expected {NEEDS}");
+            return Err(ReclaimError::NoGenerations { path: enabled, why });
         }
         read => read.map_err(|error| ReclaimError::unreadable(&enabled, error))?,
     };
@@ -191,7 +195,7 @@ fn check_host(root: &Path) -> Result<PathBuf, ReclaimError> {
     if fs::read_link(&namespace).is_ok_and(|link| link != Path::new(FIRST_NAMESPACE)) {
         let why = "this program is in a cgroup namespace of its own, as in a container, and lists \
                    cgroups by other names than the kernel: expected the host's";
-        return Err(ReclaimError::unreadable(&namespace, why));
+        return Err(ReclaimError::NoGenerations { path: namespace, why: why.to_owned() });
     }
     let file = root.join("sys/kernel/debug/lru_gen");
     open(&file, &root.join(LOCKDOWN))?;
@@ -201,18 +205,24 @@ fn check_host(root: &Path) -> Result<PathBuf, ReclaimError> {
 fn open(file: &Path, lockdown: &Path) -> Result<File, ReclaimError> {
     File::open(file).map_err(|error| match error.kind() {
         ErrorKind::NotFound => ReclaimError::CgroupLacks { path: file.to_owned(), needs: NEEDS },
+        ErrorKind::PermissionDenied if is_locked_down(lockdown) => {
+            let why = refusal(file, lockdown, &error);
+            ReclaimError::NoGenerations { path: file.to_owned(), why }
+        }
         _ => ReclaimError::unreadable(file, refusal(file, lockdown, &error)),
     })
 }
 
+/// Whether the kernel closes debugfs; `lockdown` is the file that says so.
+fn is_locked_down(lockdown: &Path) -> bool {
+    let text = fs::read_to_string(lockdown).unwrap_or_default();
+    ["[integrity]", "[confidentiality]"].iter().any(|level| text.contains(level))
+}
+
 /// Why the file may not be used, and what to do.
 fn refusal(file: &Path, lockdown: &Path, error: &std::io::Error) -> String {
-    let is_locked = || {
-        let text = fs::read_to_string(lockdown).unwrap_or_default();
-        ["[integrity]", "[confidentiality]"].iter().any(|level| text.contains(level))
-    };
     match error.kind() {
-        ErrorKind::PermissionDenied if is_locked() => format!(
+        ErrorKind::PermissionDenied if is_locked_down(lockdown) => format!(
             "{error}: the kernel is locked down, which closes debugfs: expected another source"
         ),
         ErrorKind::PermissionDenied => format!("{error}: expected root"),

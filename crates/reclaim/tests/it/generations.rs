@@ -37,7 +37,7 @@ fn a_guest_alone_in_its_cgroup_has_generations() {
     assert!(PageGenerations::find(host().path(), 7).is_ok());
     let host = host();
     fs::write(host.path().join("sys/fs/cgroup/vm/a/cgroup.procs"), "7\n8\n").unwrap();
-    assert_eq!(error(&host).code(), "shared-cgroup");
+    assert_eq!((error(&host).code(), error(&host).is_lasting()), ("shared-cgroup", false));
 }
 
 #[test]
@@ -46,14 +46,18 @@ fn what_the_kernel_lacks_is_told_with_what_to_do() {
         let host = host();
         fs::remove_file(host.path().join(path)).unwrap();
         assert!(PageGenerations::probe(host.path()).is_err());
-        error(&host).to_string()
+        error(&host)
     };
-    assert!(lacking(ENABLED).contains("CONFIG_LRU_GEN"));
-    assert!(lacking(LRU_GEN).contains("mount -t debugfs"));
+    let told = lacking(ENABLED);
+    assert!(told.is_lasting() && told.to_string().contains("CONFIG_LRU_GEN"), "{told}");
+    let told = lacking(LRU_GEN);
+    assert!(!told.is_lasting() && told.to_string().contains("mount -t debugfs"), "{told}");
     for off in ["0x0000\n", "0\n"] {
         let host = host();
         fs::write(host.path().join(ENABLED), off).unwrap();
-        let told = error(&host).to_string();
+        let told = error(&host);
+        assert!(!told.is_lasting(), "it can be turned on: {told}");
+        let told = told.to_string();
         assert!(told.contains("turned off") && told.contains("`y`"), "{told}");
     }
 }
@@ -75,7 +79,8 @@ fn a_container_of_its_own_names_is_told() {
     assert!(PageGenerations::find(host.path(), 7).is_ok());
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("cgroup:[4026532440]", &link).unwrap();
-    assert!(error(&host).to_string().contains("cgroup namespace"));
+    let told = error(&host);
+    assert!(told.is_lasting() && told.to_string().contains("cgroup namespace"), "{told}");
 }
 
 #[test]

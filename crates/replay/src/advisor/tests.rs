@@ -24,11 +24,11 @@ struct Seen {
     balloon: bool,
     statistics: bool,
     /// What its agent reports to be in its swap; `None`: it has no agent.
-    told: Option<u64>,
+    reported: Option<u64>,
 }
 
 const fn seen(memory: u64, used: u64) -> Seen {
-    Seen { memory, used, swap_in: 0, balloon: true, statistics: true, told: None }
+    Seen { memory, used, swap_in: 0, balloon: true, statistics: true, reported: None }
 }
 
 fn sample(name: String, guest: Seen) -> GuestSample {
@@ -47,8 +47,8 @@ fn sample(name: String, guest: Seen) -> GuestSample {
         // The guest has touched all of its memory.
         resident: Some(Measured::fresh(Bytes::mib(guest.memory))),
         stats: guest.statistics.then(|| Measured::fresh(stats)),
-        agent: guest.told.map(|told| {
-            let swap_used = Some(Bytes::mib(told));
+        agent: guest.reported.map(|reported| {
+            let swap_used = Some(Bytes::mib(reported));
             Box::new(Measured::fresh(AgentReport { swap_used, ..AgentReport::default() }))
         }),
         capabilities: Capabilities {
@@ -159,7 +159,7 @@ fn a_swapping_guest_hides_its_need() {
 #[test]
 fn an_agent_shows_the_need_of_a_swapping_guest() {
     let tick = |second: u64| {
-        let swapping = Seen { swap_in: second * 20, told: Some(600), ..seen(512, 500) };
+        let swapping = Seen { swap_in: second * 20, reported: Some(600), ..seen(512, 500) };
         vec![swapping, seen(4096, 300)]
     };
     let ticks: Vec<Vec<Seen>> = (0..300).map(tick).collect();

@@ -110,14 +110,14 @@ impl Host {
         let now = self.now();
         let request = SampleRequest { now, wall: SystemTime::UNIX_EPOCH, deadline, only: None };
         let readings = self.guests.sample(request).await;
-        let told = |it: &GuestReading| {
+        let describe = |it: &GuestReading| {
             let size = it.sample.allocation.map_or(0, |it| it.value.get() >> 20);
             match &it.sample.link {
                 LinkState::Up => format!("{} {size}", it.sample.id),
                 LinkState::Down(why) => format!("{} {size}: {why}", it.sample.id),
             }
         };
-        readings.iter().map(told).collect()
+        readings.iter().map(describe).collect()
     }
 
     async fn order(&mut self, generation: u64, mib: u64) -> OutcomeKind {
@@ -163,12 +163,12 @@ async fn other_programs_are_no_guests_and_are_said_once() {
     let _noise = host.serve("noise", || Reply::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()));
     let left = UnixListener::bind(host.folder.path().join("left.sock")).unwrap();
     drop(left);
-    for told in [true, false] {
+    for is_first in [true, false] {
         assert_eq!(host.sample().await, [""; 0]);
         let notices = host.notices();
-        assert_eq!(notices.lines().count(), if told { 4 } else { 0 }, "{notices}");
+        assert_eq!(notices.lines().count(), if is_first { 4 } else { 0 }, "{notices}");
         for what in ["`<!doctype html>", "status 404", "no answer of HTTP", "nobody listens"] {
-            assert_eq!(notices.contains(what), told, "{what}: {notices}");
+            assert_eq!(notices.contains(what), is_first, "{what}: {notices}");
         }
     }
 }
@@ -187,8 +187,8 @@ async fn a_guest_that_breaks_off_keeps_its_last_figures() {
     });
     assert_eq!(host.sample().await, ["a 300"]);
     for why in ["status 502: <!doctype html>", "connection closed", "was answered with `[`"] {
-        let told = host.sample().await;
-        assert!(told[0].starts_with("a 300: ") && told[0].contains(why), "{told:?}");
+        let readings = host.sample().await;
+        assert!(readings[0].starts_with("a 300: ") && readings[0].contains(why), "{readings:?}");
         let failed = host.order(1, 200).await;
         assert!(matches!(&failed, OutcomeKind::Failed(it) if it.starts_with("not sent: ")));
     }
@@ -201,13 +201,14 @@ async fn a_guest_that_hangs_delays_one_sample_alone() {
     let _hung = host.serve("a", || Reply::Hang);
     let _other = host.serve("b", || size(100));
     let begun = Instant::now();
-    let told = host.sample_within(Duration::from_secs(60)).await;
-    assert_eq!(told, ["a 0: no answer in time", "b 100"], "its memory counts, once it is known");
+    let readings = host.sample_within(Duration::from_secs(60)).await;
+    let expected = ["a 0: no answer in time", "b 100"];
+    assert_eq!(readings, expected, "its memory counts, once it is known");
     assert!(begun.elapsed() >= Duration::from_millis(300));
     // From now on the guest is known to be slower than the deadline.
     for _ in 0..3 {
-        let told = host.sample_within(Duration::from_millis(200)).await;
-        assert_eq!(told[1], "b 100");
+        let readings = host.sample_within(Duration::from_millis(200)).await;
+        assert_eq!(readings[1], "b 100");
     }
     let failed = host.order(1, 200).await;
     assert_eq!(failed, OutcomeKind::Failed("not sent: no answer in time".to_owned()));
@@ -217,8 +218,8 @@ async fn a_guest_that_hangs_delays_one_sample_alone() {
 async fn answers_that_are_late_are_taken_in_later() {
     let mut host = Host::new(Duration::from_secs(60));
     let now = Arc::new(AtomicU64::new(500));
-    let told = Arc::clone(&now);
-    let _server = host.serve("a", move || size(told.load(Ordering::Relaxed)));
+    let size_mib = Arc::clone(&now);
+    let _server = host.serve("a", move || size(size_mib.load(Ordering::Relaxed)));
     assert_eq!(host.sample().await, ["a 500"]);
     now.store(700, Ordering::Relaxed);
     // The sample does not wait: the exchange goes on meanwhile.
@@ -258,10 +259,10 @@ async fn an_order_ends_at_the_call_that_is_refused() {
     let mut host = Host::new(Duration::from_millis(300));
     let path = host.folder.path().join("a.sock");
     let answer = Arc::new(std::sync::Mutex::new(Reply::Hang));
-    let told = Arc::clone(&answer);
+    let reply_now = Arc::clone(&answer);
     let server = RestServer::start(&path, move |asked| match asked.is(Method::Get, "/size") {
         true => size(512),
-        false => told.lock().unwrap().clone(),
+        false => reply_now.lock().unwrap().clone(),
     });
     host.sample().await;
     for (reply, expected) in [

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::{Whole, realistic, start, wall};
+use crate::support::{OwnedTick, realistic, start, wall};
 use ballast_model::{
     Bytes, GuestSample, Measured, MissCurve, Snapshot, Timestamp, TrackerReport, TrackingSource,
 };
@@ -23,10 +23,10 @@ fn curve(kind: u64) -> Arc<MissCurve> {
 }
 
 /// Tick `nth`: guest `i` has the curve `kinds(i)` and is estimated with it shifted by `kept`.
-fn tracked(nth: u64, kept: Bytes, kinds: impl Fn(u64) -> u64) -> Whole {
-    let mut whole = realistic(nth, GUESTS);
-    let Snapshot { taken_at, host, .. } = whole.snapshot.clone();
-    let guests = whole.snapshot.guests().iter().zip(0..).map(|(guest, i)| GuestSample {
+fn tracked(nth: u64, kept: Bytes, kinds: impl Fn(u64) -> u64) -> OwnedTick {
+    let mut owned = realistic(nth, GUESTS);
+    let Snapshot { taken_at, host, .. } = owned.snapshot.clone();
+    let guests = owned.snapshot.guests().iter().zip(0..).map(|(guest, i)| GuestSample {
         tracker: Some(Box::new(Measured {
             value: TrackerReport {
                 working_set: Bytes::mib(500),
@@ -37,12 +37,12 @@ fn tracked(nth: u64, kept: Bytes, kinds: impl Fn(u64) -> u64) -> Whole {
         })),
         ..guest.clone()
     });
-    whole.snapshot = Snapshot::new(taken_at, host, guests.collect());
-    for (guest, i) in whole.plan.guests.iter_mut().zip(0..) {
+    owned.snapshot = Snapshot::new(taken_at, host, guests.collect());
+    for (guest, i) in owned.plan.guests.iter_mut().zip(0..) {
         let estimate = guest.estimate.as_mut().expect("realistic guests have estimates");
         estimate.curve = Some(Arc::new(curve(kinds(i)).shifted(kept)));
     }
-    whole
+    owned
 }
 
 fn number(path: &Path, sql: &str) -> i64 {
@@ -55,20 +55,20 @@ fn bytes(tick: &Tick<'_>) -> Vec<u8> {
     serde_json::to_vec(tick).unwrap()
 }
 
-fn is_given_back(path: &Path, wholes: &[Whole]) {
+fn is_given_back(path: &Path, recorded: &[OwnedTick]) {
     let reader = Reader::open(path).unwrap();
     let entries: Vec<Entry> = reader.ticks(Range::default()).map(Result::unwrap).collect();
-    assert_eq!(entries.len(), wholes.len());
-    for (entry, whole) in entries.iter().zip(wholes) {
-        let What::Tick(tick) = &entry.what else { panic!("{entry:?}") };
-        assert!(bytes(&tick.at(entry.wall())) == bytes(&whole.tick()), "tick {}", entry.id);
+    assert_eq!(entries.len(), recorded.len());
+    for (entry, owned) in entries.iter().zip(recorded) {
+        let EntryContent::Tick(tick) = &entry.content else { panic!("{entry:?}") };
+        assert!(bytes(&tick.at(entry.wall())) == bytes(&owned.tick()), "tick {}", entry.id);
     }
 }
 
-fn written(path: &Path, wholes: &[Whole]) {
+fn written(path: &Path, recorded: &[OwnedTick]) {
     let mut writer = Writer::open(path, KEEP, start()).unwrap();
-    for whole in wholes {
-        writer.record(&whole.tick()).unwrap();
+    for owned in recorded {
+        writer.record(&owned.tick()).unwrap();
     }
 }
 
@@ -79,14 +79,14 @@ fn a_curve_is_written_when_it_changes() {
     // One guest's curve changes once; for all guests, what the kernel keeps changes once.
     let kinds = |nth: u64| move |i: u64| if i == 2 && nth >= 25 { 100 } else { i };
     let kept = |nth| if nth < 10 { Bytes::ZERO } else { Bytes::mib(3) };
-    let wholes: Vec<Whole> = (0..50).map(|nth| tracked(nth, kept(nth), kinds(nth))).collect();
-    written(&path, &wholes);
+    let recorded: Vec<OwnedTick> = (0..50).map(|nth| tracked(nth, kept(nth), kinds(nth))).collect();
+    written(&path, &recorded);
     assert_eq!(number(&path, "SELECT count(*) FROM curve"), GUESTS as i64 + 1);
-    is_given_back(&path, &wholes);
+    is_given_back(&path, &recorded);
     // Without the curves, a tick is about as small as one of guests that have none.
     let with = number(&path, "SELECT max(length(body)) FROM entry WHERE kind = 0");
     let without = folder.path().join("without.db");
-    let plain: Vec<Whole> = (0..50).map(|nth| realistic(nth, GUESTS)).collect();
+    let plain: Vec<OwnedTick> = (0..50).map(|nth| realistic(nth, GUESTS)).collect();
     written(&without, &plain);
     let without = number(&without, "SELECT max(length(body)) FROM entry WHERE kind = 0");
     assert!(with < without + 200, "{with} bytes a tick, {without} without curves");
@@ -96,24 +96,24 @@ fn a_curve_is_written_when_it_changes() {
 fn an_estimate_with_another_curve_keeps_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
-    let mut wholes: Vec<Whole> = (0..6).map(|nth| tracked(nth, Bytes::ZERO, |i| i)).collect();
-    for whole in &mut wholes {
-        let estimate = whole.plan.guests[1].estimate.as_mut().unwrap();
+    let mut recorded: Vec<OwnedTick> = (0..6).map(|nth| tracked(nth, Bytes::ZERO, |i| i)).collect();
+    for owned in &mut recorded {
+        let estimate = owned.plan.guests[1].estimate.as_mut().unwrap();
         estimate.curve = Some(curve(77));
     }
-    written(&path, &wholes);
+    written(&path, &recorded);
     assert_eq!(number(&path, "SELECT count(*) FROM curve"), GUESTS as i64 + 1);
-    is_given_back(&path, &wholes);
+    is_given_back(&path, &recorded);
 }
 
 #[test]
 fn a_restarted_daemon_appends_to_the_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
-    let wholes: Vec<Whole> = (0..6).map(|nth| tracked(nth, Bytes::ZERO, |i| i)).collect();
-    written(&path, &wholes[..3]);
-    written(&path, &wholes[3..]);
-    is_given_back(&path, &wholes);
+    let recorded: Vec<OwnedTick> = (0..6).map(|nth| tracked(nth, Bytes::ZERO, |i| i)).collect();
+    written(&path, &recorded[..3]);
+    written(&path, &recorded[3..]);
+    is_given_back(&path, &recorded);
     assert_eq!(number(&path, "SELECT max(id) FROM curve"), 2 * GUESTS as i64);
 }
 
@@ -132,8 +132,8 @@ fn curves_are_deleted_with_their_last_tick() {
     let kept = number(&path, "SELECT count(*) FROM curve");
     let ticks = number(&path, "SELECT count(*) FROM entry");
     assert!(kept <= 100 * (GUESTS as i64 - 1) + 1, "{kept} curves");
-    let wholes: Vec<Whole> = (700 - ticks as u64..700).map(tick).collect();
-    is_given_back(&path, &wholes);
+    let recorded: Vec<OwnedTick> = (700 - ticks as u64..700).map(tick).collect();
+    is_given_back(&path, &recorded);
     // Once no guest is tracked any more, no curve is kept.
     for nth in 700..730 {
         writer.record(&realistic(nth, 1).tick()).unwrap();
@@ -163,8 +163,9 @@ fn a_curve_that_was_deleted_is_written_again() {
 fn a_lost_curve_is_named_and_spoils_one_tick() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
-    let wholes: Vec<Whole> = (0..3).map(|nth| tracked(nth, Bytes::ZERO, |i| i + nth)).collect();
-    written(&path, &wholes);
+    let recorded: Vec<OwnedTick> =
+        (0..3).map(|nth| tracked(nth, Bytes::ZERO, |i| i + nth)).collect();
+    written(&path, &recorded);
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection
         .execute_batch(

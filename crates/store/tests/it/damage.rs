@@ -42,18 +42,18 @@ fn garbage() -> Vec<u8> {
 }
 
 /// The generation of the last tick that was left.
-fn generation_of(left: Result<Left, JournalError>) -> u64 {
-    let (_, tick) = left.unwrap().last.unwrap();
+fn generation_of(tail: Result<JournalTail, JournalError>) -> u64 {
+    let (_, tick) = tail.unwrap().last.unwrap();
     tick.plan.generation.0
 }
 
 /// Opens the journal, records tick 1000 and closes it. Returns the status and what the last daemon
 /// left.
-fn use_it(path: &Path) -> (JournalStatus, Result<Left, JournalError>) {
+fn use_it(path: &Path) -> (JournalStatus, Result<JournalTail, JournalError>) {
     let mut journal = Journal::open(path, KEEP, start()).unwrap();
-    let left = journal.take_left();
+    let tail = journal.take_tail();
     let (written, is_written) = std::sync::mpsc::channel();
-    journal.record_and(&realistic(1000, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
+    journal.record_then(&realistic(1000, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
     let is_written = is_written.recv().unwrap();
     let status = journal.status();
     assert_eq!(is_written, status.error.is_none(), "{status:?}");
@@ -66,7 +66,7 @@ fn use_it(path: &Path) -> (JournalStatus, Result<Left, JournalError>) {
         let (_, tick) = Reader::open(path).unwrap().last_tick().unwrap().unwrap();
         assert_eq!(tick.plan.generation.0, 1001);
     }
-    (status, left)
+    (status, tail)
 }
 
 /// The one file that was moved aside.
@@ -105,17 +105,17 @@ fn a_journal_that_cannot_be_used_is_moved_aside() {
         journal(&path, 50);
         damage(&path);
         let before = fs::read(&path).unwrap();
-        let (status, left) = use_it(&path);
-        assert_eq!(left.unwrap().last, None, "{what}");
+        let (status, tail) = use_it(&path);
+        assert_eq!(tail.unwrap().last, None, "{what}");
         let moved = aside(&status);
         assert!(moved.why.contains(what), "{what}: {}", moved.why);
         assert_eq!(fs::read(&moved.to).unwrap(), before, "{what}: nothing of it is lost");
         let name = moved.to.file_name().unwrap().to_str().unwrap();
         assert!(name.starts_with("journal.db.aside-2") && name.ends_with('Z'), "{name}");
         // The next daemon goes on in the new file.
-        let (status, left) = use_it(&path);
+        let (status, tail) = use_it(&path);
         assert_eq!(status.moved_aside, []);
-        assert_eq!(generation_of(left), 1001);
+        assert_eq!(generation_of(tail), 1001);
     }
 }
 
@@ -167,9 +167,9 @@ fn a_torn_log_costs_only_what_was_torn_off() {
     let log = fs::OpenOptions::new().write(true).open(side(&torn)).unwrap();
     log.set_len(length / 2 + 100).unwrap();
     overwrite(&side(&torn), length / 2, &[0xa5; 100]);
-    let (status, left) = use_it(&torn);
+    let (status, tail) = use_it(&torn);
     assert_eq!((status.error, status.moved_aside), (None, vec![]));
-    let generation = generation_of(left);
+    let generation = generation_of(tail);
     assert!((6..25).contains(&generation), "{generation}");
 }
 
@@ -188,14 +188,14 @@ fn what_is_not_ours_is_left_alone() {
         ("device", "a device"),
     ] {
         let before = fs::read(at(name)).ok();
-        let (status, left) = use_it(&at(name));
+        let (status, tail) = use_it(&at(name));
         let error = status.error.unwrap();
         assert!(
             error.contains(found) && error.contains("configure another journal path"),
             "{error}"
         );
         assert_eq!(status.moved_aside, []);
-        assert!(left.is_err(), "{name}");
+        assert!(tail.is_err(), "{name}");
         assert_eq!(fs::read(at(name)).ok(), before, "{name}");
     }
     assert_eq!(fs::read_to_string(at("folder/file")).unwrap(), "kept");
@@ -211,7 +211,9 @@ fn recording_begins_once_the_path_is_free() {
     journal.record_event(wall(1), Timestamp::ZERO, loaded.clone()).unwrap();
     let record = |nth| {
         let (written, is_written) = std::sync::mpsc::channel();
-        journal.record_and(&realistic(nth, 1).tick(), move |it| written.send(it).unwrap()).unwrap();
+        journal
+            .record_then(&realistic(nth, 1).tick(), move |it| written.send(it).unwrap())
+            .unwrap();
         is_written.recv().unwrap()
     };
     assert!(!record(0) && !record(1));
@@ -220,10 +222,12 @@ fn recording_begins_once_the_path_is_free() {
     let status = journal.status();
     assert_eq!((status.error, status.ticks_recorded, status.ticks_lost), (None, 1, 2));
     let reader = Reader::open(&path).unwrap();
-    let told: Vec<_> = reader.events(Range::default()).map(|entry| entry.unwrap().what).collect();
-    assert!(told.contains(&What::Event(loaded)), "{told:?}");
-    let is_gap = |what: &What| matches!(what, What::Event(Event::Gap { ticks: 2, events: 0, .. }));
-    assert!(told.iter().any(is_gap), "{told:?}");
+    let entries = reader.events(Range::default());
+    let events: Vec<_> = entries.map(|entry| entry.unwrap().content).collect();
+    assert!(events.contains(&EntryContent::Event(loaded)), "{events:?}");
+    let gap = |event: &Event| matches!(event, Event::Gap { ticks: 2, events: 0, .. });
+    let is_gap = |content: &EntryContent| matches!(content, EntryContent::Event(it) if gap(it));
+    assert!(events.iter().any(is_gap), "{events:?}");
 }
 
 #[test]
@@ -279,7 +283,7 @@ fn a_moved_file_is_named_though_no_new_one_begins() {
     let record = || {
         let (written, is_written) = std::sync::mpsc::channel();
         let tick = realistic(1000, 1);
-        journal.record_and(&tick.tick(), move |it| written.send(it).unwrap()).unwrap();
+        journal.record_then(&tick.tick(), move |it| written.send(it).unwrap()).unwrap();
         (is_written.recv().unwrap(), journal.status())
     };
     assert!(journal.status().error.is_some(), "nothing was recorded");
@@ -295,10 +299,10 @@ fn a_moved_file_is_named_though_no_new_one_begins() {
 
 /// The child of [`a_folder_that_may_not_be_written_is_read`].
 fn in_a_folder_of_others(path: &Path) {
-    let (status, left) = use_it(path);
+    let (status, tail) = use_it(path);
     assert!(status.error.unwrap().contains("ermission denied"));
     assert_eq!(status.moved_aside, []);
-    assert_eq!(generation_of(left), 5);
+    assert_eq!(generation_of(tail), 5);
     println!("done");
 }
 

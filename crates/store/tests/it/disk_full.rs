@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use crate::support::{bulky, realistic, start, wall};
 use ballast_model::{Bytes, Timestamp};
-use ballast_store::{Event, Journal, JournalConfig, JournalError, Range, Reader, What, Writer};
+use ballast_store::{
+    EntryContent, Event, Journal, JournalConfig, JournalError, Range, Reader, Writer,
+};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// Where the child writes; a test that finds this set is its own child.
@@ -65,14 +67,14 @@ fn check(path: &Path, filled: &Filled) {
     let reader = Reader::open(path).unwrap();
     let (mut ticks, mut missing, mut commands) = (0, 0, 0);
     for entry in reader.entries(Range::default()) {
-        match entry.unwrap().what {
-            What::Tick(_) => ticks += 1,
-            What::Event(Event::Gap { ticks, events, why }) => {
+        match entry.unwrap().content {
+            EntryContent::Tick(_) => ticks += 1,
+            EntryContent::Event(Event::Gap { ticks, events, why }) => {
                 missing += ticks;
                 assert!(events == 0 && why.starts_with("journal: "), "{why}");
             }
-            What::Event(Event::Command { .. }) => commands += 1,
-            What::Event(_) => {}
+            EntryContent::Event(Event::Command { .. }) => commands += 1,
+            EntryContent::Event(_) => {}
         }
     }
     assert_eq!(ticks, filled.recorded + 1);

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::support::{Whole, start, wall};
+use crate::support::{OwnedTick, start, wall};
 use ballast_model::*;
 use ballast_store::{Event, JournalConfig, Range, Reader, Writer};
 use serde_json::Value;
@@ -23,7 +23,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 /// One of everything that a record can say.
-fn everything() -> Whole {
+fn everything() -> OwnedTick {
     let held = [
         Held::Paused,
         Held::OptedOut,
@@ -125,7 +125,7 @@ fn everything() -> Whole {
             _ => GuestSample::unknown(id(at), LinkState::Up),
         }
     });
-    Whole {
+    OwnedTick {
         snapshot: Snapshot::new(
             one.snapshot.taken_at,
             one.snapshot.host.clone(),
@@ -175,8 +175,8 @@ fn everything() -> Whole {
     }
 }
 
-/// `whole` with a tracked working set and its curve for every guest.
-fn tracked(mut whole: Whole) -> Whole {
+/// `owned` with a tracked working set and its curve for every guest.
+fn tracked(mut owned: OwnedTick) -> OwnedTick {
     let step = Bytes::mib(100);
     let curve = MissCurve::new(step, Duration::from_secs(5), vec![90, 30, 7, 0]).unwrap();
     let tracker = Measured {
@@ -187,15 +187,15 @@ fn tracked(mut whole: Whole) -> Whole {
         },
         age: Duration::from_millis(20),
     };
-    let Snapshot { taken_at, host, .. } = whole.snapshot.clone();
-    let guests = whole.snapshot.guests().iter();
+    let Snapshot { taken_at, host, .. } = owned.snapshot.clone();
+    let guests = owned.snapshot.guests().iter();
     let guests =
         guests.map(|it| GuestSample { tracker: Some(Box::new(tracker.clone())), ..it.clone() });
-    whole.snapshot = Snapshot::new(taken_at, host, guests.collect());
-    for estimate in whole.plan.guests.iter_mut().filter_map(|guest| guest.estimate.as_mut()) {
+    owned.snapshot = Snapshot::new(taken_at, host, guests.collect());
+    for estimate in owned.plan.guests.iter_mut().filter_map(|guest| guest.estimate.as_mut()) {
         estimate.curve = Some(curve.shifted(step).into());
     }
-    whole
+    owned
 }
 
 fn write_today(path: &Path) {

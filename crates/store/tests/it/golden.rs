@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::support::{Whole, start, wall};
+use crate::support::{OwnedTick, start, wall};
 use ballast_model::*;
-use ballast_store::{Event, JournalConfig, Range, Reader, What, Writer};
+use ballast_store::{EntryContent, Event, JournalConfig, Range, Reader, Writer};
 
 const KEEP: JournalConfig =
     JournalConfig { age_max: Duration::from_secs(1 << 40), bytes_max: Bytes::gib(1) };
@@ -417,7 +417,7 @@ fn outcomes() -> Vec<Outcome> {
 }
 
 /// A tick in which every variant of every enum occurs.
-fn everything() -> Whole {
+fn everything() -> OwnedTick {
     let mut mode = ModeChoice::new(Mode::Observe);
     mode.set(Mode::Balance);
     let at = Timestamp::from_millis(60_000);
@@ -456,7 +456,7 @@ fn everything() -> Whole {
         managed: false,
         take_over: true,
     };
-    Whole {
+    OwnedTick {
         wall_ms: 1_700_000_000_000,
         snapshot: Snapshot::new(at, host, guest_samples()),
         plan: Plan {
@@ -538,10 +538,10 @@ fn everything() -> Whole {
 }
 
 /// A tick with the fewest known figures.
-fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
+fn nothing(policy: PolicyName, rung: PressureLevel) -> OwnedTick {
     let one = everything();
     let unknown = GuestSample::unknown(id(0), LinkState::Up);
-    Whole {
+    OwnedTick {
         snapshot: Snapshot::new(one.snapshot.taken_at, HostSample::default(), vec![unknown]),
         plan: Plan {
             policy,
@@ -573,7 +573,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> Whole {
     }
 }
 
-fn ticks() -> Vec<Whole> {
+fn ticks() -> Vec<OwnedTick> {
     let mut all = vec![everything(), everything()];
     all.extend(PolicyName::ALL.map(|policy| nothing(policy, PressureLevel::Normal)));
     all.extend(PressureLevel::ALL.map(|rung| nothing(PolicyName::Static, rung)));
@@ -599,8 +599,8 @@ fn write(path: &Path) {
     for event in events().into_iter().skip(1) {
         writer.record_event(wall(5), Timestamp::from_millis(6), event).unwrap();
     }
-    for whole in ticks() {
-        writer.record(&whole.tick()).unwrap();
+    for owned in ticks() {
+        writer.record(&owned.tick()).unwrap();
     }
 }
 
@@ -643,27 +643,27 @@ fn every_variant_reads_back() {
     let path = folder.path().join("journal.db");
     write(&path);
     let reader = Reader::open(&path).unwrap();
-    let mut wholes = ticks().into_iter();
-    let mut told = events().into_iter();
+    let mut recorded = ticks().into_iter();
+    let mut expected = events().into_iter();
     for entry in reader.entries(Range::default()) {
-        match entry.unwrap().what {
-            What::Event(event) => assert_eq!(Some(event), told.next()),
-            What::Tick(tick) => {
-                let whole = wholes.next().unwrap();
-                assert_eq!((&tick.snapshot, &tick.plan), (&whole.snapshot, &whole.plan));
-                assert_eq!(tick.answer, whole.answer);
-                assert_eq!(tick.outcomes, whole.outcomes);
-                assert_eq!(tick.handovers, whole.handovers);
-                assert_eq!(tick.carried, whole.carried);
-                for (id, limits) in &whole.limits {
+        match entry.unwrap().content {
+            EntryContent::Event(event) => assert_eq!(Some(event), expected.next()),
+            EntryContent::Tick(tick) => {
+                let owned = recorded.next().unwrap();
+                assert_eq!((&tick.snapshot, &tick.plan), (&owned.snapshot, &owned.plan));
+                assert_eq!(tick.answer, owned.answer);
+                assert_eq!(tick.outcomes, owned.outcomes);
+                assert_eq!(tick.handovers, owned.handovers);
+                assert_eq!(tick.carried, owned.carried);
+                for (id, limits) in &owned.limits {
                     assert_eq!(&tick.limits_of(id), limits);
                 }
-                assert_eq!((tick.paused, tick.mode), (whole.paused, whole.mode));
-                assert_eq!(tick.decision_cost, whole.decision_cost);
+                assert_eq!((tick.paused, tick.mode), (owned.paused, owned.mode));
+                assert_eq!(tick.decision_cost, owned.decision_cost);
             }
         }
     }
-    assert_eq!((wholes.next().is_some(), told.next()), (false, None));
+    assert_eq!((recorded.next().is_some(), expected.next()), (false, None));
 }
 
 /// The reader's error for row 8, after `from` was replaced by `to` in that row.

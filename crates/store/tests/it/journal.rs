@@ -17,9 +17,9 @@ fn ids(reader: &Reader) -> Vec<i64> {
 }
 
 fn events(reader: &Reader) -> Vec<Event> {
-    let event = |entry: Result<Entry, _>| match entry.unwrap().what {
-        What::Event(event) => event,
-        What::Tick(_) => panic!("a tick among events"),
+    let event = |entry: Result<Entry, _>| match entry.unwrap().content {
+        EntryContent::Event(event) => event,
+        EntryContent::Tick(_) => panic!("a tick among events"),
     };
     reader.events(Range::default()).map(event).collect()
 }
@@ -43,17 +43,17 @@ fn entries_keep_their_order_whatever_the_clock_does() {
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
     for (nth, wall_ms) in [5_000, 1_000, -7, i64::MAX / 2_000_000, 3_000].into_iter().enumerate() {
-        let mut whole = realistic(nth as u64, 1);
-        whole.wall_ms = wall_ms;
-        writer.record(&whole.tick()).unwrap();
+        let mut owned = realistic(nth as u64, 1);
+        owned.wall_ms = wall_ms;
+        writer.record(&owned.tick()).unwrap();
     }
     let reader = Reader::open(&path).unwrap();
     assert_eq!(ids(&reader), [1, 2, 3, 4, 5, 6]);
     let generations: Vec<u64> = reader
         .ticks(Range::default())
-        .map(|entry| match entry.unwrap().what {
-            What::Tick(tick) => tick.plan.generation.0,
-            What::Event(_) => panic!(),
+        .map(|entry| match entry.unwrap().content {
+            EntryContent::Tick(tick) => tick.plan.generation.0,
+            EntryContent::Event(_) => panic!(),
         })
         .collect();
     assert_eq!(generations, [1, 2, 3, 4, 5]);
@@ -92,9 +92,9 @@ fn a_seek_leads_to_ticks_and_stops_at_ends() {
     assert_eq!(reader.seek(anywhere, Seek::First).unwrap(), None);
     // The ticks get the numbers 2, 3, 5 and 6; the clock is set back before the last one.
     for (nth, wall_ms) in [1_000, 2_000, 61_000, 1_500].into_iter().enumerate() {
-        let mut whole = realistic(nth as u64, 1);
-        whole.wall_ms = wall_ms;
-        writer.record(&whole.tick()).unwrap();
+        let mut owned = realistic(nth as u64, 1);
+        owned.wall_ms = wall_ms;
+        writer.record(&owned.tick()).unwrap();
         if nth == 1 {
             writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
         }
@@ -134,7 +134,7 @@ fn events_and_configurations_read_back_in_full() {
         command: "set web-1 floor 256MiB".into(),
         answer,
     };
-    let told = [
+    let sent = [
         loaded("a = 1\n"),
         loaded("a = 1\n"),
         Event::ConfigRefused { why: "line 3: `flor`: did you mean `floor`?".into() },
@@ -143,14 +143,14 @@ fn events_and_configurations_read_back_in_full() {
         loaded("a = 2\n"),
         Event::Stopped { why: "SIGTERM".into() },
     ];
-    for event in told.clone() {
+    for event in sent.clone() {
         writer.record_event(wall(1), Timestamp::from_millis(2), event).unwrap();
     }
     writer.record(&realistic(0, 1).tick()).unwrap();
     let reader = Reader::open(&path).unwrap();
     let found = events(&reader);
     assert_eq!(found[0], Event::Started);
-    assert_eq!(found[1..], told);
+    assert_eq!(found[1..], sent);
     let config = reader.last_tick().unwrap().unwrap().0.config.unwrap();
     assert_eq!(config, 2, "the same text twice is one row");
     let config = reader.config(config).unwrap().unwrap();
@@ -461,12 +461,12 @@ fn a_dropped_journal_has_written_its_queue() {
     assert_eq!(reader.ticks(Range::default()).count(), handed);
     assert_eq!(status.error, None);
     // Ticks that did not fit into the queue are counted, in the status and in the journal itself.
-    let told: u64 = events(&reader)
+    let reported: u64 = events(&reader)
         .iter()
         .map(|event| if let Event::Gap { ticks, .. } = event { *ticks } else { 0 })
         .sum();
     let lost = 1_000 - handed as u64;
-    assert!(status.ticks_lost == lost && told <= lost, "{status:?}, {told} told of {lost}");
+    assert!(status.ticks_lost == lost && reported <= lost, "{status:?}, {reported} of {lost}");
 }
 
 #[test]
@@ -579,8 +579,8 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
     let path = folder.path().join("journal.db");
     let mut writer = Writer::open(&path, KEEP, start()).unwrap();
     writer.record_event(wall(1), Timestamp::ZERO, loaded("a = 1\n")).unwrap();
-    let whole = realistic(0, 3);
-    writer.record(&whole.tick()).unwrap();
+    let owned = realistic(0, 3);
+    writer.record(&owned.tick()).unwrap();
     let mut out = Vec::new();
     assert_eq!(Reader::open(&path).unwrap().export(Range::default(), &mut out).unwrap(), 3);
     let text = String::from_utf8(out).unwrap();
@@ -596,7 +596,7 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
         assert!(line["id"].is_i64() && line["session"].is_i64() && line["wall_ms"].is_i64());
     }
     let guest = &tick["plan"]["guests"][1];
-    let plan = &whole.plan.guests[1];
+    let plan = &owned.plan.guests[1];
     assert_eq!(guest["change"]["text"], plan.change.to_string());
     assert_eq!(guest["change"]["figures"]["code"], "dead-band");
     assert_eq!(
@@ -607,7 +607,7 @@ fn export_writes_one_json_line_per_entry_with_sentences() {
     assert_eq!(tick["plan"]["guests"][0]["clamps"][0]["code"], "step-up");
     assert_eq!(
         tick["plan"]["guests"][0]["clamps"][0]["text"],
-        whole.plan.guests[0].clamps[0].to_string()
+        owned.plan.guests[0].clamps[0].to_string()
     );
     assert_eq!(tick["sample"]["guests"][0]["id"], "guest-000");
 }
@@ -624,26 +624,26 @@ fn commands_before_a_first_tick_are_left_behind() {
     };
     let run = |start: Start, ticks: bool, event: Event| {
         let mut journal = Journal::open(&path, KEEP, start).unwrap();
-        let left = journal.take_left().unwrap();
+        let tail = journal.take_tail().unwrap();
         if ticks {
             journal.record(&realistic(0, 1).tick()).unwrap();
         }
         journal.record_event(wall(9), Timestamp::ZERO, event).unwrap();
         journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
-        left
+        tail
     };
     let here = |words: &str| (start().boot_id, command(words));
     assert!(run(start(), false, command("pause")).last.is_none());
-    let left = run(start(), true, command("resume"));
-    assert!(left.last.is_none() && left.events.contains(&here("pause")), "{left:?}");
-    let left = run(start(), false, command("pause web"));
-    assert!(left.last.is_some() && left.events.contains(&here("resume")), "{left:?}");
-    assert!(!left.events.contains(&here("pause")), "before the last tick");
+    let tail = run(start(), true, command("resume"));
+    assert!(tail.last.is_none() && tail.events.contains(&here("pause")), "{tail:?}");
+    let tail = run(start(), false, command("pause web"));
+    assert!(tail.last.is_some() && tail.events.contains(&here("resume")), "{tail:?}");
+    assert!(!tail.events.contains(&here("pause")), "before the last tick");
     let after_boot = Start { boot_id: "another".to_owned(), ..start() };
     run(after_boot.clone(), false, command("pause"));
-    let left = run(after_boot, false, command("resume"));
-    assert!(left.events.contains(&here("pause web")));
-    assert!(left.events.contains(&("another".to_owned(), command("pause"))));
+    let tail = run(after_boot, false, command("resume"));
+    assert!(tail.events.contains(&here("pause web")));
+    assert!(tail.events.contains(&("another".to_owned(), command("pause"))));
 }
 
 /// If there are more commands than are kept, the last ones are kept.
@@ -664,7 +664,7 @@ fn the_last_events_are_left_behind() {
     }
     journal.close(wall(9), Timestamp::ZERO, "SIGTERM", Duration::from_secs(60));
     journal = Journal::open(&path, KEEP, start()).unwrap();
-    let events = journal.take_left().unwrap().events;
+    let events = journal.take_tail().unwrap().events;
     let is_last = |event: &Event| match event {
         Event::Command { command, .. } => command == "pause 199",
         _ => false,

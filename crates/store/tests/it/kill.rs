@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ballast_model::Bytes;
-use ballast_store::{Entry, JournalConfig, Range, Reader, What, Writer};
+use ballast_store::{Entry, EntryContent, JournalConfig, Range, Reader, Writer};
 
 /// Where the child writes. The test starts itself as its child: a process that finds this set is
 /// the child.
@@ -80,9 +80,9 @@ fn check(path: &Path, round: u64, confirmed: u64) {
     let generations: Vec<u64> = entries
         .iter()
         .filter(|entry| entry.session == round as i64 + 1)
-        .filter_map(|entry| match &entry.what {
-            What::Tick(tick) => Some(tick.plan.generation.0),
-            What::Event(_) => None,
+        .filter_map(|entry| match &entry.content {
+            EntryContent::Tick(tick) => Some(tick.plan.generation.0),
+            EntryContent::Event(_) => None,
         })
         .collect();
     assert!(generations.windows(2).all(|pair| pair[1] == pair[0] + 1), "round {round}");

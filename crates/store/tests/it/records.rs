@@ -5,7 +5,7 @@ use crate::support;
 use std::collections::BTreeMap;
 
 use ballast_model::{Held, Note, Plan, Reason, Snapshot};
-use ballast_store::{Range, Reader, TickEntry, What, Writer};
+use ballast_store::{EntryContent, Range, Reader, TickEntry, Writer};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,17 +36,17 @@ proptest! {
     }
 
     #[test]
-    fn a_tick_reads_back(whole in support::whole()) {
-        let back: TickEntry = read(&json(&whole.tick()));
-        prop_assert_eq!(&back.snapshot, &whole.snapshot);
-        prop_assert_eq!(&back.plan, &whole.plan);
-        prop_assert_eq!(&back.answer, &whole.answer);
-        prop_assert_eq!(&back.outcomes, &whole.outcomes);
-        prop_assert_eq!(&back.handovers, &whole.handovers);
-        prop_assert_eq!(&back.carried, &whole.carried);
-        prop_assert_eq!((back.paused, back.mode), (whole.paused, whole.mode));
-        prop_assert_eq!(back.decision_cost, whole.decision_cost);
-        for (id, limits) in &whole.limits {
+    fn a_tick_reads_back(owned in support::tick()) {
+        let back: TickEntry = read(&json(&owned.tick()));
+        prop_assert_eq!(&back.snapshot, &owned.snapshot);
+        prop_assert_eq!(&back.plan, &owned.plan);
+        prop_assert_eq!(&back.answer, &owned.answer);
+        prop_assert_eq!(&back.outcomes, &owned.outcomes);
+        prop_assert_eq!(&back.handovers, &owned.handovers);
+        prop_assert_eq!(&back.carried, &owned.carried);
+        prop_assert_eq!((back.paused, back.mode), (owned.paused, owned.mode));
+        prop_assert_eq!(back.decision_cost, owned.decision_cost);
+        for (id, limits) in &owned.limits {
             prop_assert_eq!(&back.limits_of(id), limits);
         }
     }
@@ -72,7 +72,7 @@ proptest! {
     // Each case opens a file.
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn a_journal_returns_the_recorded_ticks(wholes in prop::collection::vec(support::whole(), 1..6)) {
+    fn a_journal_returns_the_recorded_ticks(ticks in prop::collection::vec(support::tick(), 1..6)) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("journal.db");
         let keep_all = ballast_store::JournalConfig {
@@ -81,18 +81,19 @@ proptest! {
         };
         let mut writer = Writer::open(&path, keep_all, support::start()).unwrap();
         // Each tick twice: an unchanged curve is not written again, and must still read back.
-        let wholes: Vec<_> = wholes.iter().flat_map(|whole| [whole, whole]).collect();
-        for whole in &wholes {
-            writer.record(&whole.tick()).unwrap();
+        let ticks: Vec<_> = ticks.iter().flat_map(|owned| [owned, owned]).collect();
+        for owned in &ticks {
+            writer.record(&owned.tick()).unwrap();
         }
         let reader = Reader::open(&path).unwrap();
         let entries: Vec<_> = reader.ticks(Range::default()).map(Result::unwrap).collect();
-        prop_assert_eq!(entries.len(), wholes.len());
-        for (entry, whole) in entries.iter().zip(&wholes) {
-            let What::Tick(tick) = &entry.what else { panic!("{entry:?}") };
-            prop_assert_eq!(&tick.snapshot, &whole.snapshot);
-            prop_assert_eq!(&tick.plan, &whole.plan);
-            prop_assert_eq!((entry.wall_ms, entry.wall()), (whole.wall_ms, support::wall(whole.wall_ms)));
+        prop_assert_eq!(entries.len(), ticks.len());
+        for (entry, owned) in entries.iter().zip(&ticks) {
+            let EntryContent::Tick(tick) = &entry.content else { panic!("{entry:?}") };
+            prop_assert_eq!(&tick.snapshot, &owned.snapshot);
+            prop_assert_eq!(&tick.plan, &owned.plan);
+            prop_assert_eq!(entry.wall_ms, owned.wall_ms);
+            prop_assert_eq!(entry.wall(), support::wall(owned.wall_ms));
         }
     }
 }

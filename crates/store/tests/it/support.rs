@@ -11,7 +11,7 @@ use proptest::prelude::*;
 
 /// What a [`Tick`] borrows.
 #[derive(Clone, Debug)]
-pub(crate) struct Whole {
+pub(crate) struct OwnedTick {
     pub(crate) wall_ms: i64,
     pub(crate) snapshot: Snapshot,
     pub(crate) answer: Option<PolicyAnswer>,
@@ -25,7 +25,7 @@ pub(crate) struct Whole {
     pub(crate) decision_cost: Duration,
 }
 
-impl Whole {
+impl OwnedTick {
     pub(crate) fn tick(&self) -> Tick<'_> {
         Tick {
             wall: wall(self.wall_ms),
@@ -73,7 +73,7 @@ impl Noise {
 
 /// Tick `nth` of a host with `guests` guests: all report statistics that change a little, every
 /// tenth guest is resized, every fourth has bounds of its own.
-pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
+pub(crate) fn realistic(nth: u64, guests: u64) -> OwnedTick {
     let mut noise = Noise(0x9e37_79b9_7f4a_7c15 ^ (nth + 1).wrapping_mul(0x2545_f491_4f6c_dd1d));
     let now = Timestamp::from_millis(60_000 + nth * 1_000);
     let mut samples = Vec::new();
@@ -193,7 +193,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
         reservations: Vec::new(),
         notes: vec![],
     };
-    Whole {
+    OwnedTick {
         wall_ms: 1_700_000_000_000 + nth as i64 * 1_000,
         snapshot: Snapshot::new(now, host, samples),
         answer: None,
@@ -209,19 +209,19 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> Whole {
 }
 
 /// A tick of one guest that takes about `bytes` in the file, and is cheap to make.
-pub(crate) fn bulky(nth: u64, bytes: u64) -> Whole {
-    let mut whole = realistic(nth, 1);
+pub(crate) fn bulky(nth: u64, bytes: u64) -> OwnedTick {
+    let mut owned = realistic(nth, 1);
     let mut noise = Noise(nth * 2 + 1);
     // 64 different characters: six bits of noise in each byte.
     let text = (0..bytes * 8 / 6).map(|_| char::from(b'0' + noise.below(64) as u8)).collect();
-    let Some(first) = whole.plan.guests.first() else { return whole };
-    whole.outcomes = vec![Outcome {
+    let Some(first) = owned.plan.guests.first() else { return owned };
+    owned.outcomes = vec![Outcome {
         guest: first.id.clone(),
-        generation: whole.plan.generation,
+        generation: owned.plan.generation,
         target: Bytes::ZERO,
         kind: OutcomeKind::Failed(text),
     }];
-    whole
+    owned
 }
 
 fn bytes() -> impl Strategy<Value = Bytes> + Clone {
@@ -934,7 +934,7 @@ fn mode_choice() -> impl Strategy<Value = ModeChoice> {
 }
 
 /// Any tick.
-pub(crate) fn whole() -> impl Strategy<Value = Whole> {
+pub(crate) fn tick() -> impl Strategy<Value = OwnedTick> {
     (
         // A thousand years either way.
         -30_000_000_000_000i64..30_000_000_000_000,
@@ -951,7 +951,7 @@ pub(crate) fn whole() -> impl Strategy<Value = Whole> {
         span(),
     )
         .prop_map(|(wall_ms, snapshot, plan, came, limits, paused, mode, decision_cost)| {
-            Whole {
+            OwnedTick {
                 wall_ms,
                 snapshot,
                 answer: plan.1,

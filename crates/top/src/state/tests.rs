@@ -15,20 +15,21 @@ fn live() -> State {
     state
 }
 
-fn tape() -> State {
-    let tape = Tape { file: "journal.db".to_owned(), places: None, playing: false };
-    let mut state = State::new(Source::Journal(tape), true, TimeZone::UTC);
-    state.update(scene(2, 4));
+fn recorded() -> State {
+    let cursor = JournalCursor { file: "journal.db".to_owned(), places: None, playing: false };
+    let mut state = State::new(Source::Journal(cursor), true, TimeZone::UTC);
+    state.update(tick(2, 4));
     state
 }
 
 /// Tick `at` of a journal with ticks 1 to `last`.
-fn scene(at: i64, last: i64) -> Event {
+fn tick(at: i64, last: i64) -> Event {
     let place = |id| Place { id, wall_ms: id * 1000 };
     let status = mixed(at.unsigned_abs());
     let mut history = History::default();
     history.push(&status);
-    Event::Recorded(Ok(Box::new(Scene { status, history, places: [1, at, last].map(place) })))
+    let places = [1, at, last].map(place);
+    Event::Recorded(Ok(Box::new(RecordedTick { status, history, places })))
 }
 
 fn press(state: &mut State, code: KeyCode) -> Vec<Order> {
@@ -100,7 +101,7 @@ fn folded_guests_unfold_on_enter() {
     type_in(&mut state, "fG");
     assert_eq!(selected(&state), "at rest");
     assert_eq!(press(&mut state, KeyCode::Enter), []);
-    assert!(!state.showing.folded);
+    assert!(!state.options.folded);
     assert_eq!(state.rows().len(), 7);
 }
 
@@ -179,7 +180,7 @@ fn bounds_are_set_after_a_yes() {
 
 #[test]
 fn a_journal_obeys_no_command() {
-    let mut state = tape();
+    let mut state = recorded();
     for key in ["p", "s"] {
         assert_eq!((type_in(&mut state, key), &state.dialog), (vec![], &None));
         assert!(state.message.as_ref().unwrap().text.starts_with("this is a journal"));
@@ -188,7 +189,7 @@ fn a_journal_obeys_no_command() {
 
 #[test]
 fn keys_move_through_a_journal_one_at_a_time() {
-    let mut state = tape();
+    let mut state = recorded();
     for (code, seek) in [
         (KeyCode::Left, Seek::Previous),
         (KeyCode::Right, Seek::Next),
@@ -199,24 +200,25 @@ fn keys_move_through_a_journal_one_at_a_time() {
     ] {
         assert_eq!(press(&mut state, code), [Order::Seek(seek)]);
         assert_eq!(press(&mut state, code), []);
-        state.update(scene(2, 4));
+        state.update(tick(2, 4));
     }
     assert_eq!(live().seek(Seek::Next), []);
 }
 
 #[test]
 fn playing_stops_at_the_end_and_on_errors() {
-    let playing = |state: &State| matches!(&state.source, Source::Journal(tape) if tape.playing);
-    let mut state = tape();
-    assert_eq!(state.update(Event::Beat), []);
+    let playing =
+        |state: &State| matches!(&state.source, Source::Journal(cursor) if cursor.playing);
+    let mut state = recorded();
+    assert_eq!(state.update(Event::Timeout), []);
     type_in(&mut state, " ");
-    assert_eq!(state.pace(), PLAYED_TICK);
-    assert_eq!(state.update(Event::Beat), [Order::Seek(Seek::Next)]);
-    assert_eq!(state.update(Event::Beat), []);
-    state.update(scene(3, 4));
+    assert_eq!(state.timeout(), PLAYBACK_PERIOD);
+    assert_eq!(state.update(Event::Timeout), [Order::Seek(Seek::Next)]);
+    assert_eq!(state.update(Event::Timeout), []);
+    state.update(tick(3, 4));
     assert!(playing(&state));
-    assert_eq!(state.update(Event::Beat), [Order::Seek(Seek::Next)]);
-    state.update(scene(4, 4));
+    assert_eq!(state.update(Event::Timeout), [Order::Seek(Seek::Next)]);
+    state.update(tick(4, 4));
     assert!(!playing(&state));
     type_in(&mut state, " ");
     state.update(Event::Recorded(Err("row 5 is damaged".to_owned())));
@@ -224,7 +226,7 @@ fn playing_stops_at_the_end_and_on_errors() {
     assert_eq!(state.trouble.as_ref().unwrap().text, "row 5 is damaged");
     // The next move is possible, and ends the trouble.
     assert_eq!(press(&mut state, KeyCode::Left), [Order::Seek(Seek::Previous)]);
-    state.update(scene(3, 4));
+    state.update(tick(3, 4));
     assert_eq!(state.trouble, None);
 }
 
@@ -252,12 +254,12 @@ fn filters_take_letters_and_escape_clears_them() {
     let mut state = live();
     type_in(&mut state, "/qsp?");
     assert!(state.filtering && state.dialog.is_none());
-    assert_eq!((state.showing.filter.as_str(), selected(&state)), ("qsp?", "nothing"));
+    assert_eq!((state.options.filter.as_str(), selected(&state)), ("qsp?", "nothing"));
     press(&mut state, KeyCode::Esc);
-    assert_eq!((state.filtering, state.showing.filter.as_str()), (false, ""));
+    assert_eq!((state.filtering, state.options.filter.as_str()), (false, ""));
     type_in(&mut state, "/web");
     press(&mut state, KeyCode::Enter);
-    assert_eq!((state.showing.filter.as_str(), selected(&state)), ("web", "web-1"));
+    assert_eq!((state.options.filter.as_str(), selected(&state)), ("web", "web-1"));
     press(&mut state, KeyCode::Esc);
     assert_eq!(state.rows().len(), 7);
 }
@@ -318,13 +320,13 @@ fn any_event() -> impl Strategy<Value = Event> {
         8 => any_key().prop_map(|code| Event::Key(code.into())),
         2 => size.prop_map(|(columns, rows)| Event::Size(columns, rows)),
         1 => any_status().prop_map(|status| Event::Status(Ok(Box::new(status)))),
-        1 => (1..5_i64).prop_map(|at| scene(at, 4)),
+        1 => (1..5_i64).prop_map(|at| tick(at, 4)),
         1 => Just(Event::Status(Err("gone".to_owned()))),
         1 => Just(Event::Recorded(Err("damaged".to_owned()))),
         1 => Just(Event::Explained("g1".to_owned(), Ok("guest      g1\nstate      ä …".to_owned()))),
         1 => Just(Event::Done(Ok("done".to_owned()))),
         1 => (0..100_u64).prop_map(|second| Event::Time(Duration::from_secs(second))),
-        1 => Just(Event::Beat),
+        1 => Just(Event::Timeout),
     ]
 }
 
@@ -337,7 +339,7 @@ proptest! {
         in_journal: bool,
         events in prop::collection::vec(any_event(), 0..60),
     ) {
-        let mut state = if in_journal { tape() } else { live() };
+        let mut state = if in_journal { recorded() } else { live() };
         state.update(Event::Size(80, 24));
         for event in events {
             for order in state.update(event) {

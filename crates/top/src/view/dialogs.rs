@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Wrap};
 
-use super::style::Look;
+use super::style::Theme;
 use crate::dialog::{Dialog, Question};
 use crate::form::Form;
 
@@ -30,11 +30,11 @@ const HELP: &[(&str, &str)] = &[
     ("? q", "this help; quit"),
 ];
 
-pub(super) fn draw(dialog: &Dialog, look: Look, frame: &mut Frame<'_>, area: Rect) {
+pub(super) fn draw(dialog: &Dialog, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     let (title, lines) = match dialog {
-        Dialog::Help => (" Keys ".to_owned(), help(look)),
-        Dialog::Form(form) => (format!(" Bounds of {} ", form.guest), form_lines(form, look)),
-        Dialog::Question(question) => (" Sure? ".to_owned(), question_lines(question, look)),
+        Dialog::Help => (" Keys ".to_owned(), help(theme)),
+        Dialog::Form(form) => (format!(" Bounds of {} ", form.guest), form_lines(form, theme)),
+        Dialog::Question(question) => (" Sure? ".to_owned(), question_lines(question, theme)),
     };
     let width = area.width.min(WIDTH_MAX);
     let inner = usize::from(width.saturating_sub(2)).max(1);
@@ -48,47 +48,47 @@ pub(super) fn draw(dialog: &Dialog, look: Look, frame: &mut Frame<'_>, area: Rec
         width,
         height,
     };
-    let block = Block::bordered().title(title).title_style(look.head());
+    let block = Block::bordered().title(title).title_style(theme.head());
     frame.render_widget(Clear, over);
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: false }).block(block), over);
 }
 
-fn help(look: Look) -> Vec<Line<'static>> {
+fn help(theme: Theme) -> Vec<Line<'static>> {
     let line = |(keys, what): &(&'static str, &'static str)| {
         Line::from(vec![
-            Span::styled(format!("{keys:<KEYS_WIDTH$} "), look.head()),
+            Span::styled(format!("{keys:<KEYS_WIDTH$} "), theme.head()),
             Span::raw(*what),
         ])
     };
     HELP.iter().map(line).collect()
 }
 
-fn form_lines(form: &Form, look: Look) -> Vec<Line<'static>> {
+fn form_lines(form: &Form, theme: Theme) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     for (at, field) in form.fields.iter().enumerate() {
         let (mark, style) = match at == form.at {
-            true => ("_", look.selected()),
+            true => ("_", theme.selected()),
             false => ("", ratatui::style::Style::new()),
         };
         lines.push(Line::from(vec![
-            Span::styled(format!("{:<8} ", field.name), look.head()),
+            Span::styled(format!("{:<8} ", field.name), theme.head()),
             Span::styled(format!("{}{mark}", field.text), style),
         ]));
     }
     lines.push(match &form.error {
-        Some(error) => Line::styled(error.clone(), look.trouble()),
+        Some(error) => Line::styled(error.clone(), theme.trouble()),
         None => Line::raw(""),
     });
-    lines.push(Line::styled("Tab next field  Enter go on  Esc back", look.quiet()));
+    lines.push(Line::styled("Tab next field  Enter go on  Esc back", theme.quiet()));
     lines
 }
 
-fn question_lines(question: &Question, look: Look) -> Vec<Line<'static>> {
+fn question_lines(question: &Question, theme: Theme) -> Vec<Line<'static>> {
     vec![
         Line::raw(question.text.clone()),
         Line::raw("This is the same as:"),
-        Line::styled(question.command.clone(), look.head()),
+        Line::styled(question.command.clone(), theme.head()),
         Line::raw(""),
-        Line::styled("y yes  n no", look.quiet()),
+        Line::styled("y yes  n no", theme.quiet()),
     ]
 }

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use ratatui::style::Style;
 use ratatui::text::{Line, Span};
 
-use super::style::Look;
-use crate::state::{Source, State, Tape};
+use super::style::Theme;
+use crate::state::{JournalCursor, Source, State};
 
 /// Width of the budget's bar, in columns.
 const BAR_CELLS: u64 = 12;
@@ -27,18 +27,18 @@ const GAP: &str = "  ";
 type Fact = (String, Style);
 
 /// The host's lines, for a screen of `width` columns.
-pub(super) fn lines(state: &State, look: Look, width: u16) -> Vec<Line<'static>> {
+pub(super) fn lines(state: &State, theme: Theme, width: u16) -> Vec<Line<'static>> {
     let plain = Style::new();
     let Some(status) = &state.status else {
         let what = match &state.source {
             Source::Daemon { .. } => "no daemon answered yet".to_owned(),
-            Source::Journal(tape) => format!("journal {}", tape.file),
+            Source::Journal(cursor) => format!("journal {}", cursor.file),
         };
-        return flow(vec![("Ballast".to_owned(), look.head()), (what, plain)], width);
+        return flow(vec![("Ballast".to_owned(), theme.head()), (what, plain)], width);
     };
-    let mut lines = flow(first(state, status, look), width);
-    lines.extend(flow(budget(status, look, width), width));
-    lines.extend(flow(host(status, look), width));
+    let mut lines = flow(first(state, status, theme), width);
+    lines.extend(flow(budget(status, theme, width), width));
+    lines.extend(flow(host(status, theme), width));
     let warnings = warnings(status);
     let more = warnings.len().saturating_sub(WARNINGS_MAX);
     for (nth, warning) in warnings.into_iter().take(WARNINGS_MAX).enumerate() {
@@ -46,7 +46,7 @@ pub(super) fn lines(state: &State, look: Look, width: u16) -> Vec<Line<'static>>
             more if more > 0 && nth + 1 == WARNINGS_MAX => format!(" (+{more}: ballast status)"),
             _ => String::new(),
         };
-        lines.push(Line::styled(format!("! {}{more}", harmless_line(&warning)), look.trouble()));
+        lines.push(Line::styled(format!("! {}{more}", harmless_line(&warning)), theme.trouble()));
     }
     lines
 }
@@ -71,20 +71,20 @@ fn flow(facts: Vec<Fact>, width: u16) -> Vec<Line<'static>> {
 }
 
 /// The first line: which policy decides, whether Ballast acts, and how old the figures are.
-fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
+fn first(state: &State, status: &StatusReply, theme: Theme) -> Vec<Fact> {
     let plain = Style::new();
     let number = format!("#{}", status.tick.generation);
     let mut facts = match &state.source {
-        Source::Daemon { .. } => vec![("Ballast".to_owned(), look.head())],
-        Source::Journal(tape) => tape_facts(state, tape, status, look),
+        Source::Daemon { .. } => vec![("Ballast".to_owned(), theme.head())],
+        Source::Journal(cursor) => journal_facts(state, cursor, status, theme),
     };
     let policy = status.daemon.as_ref().map_or(&status.tick.policy, |daemon| &daemon.policy);
     facts.push((format!("policy {policy}"), plain));
     if status.tick.observing {
-        facts.push(("OBSERVING".to_owned(), look.head()));
+        facts.push(("OBSERVING".to_owned(), theme.head()));
     }
     if status.tick.paused {
-        facts.push(("PAUSED".to_owned(), look.trouble()));
+        facts.push(("PAUSED".to_owned(), theme.trouble()));
     }
     if !status.tick.observing && !status.tick.paused {
         facts.push(("acting".to_owned(), plain));
@@ -95,7 +95,7 @@ fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
     match state.age() {
         Some(age) => {
             let age_ms = age.as_millis().try_into().unwrap_or(u64::MAX);
-            let style = if state.trouble.is_some() { look.trouble() } else { plain };
+            let style = if state.trouble.is_some() { theme.trouble() } else { plain };
             facts.push((format!("{number}, {} old", span(age_ms)), style));
         }
         None => facts.push((number, plain)),
@@ -104,32 +104,37 @@ fn first(state: &State, status: &StatusReply, look: Look) -> Vec<Fact> {
 }
 
 /// The journal, the moment shown, and its place in the journal.
-fn tape_facts(state: &State, tape: &Tape, status: &StatusReply, look: Look) -> Vec<Fact> {
+fn journal_facts(
+    state: &State,
+    cursor: &JournalCursor,
+    status: &StatusReply,
+    theme: Theme,
+) -> Vec<Fact> {
     let plain = Style::new();
     let at = i64::try_from(status.tick.seen_at_unix_ms).unwrap_or(i64::MAX);
     let at = Timestamp::from_millisecond(at).map_or_else(
         |_| UNKNOWN.to_owned(),
         |at| at.to_zoned(state.zone.clone()).strftime("%F %T %:z").to_string(),
     );
-    let mut facts = vec![(format!("journal {}", tape.file), look.head()), (at, look.head())];
-    if let Some([first, at, last]) = tape.places {
+    let mut facts = vec![(format!("journal {}", cursor.file), theme.head()), (at, theme.head())];
+    if let Some([first, at, last]) = cursor.places {
         let (passed, whole) = (at.id.saturating_sub(first.id), last.id.saturating_sub(first.id));
         let percent = i128::from(passed) * 100 / i128::from(whole.max(1));
         facts.push((format!("at {percent} % of it"), plain));
     }
-    if tape.playing {
-        facts.push(("PLAYING".to_owned(), look.head()));
+    if cursor.playing {
+        facts.push(("PLAYING".to_owned(), theme.head()));
     }
     facts
 }
 
-fn budget(status: &StatusReply, look: Look, width: u16) -> Vec<Fact> {
+fn budget(status: &StatusReply, theme: Theme, width: u16) -> Vec<Fact> {
     let plain = Style::new();
     let budget = &status.budget;
     let (all, committed) = (budget.distributable_bytes, budget.committed_bytes);
     let allocated = status.guests.iter().filter_map(|guest| guest.allocation_bytes);
     let allocated = allocated.fold(0_u64, u64::saturating_add);
-    let mut facts = vec![(format!("budget {}", size(all)), look.head())];
+    let mut facts = vec![(format!("budget {}", size(all)), theme.head())];
     if width >= BAR_WIDTH_MIN {
         facts.push((bar(committed, all), plain));
     }
@@ -151,13 +156,13 @@ fn bar(part: u64, whole: u64) -> String {
     format!("[{}{}]", "█".repeat(full), "░".repeat(BAR_CELLS as usize - full))
 }
 
-fn host(status: &StatusReply, look: Look) -> Vec<Fact> {
+fn host(status: &StatusReply, theme: Theme) -> Vec<Fact> {
     let plain = Style::new();
     let host = &status.host;
     let available = size_or_unknown(host.memory_available_bytes);
     let mut facts = vec![(
         format!("host {available} of {} available", size_or_unknown(host.memory_total_bytes)),
-        look.head(),
+        theme.head(),
     )];
     if let Some(reserve) = status.daemon.as_ref().and_then(|daemon| daemon.host_reserve_bytes) {
         facts.push((format!("reserve {}", size(reserve)), plain));

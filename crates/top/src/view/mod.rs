@@ -20,24 +20,24 @@ use ballast_report::format::span;
 use ballast_report::{harmless, harmless_line};
 
 use crate::state::{Source, State};
-use style::Look;
+use style::Theme;
 use table::sorted_by;
 
 /// The column at which the texts of an explanation begin, and to which they are indented.
 const EXPLANATION_INDENT: usize = 11;
 
 /// Most lines of an error or a message.
-const TOLD_LINES_MAX: usize = 3;
+const MESSAGE_LINES_MAX: usize = 3;
 
 /// Draws the state.
 pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
     let area = frame.area();
-    let look = Look { colour: state.colour };
-    let host = host::lines(state, look, area.width);
+    let theme = Theme { colour: state.colour };
+    let host = host::lines(state, theme, area.width);
     // The guests matter most, so on a small screen the host gets a third at most.
     let most = (area.height / 3).max(1);
     let host_rows = u16::try_from(host.len()).unwrap_or(u16::MAX).min(most);
-    let foot = foot(state, look, area.width.into());
+    let foot = foot(state, theme, area.width.into());
     let foot_rows = u16::try_from(foot.len()).unwrap_or(u16::MAX);
     let foot_rows = foot_rows.min(area.height.saturating_sub(host_rows));
     let middle_rows = area.height - host_rows - foot_rows;
@@ -45,12 +45,12 @@ pub(crate) fn draw(state: &State, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(host), part(0, host_rows));
     let middle = part(host_rows, middle_rows);
     match &state.explanation {
-        Some(_) => explanation(state, look, frame, middle),
-        None => table::draw(state, look, frame, middle),
+        Some(_) => explanation(state, theme, frame, middle),
+        None => table::draw(state, theme, frame, middle),
     }
     frame.render_widget(Paragraph::new(foot), part(host_rows + middle_rows, foot_rows));
     if let Some(dialog) = &state.dialog {
-        dialogs::draw(dialog, look, frame, area);
+        dialogs::draw(dialog, theme, frame, area);
     }
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn explanation_lines(state: &State) -> Vec<String> {
     lines.iter().flat_map(|line| wrapped(line, width, EXPLANATION_INDENT)).collect()
 }
 
-fn explanation(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect) {
+fn explanation(state: &State, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     let scroll = state.explanation.as_ref().map_or(0, |explanation| explanation.scroll);
     let lines = explanation_lines(state);
     let shown = lines.into_iter().skip(scroll).take(area.height.into()).map(|line| {
@@ -77,7 +77,7 @@ fn explanation(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect) {
             true => {
                 let (name, text) = line.split_at(EXPLANATION_INDENT);
                 Line::from(vec![
-                    Span::styled(name.to_owned(), look.head()),
+                    Span::styled(name.to_owned(), theme.head()),
                     Span::raw(text.to_owned()),
                 ])
             }
@@ -111,7 +111,7 @@ fn wrapped(line: &str, width: usize, indent: usize) -> Vec<String> {
 }
 
 /// The last lines: an error, and below it a message, the filter, or the keys.
-fn foot(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
+fn foot(state: &State, theme: Theme, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     if let Some(trouble) = &state.trouble {
         let since = state.now.saturating_sub(trouble.since).as_millis();
@@ -120,45 +120,45 @@ fn foot(state: &State, look: Look, width: usize) -> Vec<Line<'static>> {
             Source::Daemon { .. } => format!("no status for {since}, asking again: "),
             Source::Journal(_) => String::new(),
         };
-        lines.extend(told(&format!("{again}{}", trouble.text), width, look.trouble()));
+        lines.extend(message_lines(&format!("{again}{}", trouble.text), width, theme.trouble()));
     }
     match &state.message {
         _ if state.filtering => {
-            let text = format!("/{}_  Enter keeps it, Esc ends it", state.showing.filter);
-            lines.push(Line::styled(text, look.head()));
+            let text = format!("/{}_  Enter keeps it, Esc ends it", state.options.filter);
+            lines.push(Line::styled(text, theme.head()));
         }
         Some(message) => {
-            let style = if message.is_failure { look.trouble() } else { look.head() };
-            lines.extend(told(&message.text, width, style));
+            let style = if message.is_failure { theme.trouble() } else { theme.head() };
+            lines.extend(message_lines(&message.text, width, style));
         }
-        None => lines.push(Line::styled(keys(state, width), look.quiet())),
+        None => lines.push(Line::styled(keys(state, width), theme.quiet())),
     }
     lines
 }
 
-/// A sentence in at most `TOLD_LINES_MAX` lines.
-fn told(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
+/// A sentence in at most `MESSAGE_LINES_MAX` lines.
+fn message_lines(text: &str, width: usize, style: Style) -> Vec<Line<'static>> {
     let lines = wrapped(&harmless_line(text), width, 0);
-    lines.into_iter().take(TOLD_LINES_MAX).map(|line| Line::styled(line, style)).collect()
+    lines.into_iter().take(MESSAGE_LINES_MAX).map(|line| Line::styled(line, style)).collect()
 }
 
 /// The keys that can be pressed now, the most useful first, as many as fit.
 fn keys(state: &State, width: usize) -> String {
     let mut keys = vec!["q quit".to_owned(), "? help".to_owned()];
-    if let Source::Journal(tape) = &state.source {
+    if let Source::Journal(cursor) = &state.source {
         keys.push("←→ tick  PgUp PgDn minute".to_owned());
-        keys.push(format!("Space {}", if tape.playing { "stop" } else { "play" }));
+        keys.push(format!("Space {}", if cursor.playing { "stop" } else { "play" }));
     }
     if state.explanation.is_some() {
         keys.extend(["Esc back", "j k scroll"].map(str::to_owned));
     } else {
-        let filter = match state.showing.filter.as_str() {
+        let filter = match state.options.filter.as_str() {
             "" => "/ filter".to_owned(),
             filter => format!("/{filter}: Esc shows all"),
         };
         keys.push(filter);
         keys.push(format!("<>r {}", sorted_by(state)));
-        keys.push(if state.showing.folded { "f unfold" } else { "f fold" }.to_owned());
+        keys.push(if state.options.folded { "f unfold" } else { "f fold" }.to_owned());
         keys.push("Enter explain".to_owned());
     }
     if state.is_live() {

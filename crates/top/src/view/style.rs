@@ -4,11 +4,11 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// Colours, or the attributes that every terminal has.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Look {
+pub(super) struct Theme {
     pub(super) colour: bool,
 }
 
-impl Look {
+impl Theme {
     fn coloured(self, colour: Color, style: Style) -> Style {
         if self.colour { style.fg(colour) } else { style }
     }

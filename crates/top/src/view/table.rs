@@ -13,7 +13,7 @@ use ratatui::style::Style;
 use ratatui::text::Line;
 use ratatui::widgets::{Paragraph, Row as TableRow, Table};
 
-use super::style::Look;
+use super::style::Theme;
 use crate::guests::{Column, Doing, Resting, Row, doing};
 use crate::history::{HISTORY_TICKS, History, largest, sparkline};
 use crate::state::State;
@@ -110,15 +110,15 @@ impl Shown {
 }
 
 /// Columns that fit into `width`, with their widths. The longest name has `longest` characters;
-/// `is_still`: plans are not carried out.
-fn fitting(width: usize, longest: usize, is_still: bool) -> Vec<(Shown, usize)> {
+/// `is_inactive`: plans are not carried out.
+fn fitting(width: usize, longest: usize, is_inactive: bool) -> Vec<(Shown, usize)> {
     let name = longest.min(width / NAME_PART).max(NAME_WIDTH_MIN);
     let mut by_importance = COLUMNS;
     by_importance.sort_by_key(|(_, importance)| *importance);
     let mut left = width;
     let mut taken = Vec::new();
     for (column, _) in by_importance {
-        if column == Shown::Wanted && !is_still {
+        if column == Shown::Wanted && !is_inactive {
             continue;
         }
         let needed = column.width_min(name) + if taken.is_empty() { 0 } else { GAP };
@@ -156,7 +156,7 @@ fn fitting(width: usize, longest: usize, is_still: bool) -> Vec<(Shown, usize)> 
 }
 
 /// Draws the table.
-pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect) {
+pub(super) fn draw(state: &State, theme: Theme, frame: &mut Frame<'_>, area: Rect) {
     let rows = state.rows();
     if rows.is_empty() {
         let why = match &state.status {
@@ -166,7 +166,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
             }
             Some(_) => "no guest's name contains the filter's text",
         };
-        frame.render_widget(Paragraph::new(Line::styled(why, look.quiet())), area);
+        frame.render_widget(Paragraph::new(Line::styled(why, theme.quiet())), area);
         return;
     }
     let names = rows.iter().map(|row| match row {
@@ -174,8 +174,8 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
         Row::Rest(resting) => rest(resting).chars().count(),
     });
     let tick = state.status.as_ref().map(|status| &status.tick);
-    let is_still = tick.is_some_and(|tick| tick.paused || tick.observing);
-    let columns = fitting(area.width.into(), names.max().unwrap_or(0), is_still);
+    let is_inactive = tick.is_some_and(|tick| tick.paused || tick.observing);
+    let columns = fitting(area.width.into(), names.max().unwrap_or(0), is_inactive);
     let height = usize::from(area.height.saturating_sub(1));
     let selected = state.position(&rows);
     // The selected line is in the middle if there are enough lines around it.
@@ -183,7 +183,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
     let first = first.min(rows.len().saturating_sub(height));
     let shown = rows.iter().enumerate().skip(first).take(height).map(|(at, row)| {
         let (cells, style) = match row {
-            Row::Guest(guest) => cells(guest, &state.history, &columns, look),
+            Row::Guest(guest) => cells(guest, &state.history, &columns, theme),
             Row::Rest(resting) => {
                 let text = rest(resting);
                 let cells = columns.iter().map(|(column, width)| match column {
@@ -192,14 +192,14 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
                     Shown::Doing => cut("f unfolds", *width),
                     _ => String::new(),
                 });
-                (cells.collect(), look.quiet())
+                (cells.collect(), theme.quiet())
             }
         };
-        let style = if selected == Some(at) { style.patch(look.selected()) } else { style };
+        let style = if selected == Some(at) { style.patch(theme.selected()) } else { style };
         TableRow::new(cells).style(style)
     });
     let head = columns.iter().map(|(column, width)| {
-        let text = match column.is_of(state.showing.column) {
+        let text = match column.is_of(state.options.column) {
             true => sorted_by(state),
             false => column.head().to_owned(),
         };
@@ -208,7 +208,7 @@ pub(super) fn draw(state: &State, look: Look, frame: &mut Frame<'_>, area: Rect)
             false => text,
         }
     });
-    let head = TableRow::new(head.collect::<Vec<_>>()).style(look.head());
+    let head = TableRow::new(head.collect::<Vec<_>>()).style(theme.head());
     let widths = columns
         .iter()
         .map(|(_, width)| Constraint::Length(u16::try_from(*width).unwrap_or(u16::MAX)));
@@ -220,16 +220,16 @@ fn cells(
     guest: &GuestView,
     history: &History,
     columns: &[(Shown, usize)],
-    look: Look,
+    theme: Theme,
 ) -> (Vec<String>, Style) {
     let last = history.guest(&guest.guest);
     let rate = last.and_then(|last| last.swap_in_rate());
     let style = match doing(guest, rate) {
-        Doing::Held => look.trouble(),
+        Doing::Held => theme.trouble(),
         Doing::Resting => Style::new(),
         Doing::Moving => match guest.change.as_ref().map(|change| change.code.as_str()) {
-            Some("grow") => look.growing(),
-            Some("shrink") => look.shrinking(),
+            Some("grow") => theme.growing(),
+            Some("shrink") => theme.shrinking(),
             _ => Style::new(),
         },
     };
@@ -261,14 +261,14 @@ fn cells(
             Shown::SwapInLine => last.map_or_else(String::new, |last| {
                 sparkline(&last.swap_in, largest([&last.swap_in]), width)
             }),
-            Shown::Doing => cut(&told(guest, width), width),
+            Shown::Doing => cut(&doing_text(guest, width), width),
         }
     });
     (cells.collect(), style)
 }
 
 /// What happens to a guest: a sentence if there is room, else a code.
-fn told(guest: &GuestView, width: usize) -> String {
+fn doing_text(guest: &GuestView, width: usize) -> String {
     let Some(change) = &guest.change else { return UNKNOWN.to_owned() };
     if width >= DOING_SENTENCE_WIDTH {
         return harmless_line(&change.text);
@@ -301,8 +301,8 @@ fn cut(text: &str, width: usize) -> String {
 
 /// The name of the column sorted by, with the mark of the direction.
 pub(super) fn sorted_by(state: &State) -> String {
-    let mark = if state.showing.is_descending() { '▼' } else { '▲' };
-    format!("{}{mark}", column_name(state.showing.column))
+    let mark = if state.options.is_descending() { '▼' } else { '▲' };
+    format!("{}{mark}", column_name(state.options.column))
 }
 
 fn column_name(column: Column) -> &'static str {

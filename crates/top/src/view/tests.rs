@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier};
 
 use super::*;
 use crate::fixture::mixed;
-use crate::state::{Event, State, Tape};
+use crate::state::{Event, JournalCursor, State};
 use crossterm::event::KeyCode;
 use expect_test::expect;
 use jiff::tz::TimeZone;
@@ -181,8 +181,8 @@ fn nothing_is_coloured_where_colours_are_unwanted() {
 
 #[test]
 fn a_journal_shows_its_moment_and_place() {
-    let tape = Tape { file: "journal.db".to_owned(), places: None, playing: false };
-    let mut state = State::new(Source::Journal(tape), true, TimeZone::UTC);
+    let cursor = JournalCursor { file: "journal.db".to_owned(), places: None, playing: false };
+    let mut state = State::new(Source::Journal(cursor), true, TimeZone::UTC);
     let mut history = crate::history::History::default();
     for second in 10..16 {
         history.push(&mixed(second));
@@ -192,8 +192,8 @@ fn a_journal_shows_its_moment_and_place() {
     status.tick.paused = true;
     let place = |id| ballast_store::Place { id, wall_ms: 0 };
     let places = [place(10), place(40), place(210)];
-    let scene = crate::recorded::Scene { status, history, places };
-    state.update(Event::Recorded(Ok(Box::new(scene))));
+    let recorded = crate::recorded::RecordedTick { status, history, places };
+    state.update(Event::Recorded(Ok(Box::new(recorded))));
     press(&mut state, " ");
     expect![[r#"
         journal journal.db  2026-01-02 03:04:15 +00:00  at 15 % of it  PLAYING

@@ -10,7 +10,7 @@ use ballast_report::{Output, Report};
 use serde::Serialize;
 
 use crate::evaluate::catalogue::{Catalogue, Row};
-use crate::evaluate::findings::{Findings, findings, jobs, jobs_of};
+use crate::evaluate::findings::{Findings, RowFindings, findings, jobs, jobs_of};
 use crate::evaluate::job::{Job, Task};
 use crate::evaluate::origins::{OriginRow, origins};
 use crate::evaluate::run::load;
@@ -42,7 +42,7 @@ Examples:
 
 Each row is a table or a figure of a paper. It has the paper's figures, ours with their spread over
 repetitions, where ours come from (simulated, replayed, real guests with or without KVM), and a
-verdict: `reproduced`, `in kind`, or `not, because …`. The verdict is computed from a band that
+verdict: `reproduced`, `in kind`, or `not` with the reason. The verdict is computed from a band that
 scenarios/evaluation argues beforehand. Without --real, rows that need real guests count only if
 they were run before.
 
@@ -160,15 +160,15 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if let Some(file) = page_file {
         file.write(&page::render(&findings, &origins, &command))?;
     }
-    let told = EvaluationJson { findings: &findings, origins: &origins };
-    args.output.print(&told, |told, width| text(told.findings, &outputs, width))
+    let output = EvaluationJson { findings: &findings, origins: &origins };
+    args.output.print(&output, |output, width| text(output.findings, &outputs, width))
 }
 
 fn text(findings: &Findings, outputs: &[&Path], width: Option<u16>) -> String {
     let mut out = String::new();
     for paper in &findings.papers {
         out.push_str(&format!("{}: {}\n\n", paper.paper, paper.title));
-        out.push_str(&tables::rows().in_capitals().table(&paper.rows, width));
+        out.push_str(&tables::rows(RowFindings::name).in_capitals().table(&paper.rows, width));
         out.push('\n');
     }
     out.push_str(&format!("{}.\n", findings.counts.shown()));
@@ -205,7 +205,7 @@ fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
             .figure("TIME", |it| or_none(it.takes_s.map(span).as_deref()))
             .text("HOW", how)
             .table(rows, width);
-        format!("{table}\n{}", times.told(&all))
+        format!("{table}\n{}", times.summary(&all))
     })
 }
 
@@ -237,7 +237,7 @@ impl<'a> Times<'a> {
     }
 
     /// The times of one repetition, in words.
-    fn told(&self, jobs: &[Job]) -> String {
+    fn summary(&self, jobs: &[Job]) -> String {
         let sum = |is_real: bool| {
             let own = jobs.iter().filter(|job| job.task.is_real() == is_real);
             let time = self.of_all(own.clone());

@@ -130,7 +130,7 @@ impl Args {
     ///
     /// # Errors
     /// They are (`--state` was given).
-    pub(super) fn ensure_kept_nowhere(&self) -> anyhow::Result<()> {
+    pub(super) fn ensure_no_state_folder(&self) -> anyhow::Result<()> {
         ensure!(
             self.state.is_none(),
             "--state: runs in an outer machine cannot be kept: expected `lab run`, or leave it out"
@@ -146,7 +146,7 @@ impl Args {
 
     /// The command line that does the same on another machine, with the scenario in the file
     /// `scenario` and the page in `report`.
-    pub(super) fn elsewhere(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
+    pub(super) fn remote_command(&self, scenario: &Path, report: Option<&Path>) -> Vec<String> {
         let mut argv = ["ballast-lab", "lab", "run"].map(str::to_owned).to_vec();
         argv.push(scenario.display().to_string());
         let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
@@ -316,7 +316,7 @@ pub(super) async fn play_and_report(
         Some(report) => write(&record, &comparison, calibration, report)?,
         None => Vec::new(),
     };
-    let told = RunOutput {
+    let run_output = RunOutput {
         started_at: &record.started_at,
         scenario: &record.scenario,
         machine: &record.machine,
@@ -327,7 +327,7 @@ pub(super) async fn play_and_report(
         calibration,
         files: &files,
     };
-    output.print(&told, |_, _| {
+    output.print(&run_output, |_, _| {
         let page = files.first().map(|page| format!("\nThe page with plots: {}\n", page.display()));
         format!(
             "\n{}{}",
@@ -335,7 +335,8 @@ pub(super) async fn play_and_report(
             page.unwrap_or_default()
         )
     })?;
-    let (all, missed) = (told.expectations.len(), told.expectations.iter().filter(|it| !it.is_met));
+    let expectations = &run_output.expectations;
+    let (all, missed) = (expectations.len(), expectations.iter().filter(|it| !it.is_met));
     match missed.count() {
         0 => Ok(()),
         missed => bail!("{missed} of {all} expectations of the scenario are not met"),

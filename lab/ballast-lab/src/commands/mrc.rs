@@ -107,7 +107,7 @@ struct CountingArgs {
     /// The engine: exact, avl and list are exact; shards, shards-fixed-size and aet sample;
     /// statistical only estimates how much memory is in use
     #[arg(long, value_name = "NAME", default_value = AUTO, value_parser = engine_parser())]
-    engine: Asked,
+    engine: EngineChoice,
     /// Memory after which the engine of `auto` samples, and that of `--reading touched` fails; at
     /// the end, every engine needs up to 32 bytes more for each distinct tag, for histogram and
     /// curve
@@ -177,7 +177,7 @@ struct ShowingArgs {
 
 /// The engine that the user chose; `None`: the program chooses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Asked(Option<EngineName>);
+struct EngineChoice(Option<EngineName>);
 
 /// Measures every trace, writes the requested files, and prints the result.
 ///
@@ -220,7 +220,7 @@ impl Args {
     /// Converts the options to settings.
     fn settings(&self) -> anyhow::Result<Settings> {
         let (reading, counting) = (&self.reading, &self.counting);
-        if let Some(text) = self.misfit() {
+        if let Some(text) = self.conflict() {
             return Err(clap::Error::raw(ErrorKind::ArgumentConflict, format!("{text}\n")).into());
         }
         let page_bytes = reading.page_size.or(reading.unit).map(NonZeroU64::get);
@@ -256,7 +256,7 @@ impl Args {
     }
 
     /// What is wrong with options that are valid one by one but not together; `None`: nothing.
-    fn misfit(&self) -> Option<&'static str> {
+    fn conflict(&self) -> Option<&'static str> {
         use EngineName::{Aet, Shards, ShardsFixedSize, Statistical};
         let counting = &self.counting;
         let engine = counting.engine.0;
@@ -337,10 +337,10 @@ fn format_parser() -> impl TypedValueParser<Value = Format> {
         .try_map(|name| Format::from_str(&name))
 }
 
-fn engine_parser() -> impl TypedValueParser<Value = Asked> {
+fn engine_parser() -> impl TypedValueParser<Value = EngineChoice> {
     let names = std::iter::once(AUTO).chain(EngineName::ALL.map(EngineName::as_str));
     let named = |name: String| EngineName::ALL.into_iter().find(|it| it.as_str() == name);
-    PossibleValuesParser::new(names).map(move |name| Asked(named(name)))
+    PossibleValuesParser::new(names).map(move |name| EngineChoice(named(name)))
 }
 
 fn form_parser() -> impl TypedValueParser<Value = Form> {

@@ -23,13 +23,13 @@ use super::lab_run;
 
 /// Memory of an outer machine beyond that of the guests in it: its kernel, its page cache, and 80
 /// MiB of QEMU for each of a few guests.
-const BESIDE_GUESTS: Bytes = Bytes::mib(1024);
+const HOST_OVERHEAD: Bytes = Bytes::mib(1024);
 /// The folder of this program and `ballast` in an outer machine.
 const PROGRAMS_FOLDER: &str = "/usr/local/bin";
 /// The path of the scenario in an outer machine.
 const SCENARIO: &str = "/root/scenario.toml";
 /// The longest that a shell or a scenario may run.
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const RUN_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// Run scenarios and commands on a real KVM or Xen host inside an emulated machine.
 #[derive(Clone, Debug, clap::Args)]
@@ -151,10 +151,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let options = args.machine.options(is_xen, args.with, Vec::new(), None)?;
             let machine = with_one_retry(&say, || Nested::start(&options, &say))?;
             say("the outer machine ends with this shell");
-            let end = machine.shell(LONGEST);
+            let end = machine.shell(RUN_TIMEOUT);
             // The machine is ended before this process exits with the shell's status.
             drop(machine);
-            exit_as(end?, LONGEST.as_secs())
+            exit_as(end?, RUN_TIMEOUT.as_secs())
         }
     }
 }
@@ -178,7 +178,7 @@ impl Machine {
             bail!("--apparmor and --xen: there is no libvirt under Xen here to be confined");
         }
         let default = NestedOptions::default();
-        let wanted = guests.map(|guests| guests.saturating_add(BESIDE_GUESTS));
+        let wanted = guests.map(|guests| guests.saturating_add(HOST_OVERHEAD));
         Ok(NestedOptions {
             memory: self.memory.unwrap_or(default.memory.max(wanted.unwrap_or_default())),
             kernel: self.kernel.clone().unwrap_or(default.kernel.clone()),
@@ -205,7 +205,7 @@ fn exec(machine: &Nested, argv: &[String], timeout: Duration) -> Result<ProcessE
 }
 
 fn play(args: &RunArgs, is_xen: bool) -> anyhow::Result<()> {
-    args.run.ensure_kept_nowhere()?;
+    args.run.ensure_no_state_folder()?;
     // Read now, so that a wrong scenario fails before a machine boots.
     let (scenario, text) = args.run.read()?;
     let report = args.run.report();
@@ -214,15 +214,15 @@ fn play(args: &RunArgs, is_xen: bool) -> anyhow::Result<()> {
     }
     let guests = Some(guests(&scenario));
     let options = args.machine.options(is_xen, programs(&scenario), kernels(&scenario), guests)?;
-    let argv = args.run.elsewhere(Path::new(SCENARIO), report.as_deref());
+    let argv = args.run.remote_command(Path::new(SCENARIO), report.as_deref());
     let end = with_one_retry(&say, || {
         let machine = Nested::start(&options, &say)?;
         machine.write(Path::new(SCENARIO), &text)?;
         let folder = report.as_deref().and_then(Path::parent).map(|it| it.display().to_string());
         if let Some(folder) = folder {
-            exec(&machine, &["mkdir".to_owned(), "-p".to_owned(), folder], LONGEST)?;
+            exec(&machine, &["mkdir".to_owned(), "-p".to_owned(), folder], RUN_TIMEOUT)?;
         }
-        let end = exec(&machine, &argv, LONGEST)?;
+        let end = exec(&machine, &argv, RUN_TIMEOUT)?;
         if let Some(report) = report.as_deref().filter(|_| end.is_success()) {
             for file in raw::paths(report).iter().map(PathBuf::as_path).chain([report]) {
                 let contents = machine.read(file)?;
@@ -235,7 +235,7 @@ fn play(args: &RunArgs, is_xen: bool) -> anyhow::Result<()> {
         }
         Ok(end)
     })?;
-    exit_as(end, LONGEST.as_secs())
+    exit_as(end, RUN_TIMEOUT.as_secs())
 }
 
 fn guests(scenario: &Scenario) -> Bytes {
@@ -292,7 +292,8 @@ mod tests {
         let line =
             "nested run a.toml --policy global --duration 90s --repetitions 2 --json --memory 2GiB";
         let NestedCommand::Run(args) = parsed(line) else { panic!() };
-        let argv = args.run.elsewhere(Path::new("/root/s.toml"), Some(Path::new("/tmp/r.html")));
+        let page = Path::new("/tmp/r.html");
+        let argv = args.run.remote_command(Path::new("/root/s.toml"), Some(page));
         assert_eq!(
             argv.join(" "),
             "ballast-lab lab run /root/s.toml --report /tmp/r.html --policy global \

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use ballast_advise::RecordedSettings;
 use ballast_replay::{Replay, ReplayReport};
-use ballast_store::{Range, Reader, What};
+use ballast_store::{EntryContent, Range, Reader};
 use indicatif::ProgressBar;
 
 use crate::replay::csv::CsvFile;
@@ -74,7 +74,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         ..Range::default()
     }) {
         let entry = entry.with_context(|| args.journal.display().to_string())?;
-        let What::Tick(tick) = &entry.what else { continue };
+        let EntryContent::Tick(tick) = &entry.content else { continue };
         let replays = match &mut replays {
             Some(replays) => replays,
             none => {

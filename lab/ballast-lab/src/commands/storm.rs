@@ -170,7 +170,7 @@ fn table(output: &StormOutput) -> String {
     for StormViolation { seed, tick, what, story } in &output.violations {
         text.push_str(&format!("seed {seed}, tick {tick}: {what}\n"));
         if let Some(story) = story {
-            text.push_str(&told(story));
+            text.push_str(&story_text(story));
         }
     }
     if output.violations.is_empty() {
@@ -179,7 +179,7 @@ fn table(output: &StormOutput) -> String {
     text
 }
 
-fn told(story: &StormStory) -> String {
+fn story_text(story: &StormStory) -> String {
     let mut text = "with as few faults as it needs:\n".to_owned();
     for line in story.scene.iter().chain(&story.faults) {
         text.push_str(&format!("  {line}\n"));

@@ -329,6 +329,18 @@ impl FigureFindings {
         }
     }
 
+    /// The verdict as text. Why a figure is outside its band, the columns beside it say.
+    pub(crate) fn verdict_shown(&self) -> String {
+        let verdict = self.verdict.shown();
+        match &self.verdict {
+            Verdict::Not(Cause::Outside(_)) => verdict.to_owned(),
+            other => match other.because() {
+                Some(why) => format!("{verdict}: {why}"),
+                None => verdict.to_owned(),
+            },
+        }
+    }
+
     /// Our figure with its spread, as text.
     pub(crate) fn ours_shown(&self) -> String {
         let shown = |value| self.band.metric.shown(value);
@@ -338,6 +350,11 @@ impl FigureFindings {
 }
 
 impl RowFindings {
+    /// Its name.
+    pub(crate) fn name(&self) -> String {
+        self.id.clone()
+    }
+
     /// A sentence for each scenario on real guests: the calls that played its runs, and if there
     /// were several, when each run began.
     pub(crate) fn calls_told(&self) -> Vec<String> {

@@ -2,7 +2,7 @@
 
 use ballast_report::figures::or_none;
 
-use super::findings::{Findings, PaperFindings, RowFindings};
+use super::findings::{Findings, RowFindings};
 use super::origins::{self, OriginRow};
 use super::tables;
 
@@ -25,8 +25,12 @@ pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) 
     }
     for paper in &findings.papers {
         out.push_str(&format!("\n## {}\n\n{}\n\n", paper.paper, paper.title));
-        out.push_str(&tables::rows().markdown(&paper.rows));
-        details(paper, &mut out);
+        out.push_str(&tables::rows(linked).markdown(&paper.rows));
+    }
+    out.push_str("\n## Figures\n");
+    let with_figures = |row: &&RowFindings| !row.figures.is_empty();
+    for row in findings.papers.iter().flat_map(|paper| &paper.rows).filter(with_figures) {
+        details(row, &mut out);
     }
     out.push_str(
         "\n## Where the simulator's figures come from\n\n\
@@ -37,20 +41,27 @@ pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) 
     out
 }
 
-fn details(paper: &PaperFindings, out: &mut String) {
-    let with_figures = |row: &&RowFindings| !row.figures.is_empty();
-    for row in paper.rows.iter().filter(with_figures) {
-        out.push_str(&format!("\n### {}: {}\n\n", row.id, row.what));
-        let how: Vec<String> = row.how.iter().map(|how| format!("`{how}`")).collect();
-        out.push_str(&format!("Seen {}, by {}.\n\n", or_none(row.seen.as_deref()), how.join(", ")));
-        for told in row.calls_told() {
-            out.push_str(&format!("{told}\n\n"));
-        }
-        out.push_str(&tables::figures().markdown(&row.figures));
-        out.push('\n');
-        for band in row.bands() {
-            let metric = band.metric.name();
-            out.push_str(&format!("- `{metric}`: {}, because {}\n", band.shown(), band.because));
-        }
+/// The name of a row, linked to its figures.
+fn linked(row: &RowFindings) -> String {
+    let id = &row.id;
+    if row.figures.is_empty() {
+        return id.clone();
+    }
+    let anchor: String = id.to_lowercase().chars().filter(|c| *c != '.').collect();
+    format!("[{id}](#{anchor})")
+}
+
+fn details(row: &RowFindings, out: &mut String) {
+    out.push_str(&format!("\n### {}\n\n{}: {}.\n\n", row.id, row.place, row.what));
+    let how: Vec<String> = row.how.iter().map(|how| format!("`{how}`")).collect();
+    out.push_str(&format!("Seen {}, by {}.\n\n", or_none(row.seen.as_deref()), how.join(", ")));
+    for told in row.calls_told() {
+        out.push_str(&format!("{told}\n\n"));
+    }
+    out.push_str(&tables::figures().markdown(&row.figures));
+    out.push('\n');
+    for band in row.bands() {
+        let metric = band.metric.name();
+        out.push_str(&format!("- `{metric}`: {}, because {}\n", band.shown(), band.because));
     }
 }

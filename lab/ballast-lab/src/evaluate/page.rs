@@ -24,7 +24,7 @@ pub(crate) fn render(findings: &Findings, origins: &[OriginRow], command: &str) 
             section {
                 h2 { (paper.paper) }
                 p { (paper.title) }
-                (table(&tables::rows(), &paper.rows))
+                (table(&tables::rows(RowFindings::name), &paper.rows))
                 @for row in paper.rows.iter().filter(|row| !row.figures.is_empty()) {
                     (details(row))
                 }

@@ -5,15 +5,16 @@ use ballast_report::figures::{NONE, or_none};
 
 use super::findings::{FigureFindings, RowFindings};
 
-/// One line for each row.
-pub(crate) fn rows() -> Report<'static, RowFindings> {
+/// One line for each row, which is named by `name`.
+pub(crate) fn rows(name: fn(&RowFindings) -> String) -> Report<'static, RowFindings> {
     Report::<RowFindings>::new()
-        .text("row", |it| it.id.clone())
+        .text("row", name)
         .text("place", |it| it.place.clone())
         .text("what", |it| it.what.clone())
         .text("seen", |it| or_none(it.seen.as_deref()))
         .figure("figures", RowFindings::tally)
-        .text("verdict", |it| it.verdict.shown())
+        .text("verdict", |it| it.verdict.shown().to_owned())
+        .text("why not", |it| or_none(it.verdict.because()))
 }
 
 /// One line for each figure.
@@ -26,7 +27,7 @@ pub(crate) fn figures() -> Report<'static, FigureFindings> {
         .figure("paper", FigureFindings::paper_shown)
         .figure("ours", FigureFindings::ours_shown)
         .text("band", |it| it.band.shown())
-        .text("verdict", |it| it.verdict.shown())
+        .text("verdict", FigureFindings::verdict_shown)
 }
 
 /// The meaning of columns and words, for the reader.
@@ -47,7 +48,7 @@ pub(crate) const MEANINGS: [(&str, &str); 6] = [
     ),
     ("in kind", "every repetition shows what the band asks for in kind"),
     (
-        "not, because",
+        "not",
         "ours is outside the band, a parameter was fitted to this place of the paper, or there is nothing to \
          compare. A row's verdict is that of its weakest figure.",
     ),

@@ -59,13 +59,21 @@ impl Verdict {
         }
     }
 
-    /// In words.
-    pub(crate) fn shown(&self) -> String {
+    /// In a word or two.
+    pub(crate) const fn shown(&self) -> &'static str {
         match self {
-            Verdict::Reproduced => "reproduced".to_owned(),
-            Verdict::Met => "met".to_owned(),
-            Verdict::InKind => "in kind".to_owned(),
-            Verdict::Not(cause) => format!("not, because {}", cause.because()),
+            Verdict::Reproduced => "reproduced",
+            Verdict::Met => "met",
+            Verdict::InKind => "in kind",
+            Verdict::Not(_) => "not",
+        }
+    }
+
+    /// Why not, in words; `None`: it is better than that.
+    pub(crate) fn because(&self) -> Option<&str> {
+        match self {
+            Verdict::Not(cause) => Some(cause.because()),
+            Verdict::Reproduced | Verdict::Met | Verdict::InKind => None,
         }
     }
 }

@@ -27,7 +27,7 @@ const SHOWN_CHARS_MAX: usize = 40;
 const WSS: &str = "wss_bytes";
 /// The default column of the events.
 pub(crate) const EVENTS: &str = "events";
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A mistake in a series, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -121,7 +121,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<RecordedInterval>, Fault> {
 /// # Errors
 /// The first mistake in it.
 pub fn parse_with(bytes: &[u8], events: &str) -> Result<Vec<RecordedInterval>, Fault> {
-    let mut fields = Fields::new(bytes.strip_prefix(MARK).unwrap_or(bytes));
+    let mut fields = Fields::new(bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes));
     let header = Header::read(&mut fields, events)?;
     let mut rows = Vec::new();
     while let Some(row) = header.row(&mut fields)? {
@@ -235,7 +235,7 @@ impl<'a> Fields<'a> {
         loop {
             let room = field.bytes.get_mut(field.len..).unwrap_or_default();
             let (result, taken, written) = self.core.read_field(self.rest, room);
-            self.take(taken);
+            self.advance(taken);
             field.len += written;
             match result {
                 // The end of the input is passed to the reader as an empty input.
@@ -269,7 +269,7 @@ impl<'a> Fields<'a> {
         if self.is_row_start {
             // `csv-core` would skip them as a part of the next field, whose place would be wrong.
             let ends = self.rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
-            self.take(ends);
+            self.advance(ends);
         }
         (self.line, self.column) = match self.lines_taken {
             0 => (self.line, self.column + self.chars_taken),
@@ -278,7 +278,7 @@ impl<'a> Fields<'a> {
         (self.lines_taken, self.chars_taken) = (0, 0);
     }
 
-    fn take(&mut self, count: usize) {
+    fn advance(&mut self, count: usize) {
         let (taken, rest) = self.rest.split_at(count.min(self.rest.len()));
         for byte in taken {
             match byte {
@@ -334,9 +334,9 @@ mod tests {
     fn events_may_be_in_another_column() {
         let text = b"wss_bytes,events,faults\n4096,,9\n";
         assert_eq!(parse_with(text, "faults"), Ok(vec![recorded(4096, 9)]));
-        let told = parse_with(text, "swaps").unwrap_err().to_string();
+        let error = parse_with(text, "swaps").unwrap_err().to_string();
         assert_eq!(
-            told,
+            error,
             "1:1: no column swaps in the header: expected the columns wss_bytes and swaps"
         );
         assert!(parse(text).is_err());
@@ -346,7 +346,7 @@ mod tests {
     fn what_is_wrong_is_told_with_its_place() {
         let long = format!("wss_bytes,events\n1,{}\n", "9".repeat(300));
         let wide = "x,".repeat(65) + "wss_bytes,events\n";
-        for (text, told) in [
+        for (text, expected) in [
             ("", "1:1: nothing: expected a header with the columns wss_bytes and events"),
             ("\n\n", "3:1: nothing: expected a header with the columns wss_bytes and events"),
             ("wss_bytes,events\n", "2:1: no row: expected one for every interval below the header"),
@@ -389,7 +389,7 @@ mod tests {
             (&wide, "1:129: more than 64 columns"),
         ] {
             let fault = parse(text.as_bytes()).expect_err(text);
-            assert_eq!(fault.to_string(), told, "{text:?}");
+            assert_eq!(fault.to_string(), expected, "{text:?}");
         }
     }
 

@@ -90,8 +90,8 @@ mod tests {
 
     #[test]
     fn an_undefined_error_is_a_dash() {
-        let told = render_of(&[0]);
-        assert!(told.starts_with("a\u{fffd}.csv: 1 interval of 5.0s, 5.0s in all\n"), "{told}");
-        assert!(told.contains("100.0 %    –\n"), "{told}");
+        let text = render_of(&[0]);
+        assert!(text.starts_with("a\u{fffd}.csv: 1 interval of 5.0s, 5.0s in all\n"), "{text}");
+        assert!(text.contains("100.0 %    –\n"), "{text}");
     }
 }

@@ -10,7 +10,7 @@ use ballast_mrc::{
 };
 
 use super::any_stack::any_stack;
-use super::chosen::Chosen;
+use super::auto_engine::AutoEngine;
 use super::outcome::Used;
 use super::settings::{Reading, Units};
 use super::settings::{Settings, Tuning};
@@ -35,13 +35,13 @@ pub(super) struct Counter {
 
 enum Kind {
     /// An engine that the user chose.
-    Asked(Box<dyn Engine>),
+    Named(Box<dyn Engine>),
     /// An engine that the user chose, with distances in touched pages.
     Touched(Touched),
     /// Statistical sampling, which estimates only the working set.
     Statistical(Statistical),
     /// An engine that the program chooses.
-    Chosen(Chosen),
+    Auto(AutoEngine),
 }
 
 /// An exact engine whose distances are in touched pages.
@@ -74,8 +74,8 @@ impl Counter {
                 Kind::Touched(Touched { engine, weighted, memory_bytes_max })
             }
             Some(EngineName::Statistical) => Kind::Statistical(statistical(tuning, units)),
-            Some(engine) => Kind::Asked(build(engine, tuning)),
-            None => Kind::Chosen(Chosen::new(settings, references_max)),
+            Some(engine) => Kind::Named(build(engine, tuning)),
+            None => Kind::Auto(AutoEngine::new(settings, references_max)),
         };
         Self { kind, granularity: units.granularity, tags: Vec::new(), memory_bytes: 0 }
     }
@@ -90,9 +90,9 @@ impl Counter {
             _ => self.record_tags(pages)?,
         }
         self.memory_bytes = self.memory_bytes.max(match &self.kind {
-            Kind::Asked(engine) => engine.memory_bytes(),
+            Kind::Named(engine) => engine.memory_bytes(),
             Kind::Statistical(engine) => engine.memory_bytes(),
-            Kind::Chosen(chosen) => chosen.occupied_bytes(),
+            Kind::Auto(auto) => auto.occupied_bytes(),
             Kind::Touched(touched) => touched.weighted.memory_bytes(),
         });
         Ok(())
@@ -108,9 +108,9 @@ impl Counter {
             }
         };
         match &mut self.kind {
-            Kind::Asked(engine) => engine.record(tags),
+            Kind::Named(engine) => engine.record(tags),
             Kind::Statistical(engine) => engine.record(tags),
-            Kind::Chosen(chosen) => chosen.record(tags),
+            Kind::Auto(auto) => auto.record(tags),
             Kind::Touched(_) => Ok(()),
         }
     }
@@ -119,9 +119,9 @@ impl Counter {
     pub(super) fn end_interval(&mut self) -> Option<Histogram> {
         let histogram = self.histogram();
         match &mut self.kind {
-            Kind::Asked(engine) => engine.start_interval(),
+            Kind::Named(engine) => engine.start_interval(),
             Kind::Statistical(engine) => engine.start_interval(),
-            Kind::Chosen(chosen) => chosen.start_interval(),
+            Kind::Auto(auto) => auto.start_interval(),
             Kind::Touched(touched) => touched.weighted.start_interval(),
         }
         histogram
@@ -129,9 +129,9 @@ impl Counter {
 
     fn histogram(&self) -> Option<Histogram> {
         match &self.kind {
-            Kind::Asked(engine) => engine.histogram(),
+            Kind::Named(engine) => engine.histogram(),
             Kind::Statistical(_) => None,
-            Kind::Chosen(chosen) => chosen.engine().histogram(),
+            Kind::Auto(auto) => auto.engine().histogram(),
             Kind::Touched(touched) => Some(touched.weighted.histogram()),
         }
     }
@@ -144,7 +144,7 @@ impl Counter {
         let granularity = self.granularity;
         let used = |engine, why| Used { engine, why, memory_bytes: self.memory_bytes };
         let mut counts = match &self.kind {
-            Kind::Asked(engine) => Counts::of(&**engine, used(engine.name(), None)),
+            Kind::Named(engine) => Counts::of(&**engine, used(engine.name(), None)),
             Kind::Statistical(engine) => Counts {
                 // The engine's number of distinct tags is its estimate of the working set.
                 distinct: None,
@@ -153,9 +153,9 @@ impl Counter {
                     .map(|tags| tags.saturating_mul(granularity.pages())),
                 ..Counts::of(engine, used(engine.name(), None))
             },
-            Kind::Chosen(chosen) => {
-                let engine = chosen.engine();
-                Counts::of(engine, used(engine.name(), Some(chosen.why())))
+            Kind::Auto(auto) => {
+                let engine = auto.engine();
+                Counts::of(engine, used(engine.name(), Some(auto.why())))
             }
             Kind::Touched(touched) => Counts {
                 histogram: None,

@@ -149,16 +149,16 @@ mod tests {
     #[test]
     fn a_trace_is_told_in_the_documented_shape() {
         let outcome = fixture::outcome("x", &[3, 4, 0, 1], PAGES);
-        let told = serde_json::to_value(Trace::new(&outcome, 10)).unwrap();
-        assert_eq!(told["accesses"], json!(8));
-        assert_eq!((&told["cold"], &told["distinct"]), (&json!(3), &json!(3)));
-        assert_eq!(told["histogram"], json!({"1": 4, "3": 1}));
+        let trace = serde_json::to_value(Trace::new(&outcome, 10)).unwrap();
+        assert_eq!(trace["accesses"], json!(8));
+        assert_eq!((&trace["cold"], &trace["distinct"]), (&json!(3), &json!(3)));
+        assert_eq!(trace["histogram"], json!({"1": 4, "3": 1}));
         let curve = json!([
             {"pages": 0, "miss_ratio_warm": 1.0, "miss_ratio_total": 1.0},
             {"pages": 1, "miss_ratio_warm": 0.2, "miss_ratio_total": 0.5},
             {"pages": 3, "miss_ratio_warm": 0.0, "miss_ratio_total": 0.375},
         ]);
-        assert_eq!(told["curve"], curve);
-        assert_eq!(told["working_sets"][0], json!({"epsilon": 0.05, "pages": 3, "bytes": 12288}));
+        assert_eq!(trace["curve"], curve);
+        assert_eq!(trace["working_sets"][0], json!({"epsilon": 0.05, "pages": 3, "bytes": 12288}));
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceE
     })
 }
 
-/// Measures the trace at `path`; `told` is called with the progress after each block.
+/// Measures the trace at `path`; `show_progress` is called with the progress after each block.
 ///
 /// # Errors
 /// The trace cannot be read; it has more different pages than the engine can count; or the oracle's
@@ -57,7 +57,7 @@ pub(crate) fn check(paths: &[PathBuf], settings: &Settings) -> Result<(), TraceE
 pub(crate) fn measure(
     path: &Path,
     settings: &Settings,
-    told: &mut dyn FnMut(Progress),
+    show_progress: &mut dyn FnMut(Progress),
 ) -> anyhow::Result<Outcome> {
     let name = name(path);
     let mut reader = match path == Path::new(STDIN) {
@@ -72,7 +72,7 @@ pub(crate) fn measure(
         // The block is counted even if an error follows it: it may have all the references that are
         // wanted.
         run.take(&block).with_context(|| name.clone())?;
-        told(reader.progress());
+        show_progress(reader.progress());
         if run.is_over() || read? == 0 {
             break;
         }

@@ -4,7 +4,7 @@
 //! shown is made from it.
 
 mod any_stack;
-mod chosen;
+mod auto_engine;
 mod counter;
 pub(crate) mod curve_csv;
 #[cfg(test)]

@@ -29,7 +29,7 @@ const STEP_REFERENCES: usize = 1024;
 /// The number of sizes at which an approximate curve is compared.
 const SIZES_COMPARED: u64 = 500;
 /// The greatest number of differences that are listed.
-const DIFFERENCES_TOLD: usize = 5;
+const DIFFERENCES_SHOWN_MAX: usize = 5;
 
 /// A second engine that counts the same references.
 pub(super) struct Oracle {
@@ -128,11 +128,11 @@ impl Oracle {
         if count == 0 {
             return Ok(Verified { oracle, distances, error: None });
         }
-        let told: Vec<String> = first
+        let differences: Vec<String> = first
             .iter()
             .map(|(at, found, expected)| format!("{at}: {engine} {found}, {oracle} {expected}"))
             .collect();
-        bail!("{engine} and {oracle} differ at {count} distances: {}", told.join("; "))
+        bail!("{engine} and {oracle} differ at {count} distances: {}", differences.join("; "))
     }
 }
 
@@ -168,7 +168,7 @@ impl Differences {
             return;
         }
         self.count += 1;
-        if self.first.len() < DIFFERENCES_TOLD {
+        if self.first.len() < DIFFERENCES_SHOWN_MAX {
             let at = if distance == 0 { "cold".to_owned() } else { format!("distance {distance}") };
             self.first.push((at, found, expected));
         }
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(named, Differences { count: 3, first });
         assert_eq!(Differences::of(&expected, &expected), Differences::default());
         let many = Differences::of(&Histogram::from_counts(&[1; 100]), &expected);
-        assert_eq!((many.count, many.first.len()), (99, DIFFERENCES_TOLD));
+        assert_eq!((many.count, many.first.len()), (99, DIFFERENCES_SHOWN_MAX));
     }
 
     #[test]

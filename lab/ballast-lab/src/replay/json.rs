@@ -15,7 +15,7 @@ pub(crate) struct ReplayJson {
     assumptions: Vec<&'static str>,
     ticks: u64,
     span_s: f64,
-    recorded: FateJson,
+    recorded: TotalsJson,
     policies: Vec<PolicyJson>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct ReplayJson {
 struct PolicyJson {
     policy: String,
     #[serde(flatten)]
-    imagined: FateJson,
+    imagined: TotalsJson,
     plans_refused: u64,
     guests: Vec<GuestJson>,
 }
@@ -31,25 +31,25 @@ struct PolicyJson {
 #[derive(Clone, Debug, Serialize)]
 struct GuestJson {
     guest: String,
-    recorded: FateJson,
-    imagined: FateJson,
+    recorded: TotalsJson,
+    imagined: TotalsJson,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct FateJson {
+struct TotalsJson {
     lacked_mib_s: u64,
     lacking_s: f64,
     moved_bytes: u64,
     allocation_mean_bytes: u64,
 }
 
-impl From<ReplayTotals> for FateJson {
-    fn from(fate: ReplayTotals) -> FateJson {
-        FateJson {
-            lacked_mib_s: fate.lacked_mib_s,
-            lacking_s: fate.lacking.as_secs_f64(),
-            moved_bytes: fate.moved.get(),
-            allocation_mean_bytes: fate.allocation_mean.get(),
+impl From<ReplayTotals> for TotalsJson {
+    fn from(totals: ReplayTotals) -> TotalsJson {
+        TotalsJson {
+            lacked_mib_s: totals.lacked_mib_s,
+            lacking_s: totals.lacking.as_secs_f64(),
+            moved_bytes: totals.moved.get(),
+            allocation_mean_bytes: totals.allocation_mean.get(),
         }
     }
 }

@@ -31,12 +31,12 @@ const MEANINGS: [(&str, &str); 4] = [
 ];
 
 /// The cells of these columns.
-fn cells(fate: ReplayTotals) -> [String; 4] {
+fn cells(totals: ReplayTotals) -> [String; 4] {
     [
-        figures::count(fate.lacked_mib_s as f64),
-        format!("{:.0}", fate.lacking.as_secs_f64()),
-        figures::size(fate.moved.get() as f64),
-        figures::size(fate.allocation_mean.get() as f64),
+        figures::count(totals.lacked_mib_s as f64),
+        format!("{:.0}", totals.lacking.as_secs_f64()),
+        figures::size(totals.moved.get() as f64),
+        figures::size(totals.allocation_mean.get() as f64),
     ]
 }
 

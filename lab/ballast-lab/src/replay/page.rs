@@ -71,7 +71,7 @@ fn drawn(reports: &[ReplayReport], series: &Series) -> Vec<GuestId> {
             continue;
         }
         let imagined = reports.iter().filter_map(|it| it.guests.get(place)).map(|it| it.2);
-        let key = |fate: ReplayTotals| (fate.lacked_mib_s, fate.moved);
+        let key = |totals: ReplayTotals| (totals.lacked_mib_s, totals.moved);
         let most = imagined.chain([*recorded]).map(key).max().unwrap_or_default();
         worst.push((Reverse(most), id));
     }
@@ -102,9 +102,9 @@ fn comparison<'a>(
                     @for cell in cells(recorded) { td.number { (cell) } }
                     td {}
                 }
-                @for (report, fate) in imagined { tr {
+                @for (report, totals) in imagined { tr {
                     th scope="row" { (report.policy) }
-                    @for cell in cells(fate) { td.number { (cell) } }
+                    @for cell in cells(totals) { td.number { (cell) } }
                     td.number { @if whose == "all" { (report.plans_refused) } }
                 } }
             }
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     fn report(policy: PolicyName, lacked_mib_s: u64) -> ReplayReport {
-        let fate = |lacked_mib_s| ReplayTotals {
+        let totals = |lacked_mib_s| ReplayTotals {
             lacked_mib_s,
             lacking: Duration::from_secs(9),
             moved: Bytes::mib(lacked_mib_s),
@@ -162,14 +162,14 @@ mod tests {
         };
         let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
         let guests = names.iter().zip(0..).map(|(name, at)| {
-            (name.parse().unwrap(), fate(7 * at), fate(if at == 3 { 0 } else { 5 * at }))
+            (name.parse().unwrap(), totals(7 * at), totals(if at == 3 { 0 } else { 5 * at }))
         });
         ReplayReport {
             policy,
             ticks: 60,
             span: Duration::from_secs(59),
-            recorded: fate(1180),
-            imagined: fate(lacked_mib_s),
+            recorded: totals(1180),
+            imagined: totals(lacked_mib_s),
             plans_refused: 0,
             guests: guests.collect(),
         }
@@ -187,7 +187,7 @@ mod tests {
                 imagined: Bytes::mib(512 + tick),
                 recorded_swap_in: Bytes::ZERO,
                 imagined_swap_in: Bytes::ZERO,
-                is_foreseen: true,
+                is_predictable: true,
                 recorded_target: None,
                 imagined_target: None,
             };

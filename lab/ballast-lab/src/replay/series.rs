@@ -111,7 +111,7 @@ mod tests {
             imagined: Bytes::mib(mib + 2),
             recorded_swap_in: Bytes::ZERO,
             imagined_swap_in: Bytes::ZERO,
-            is_foreseen: true,
+            is_predictable: true,
             recorded_target: None,
             imagined_target: None,
         }

@@ -11,8 +11,8 @@ use ballast_report::format;
 pub(crate) fn render(replayed: Replayed<'_>) -> String {
     let Replayed { journal, reports } = replayed;
     let Some(first) = reports.first() else { return String::new() };
-    let row = |guest: &str, policy: &str, fate: ReplayTotals| {
-        [guest.to_owned(), policy.to_owned()].into_iter().chain(cells(fate)).collect()
+    let row = |guest: &str, policy: &str, totals: ReplayTotals| {
+        [guest.to_owned(), policy.to_owned()].into_iter().chain(cells(totals)).collect()
     };
     let mut rows: Vec<Vec<String>> = vec![row("all", "as recorded", first.recorded)];
     rows.extend(reports.iter().map(|report| row("", report.policy.as_str(), report.imagined)));

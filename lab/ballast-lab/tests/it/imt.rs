@@ -162,24 +162,24 @@ fn the_json_of_the_sample() {
 /// tracks much less than the tightest and errs much less than the loosest.
 #[test]
 fn adaptive_has_something_of_both() {
-    let told: Vec<Value> = serde_json::from_str(&run(&["phases.csv", "--json"]).out).unwrap();
+    let runs: Vec<Value> = serde_json::from_str(&run(&["phases.csv", "--json"]).out).unwrap();
     let figures = |run: &Value| ["up_ratio", "mre"].map(|name| run[name].as_f64().unwrap());
-    let [tightest, loosest, adaptive] = [0, 5, 6].map(|index| figures(&told[index]));
-    assert!(tightest[0] > loosest[0] && tightest[1] < loosest[1], "{told:?}");
-    assert!(adaptive[0] < 0.6 * tightest[0] && adaptive[1] < 0.3 * loosest[1], "{told:?}");
+    let [tightest, loosest, adaptive] = [0, 5, 6].map(|index| figures(&runs[index]));
+    assert!(tightest[0] > loosest[0] && tightest[1] < loosest[1], "{runs:?}");
+    assert!(adaptive[0] < 0.6 * tightest[0] && adaptive[1] < 0.3 * loosest[1], "{runs:?}");
 }
 
 #[test]
 fn options_reach_the_machine() {
-    let told = |options: &[&str]| -> Vec<Value> {
+    let replayed = |options: &[&str]| -> Vec<Value> {
         let out = run(&[&["phases.csv", "--json"], options].concat()).out;
         serde_json::from_str(&out).unwrap()
     };
-    let preset = told(&[]);
-    assert_eq!(preset, told(&["--filter", "3", "--unit", "1MiB", "--interval", "1s"]));
-    assert_ne!(preset, told(&["--filter", "5"]));
+    let preset = replayed(&[]);
+    assert_eq!(preset, replayed(&["--filter", "3", "--unit", "1MiB", "--interval", "1s"]));
+    assert_ne!(preset, replayed(&["--filter", "5"]));
     // With this unit no change of the working set counts, so tracking always rests.
-    let never = told(&["--unit", "1TiB"]);
+    let never = replayed(&["--unit", "1TiB"]);
     assert!(never[5]["up_ratio"].as_f64() < preset[5]["up_ratio"].as_f64(), "{never:?}");
 }
 
@@ -208,9 +208,9 @@ fn a_series_comes_by_a_pipe_too() {
 fn what_is_wrong_is_told_with_its_place() {
     let Done { status, out, err } = piped("wss_bytes,events\n4096,1\n4096,many\n");
     assert_eq!((status, out.as_str()), (Some(1), ""));
-    let told = "error: standard input:3:6: `many` in column events: expected a whole number from 0 to \
+    let expected = "error: standard input:3:6: `many` in column events: expected a whole number from 0 to \
                 2^64 - 1\n";
-    assert_eq!(err, told);
+    assert_eq!(err, expected);
     let Done { status, err, .. } = run(&["absent.csv"]);
     assert_eq!(status, Some(1));
     assert!(err.starts_with("error: cannot read absent.csv: No such file"), "{err}");
@@ -226,13 +226,13 @@ fn what_is_wrong_is_told_with_its_place() {
 
 #[test]
 fn a_series_of_nothing_has_no_error() {
-    let told = piped("wss_bytes,events\n0,0\n");
-    assert!(told.out.contains('–'), "{}", told.out);
+    let done = piped("wss_bytes,events\n0,0\n");
+    assert!(done.out.contains('–'), "{}", done.out);
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("idle.csv");
     fs::write(&path, "wss_bytes,events\n0,0\n").unwrap();
     let out = run(&[&path.display().to_string(), "--json"]).out;
-    let told: Vec<Value> = serde_json::from_str(&out).unwrap();
+    let runs: Vec<Value> = serde_json::from_str(&out).unwrap();
     let adaptive = json!({"mode": "adaptive", "threshold": null, "up_ratio": 1.0, "mre": null});
-    assert_eq!((told.len(), &told[6]), (7, &adaptive));
+    assert_eq!((runs.len(), &runs[6]), (7, &adaptive));
 }

@@ -77,10 +77,10 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-fn assert_hand_computed(told: &Value, what: &str) {
+fn assert_hand_computed(result: &Value, what: &str) {
     let counts = json!({"1": 2, "2": 1, "3": 2, "4": 1});
-    assert_eq!(told["histogram"], counts, "{what}");
-    let figures = ["accesses", "cold", "distinct"].map(|name| told[name].as_u64());
+    assert_eq!(result["histogram"], counts, "{what}");
+    let figures = ["accesses", "cold", "distinct"].map(|name| result[name].as_u64());
     assert_eq!(figures, [Some(10), Some(4), Some(4)], "{what}");
 }
 
@@ -95,9 +95,9 @@ fn every_format_gives_the_same_plain_and_compressed() {
         ];
         for (name, bytes) in files {
             let path = write(&folder, &name, bytes);
-            let told = json(&[&[path.as_str()], &options[..]].concat());
-            assert_hand_computed(&told, &name);
-            assert_eq!(told["trace"], json!(path));
+            let result = json(&[&[path.as_str()], &options[..]].concat());
+            assert_hand_computed(&result, &name);
+            assert_eq!(result["trace"], json!(path));
         }
     }
 }
@@ -135,7 +135,7 @@ fn names_neither_command_the_terminal_nor_forge_lines() {
 fn the_curve_and_working_sets_are_those_computed_by_hand() {
     let folder = folder();
     let path = write(&folder, "a.pg", little_endian(&PAGES));
-    let told = json(&[&path, "--unit", "4KiB", "--epsilon", "0.5,20%,0"]);
+    let result = json(&[&path, "--unit", "4KiB", "--epsilon", "0.5,20%,0"]);
     let point = |pages: u64, warm: f64, total: f64| json!({"pages": pages, "miss_ratio_warm": warm, "miss_ratio_total": total});
     let curve = json!([
         point(0, 1.0, 1.0),
@@ -144,10 +144,10 @@ fn the_curve_and_working_sets_are_those_computed_by_hand() {
         point(3, 1.0 / 6.0, 0.5),
         point(4, 0.0, 0.4),
     ]);
-    assert_eq!(told["curve"], curve);
+    assert_eq!(result["curve"], curve);
     let set = |epsilon: f64, pages: u64| json!({"epsilon": epsilon, "pages": pages, "bytes": pages * 4096});
-    assert_eq!(told["working_sets"], json!([set(0.5, 2), set(0.2, 3), set(0.0, 4)]));
-    assert_eq!(told["page_bytes"], json!(4096));
+    assert_eq!(result["working_sets"], json!([set(0.5, 2), set(0.2, 3), set(0.0, 4)]));
+    assert_eq!(result["page_bytes"], json!(4096));
 }
 
 #[test]
@@ -188,8 +188,8 @@ fn bad_records_are_located_or_skipped_and_counted() {
     assert_eq!((status, out.as_str()), (Some(1), ""));
     assert!(err.starts_with(&format!("error: {path}: line 3: found `three`, expected")), "{err}");
     assert!(err.trim_end().ends_with("references read before it: 2"), "{err}");
-    let told = json(&[&path, "--skip-bad"]);
-    assert_eq!((&told["skipped"], &told["accesses"]), (&json!(2), &json!(3)));
+    let result = json(&[&path, "--skip-bad"]);
+    assert_eq!((&result["skipped"], &result["accesses"]), (&json!(2), &json!(3)));
     let Done { out, .. } = run(&[&path, "--skip-bad"]);
     assert!(out.contains("skipped      2 bad records were left out\n"), "{out}");
 
@@ -259,10 +259,10 @@ fn small_and_far_traces_work() {
         let path = write(&folder, name, little_endian(pages));
         let svg = folder.path().join("small.svg").display().to_string();
         let html = folder.path().join("small.html").display().to_string();
-        let told = json(&[&path, "--verify", "--plot", &svg, "--plot", &html]);
-        assert_eq!(told["accesses"], json!(accesses), "{name}");
-        assert_eq!(told["distinct"], json!(distinct), "{name}");
-        assert_eq!(told["curve"].as_array().unwrap().len(), points, "{name}");
+        let result = json(&[&path, "--verify", "--plot", &svg, "--plot", &html]);
+        assert_eq!(result["accesses"], json!(accesses), "{name}");
+        assert_eq!(result["distinct"], json!(distinct), "{name}");
+        assert_eq!(result["curve"].as_array().unwrap().len(), points, "{name}");
         let drawn = fs::read_to_string(svg).unwrap();
         let says_so = drawn.contains("no page was referenced twice");
         assert_eq!(says_so, distinct == accesses, "{name}");
@@ -286,9 +286,9 @@ fn exact_engines_agree_with_an_oracle_on_a_real_program() {
             ["--engine", engine, "--granularity", granularity, "--reading", reading, "--json"];
         let Done { status, out, err } = run(&[&[RECORDED], &options[..], &choice[..]].concat());
         assert_eq!(status, Some(0), "{choice:?}: {err}");
-        let told: Value = serde_json::from_str(&out).unwrap();
-        assert_eq!(told["verified_with"], json!(oracle), "{choice:?}");
-        assert_eq!(told["accesses"], json!(300_000), "{choice:?}");
+        let result: Value = serde_json::from_str(&out).unwrap();
+        assert_eq!(result["verified_with"], json!(oracle), "{choice:?}");
+        assert_eq!(result["accesses"], json!(300_000), "{choice:?}");
     }
 }
 
@@ -306,8 +306,8 @@ fn the_oracle_handles_more_pages_than_a_list_holds() {
     let folder = folder();
     let path = write(&folder, "wide.u64", little_endian(&scattered(9_000, 200_000)));
     for (engine, oracle) in [("exact", "avl"), ("avl", "exact")] {
-        let told = json(&[&path, "--verify", "--engine", engine]);
-        assert_eq!(told["verified_with"], json!(oracle), "{engine}");
+        let result = json(&[&path, "--verify", "--engine", engine]);
+        assert_eq!(result["verified_with"], json!(oracle), "{engine}");
     }
 }
 
@@ -321,18 +321,18 @@ fn engines_that_sample_are_near_and_their_error_is_told() {
         &["--engine", "aet"],
         &["--engine", "aet", "--samples", "2000"],
     ] {
-        let told = json(&[&[path.as_str(), "--verify"], options].concat());
-        let error = told["mean_absolute_error"].as_f64().unwrap();
+        let result = json(&[&[path.as_str(), "--verify"], options].concat());
+        let error = result["mean_absolute_error"].as_f64().unwrap();
         assert!(error < 0.03, "{options:?}: {error}");
-        assert_eq!((&told["engine"], &told["engine_why"]), (&json!(options[1]), &Value::Null));
+        assert_eq!((&result["engine"], &result["engine_why"]), (&json!(options[1]), &Value::Null));
     }
     let statistical =
         [&path, "--engine", "statistical", "--allocation", "40000", "--samples", "2000"];
-    let told = json(&statistical);
-    let active = told["active_pages"].as_u64().unwrap();
+    let result = json(&statistical);
+    let active = result["active_pages"].as_u64().unwrap();
     assert!((17_000..23_000).contains(&active), "{active}");
-    assert_eq!((&told["histogram"], &told["curve"]), (&Value::Null, &json!([])));
-    assert_eq!(told["distinct"], Value::Null);
+    assert_eq!((&result["histogram"], &result["curve"]), (&Value::Null, &json!([])));
+    assert_eq!(result["distinct"], Value::Null);
     assert!(run(&statistical).out.contains("\ndistinct     –\n"));
     let Done { out, .. } = run(&[&[path.as_str()], &statistical[..]].concat());
     assert!(out.contains(&format!("wide.u64: active: {active} pages in a period")), "{out}");
@@ -343,9 +343,10 @@ fn beyond_its_memory_auto_samples_and_says_so() {
     let folder = folder();
     let pages = scattered(60_000, 300_000);
     let path = write(&folder, "wide.u64", little_endian(&pages));
-    let told = json(&[&path, "--verify"]);
-    assert_eq!((&told["engine"], &told["mean_absolute_error"]), (&json!("exact"), &Value::Null));
-    let distinct = told["distinct"].as_f64().unwrap();
+    let result = json(&[&path, "--verify"]);
+    assert_eq!(result["engine"], json!("exact"));
+    assert_eq!(result["mean_absolute_error"], Value::Null);
+    let distinct = result["distinct"].as_f64().unwrap();
 
     let small = ["--memory", "1MiB", "--verify", "--json"];
     let from_file = run(&[&[path.as_str()], &small[..]].concat());
@@ -353,18 +354,18 @@ fn beyond_its_memory_auto_samples_and_says_so() {
         piped(&[&["-", "--format", "u64"], &small[..]].concat(), &little_endian(&pages));
     for Done { status, out, err } in [from_file, from_pipe] {
         assert_eq!(status, Some(0), "{err}");
-        let told: Value = serde_json::from_str(&out).unwrap();
-        assert_ne!(told["engine"], json!("exact"));
-        let why = told["engine_why"].as_str().unwrap();
+        let result: Value = serde_json::from_str(&out).unwrap();
+        assert_ne!(result["engine"], json!("exact"));
+        let why = result["engine_why"].as_str().unwrap();
         assert!(
             why.contains("exact was dropped at") && why.ends_with("too many for 1MiB"),
             "{why}"
         );
-        let off = told["distinct"].as_f64().unwrap() / distinct - 1.0;
+        let off = result["distinct"].as_f64().unwrap() / distinct - 1.0;
         assert!(off.abs() < 0.02, "{off}");
-        assert!(told["mean_absolute_error"].as_f64().unwrap() < 0.05);
+        assert!(result["mean_absolute_error"].as_f64().unwrap() < 0.05);
         // The memory of both engines, until a block had too many tags for the exact one.
-        let memory = told["engine_memory_bytes"].as_u64().unwrap();
+        let memory = result["engine_memory_bytes"].as_u64().unwrap();
         assert!((1 << 20..4 << 20).contains(&memory), "{memory}");
     }
 }
@@ -374,8 +375,8 @@ fn tags_that_lie_far_apart_are_said_to_be_why() {
     let folder = folder();
     let far: Vec<u64> = (0..3000).map(|tag| tag << 40 | tag << 13).collect();
     let path = write(&folder, "far.u64", little_endian(&far));
-    let told = json(&[&path, "--memory", "80KiB"]);
-    let why = told["engine_why"].as_str().unwrap();
+    let result = json(&[&path, "--memory", "80KiB"]);
+    let why = result["engine_why"].as_str().unwrap();
     assert!(why.ends_with("dropped at 3000 tags, which lie too far apart for 80KiB"), "{why}");
 }
 
@@ -403,9 +404,9 @@ fn what_touched_pages_take_stays_within_its_memory() {
     let path = write(&folder, "far.u64", little_endian(&[0, 1 << 20, 1 << 21, 1 << 22].repeat(9)));
     let coarse = [path.as_str(), "--granularity", "1048576", "--reading", "touched"];
     let Done { status, err, .. } = run(&[&coarse[..], &["--memory", "1MiB"]].concat());
-    let told = "error: REPLACED: --reading touched needs more than --memory 1MiB at 4 tags: a smaller \
+    let expected = "error: REPLACED: --reading touched needs more than --memory 1MiB at 4 tags: a smaller \
                 --granularity, or --reading paper\n";
-    assert_eq!((status, err), (Some(1), told.replace("REPLACED", &path)));
+    assert_eq!((status, err), (Some(1), expected.replace("REPLACED", &path)));
     assert_eq!(json(&[&coarse[..], &["--memory", "8MiB"]].concat())["pages_touched"], json!(4));
 }
 
@@ -436,9 +437,9 @@ fn several_traces_go_into_one_table_array_csv_and_plot() {
     let files = ["out.csv", "out.svg", "out.html"].map(|name| folder.path().join(name));
     let [csv, svg, html] = files.each_ref().map(|path| path.to_str().unwrap());
     let arguments = [&a, &b, "--csv", csv, "--plot", svg, "--plot", html];
-    let told = json(&arguments);
-    assert_hand_computed(&told[0], "the first of two");
-    assert_eq!(told[1]["histogram"], json!({"1": 4}));
+    let result = json(&arguments);
+    assert_hand_computed(&result[0], "the first of two");
+    assert_eq!(result[1]["histogram"], json!({"1": 4}));
 
     let rows = fs::read_to_string(csv).unwrap();
     let mut lines = rows.lines();
@@ -492,8 +493,8 @@ fn a_trace_is_never_written_over() {
         }
         let Done { status, out, err } = run(&[&trace, "--csv", output.to_str().unwrap()]);
         assert_eq!((status, out.as_str()), (Some(1), ""));
-        let told = format!("error: cannot write {}: it is also an input\n", output.display());
-        assert_eq!(err, told);
+        let expected = format!("error: cannot write {}: it is also an input\n", output.display());
+        assert_eq!(err, expected);
     }
     assert_eq!(fs::read_to_string(&trace).unwrap(), "page\n1\n1\n");
     let plot = folder.path().join("a.svg").display().to_string();

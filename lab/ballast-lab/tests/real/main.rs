@@ -175,14 +175,14 @@ fn a_scenario_is_played_compared_and_leaves_nothing() {
     assert!(output.status.success(), "{}", output.status);
     place.assert_nothing_left();
 
-    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(told["comparison"]["repetitions"], 1);
-    assert_eq!(told["comparison"]["gains"][0]["policy"], "global");
-    assert_eq!(told["files"].as_array().unwrap().len(), 3);
-    assert_moved(&told["moves"]);
-    assert_eq!(told["transfers"], serde_json::Value::Null, "none is timed");
+    let result: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(result["comparison"]["repetitions"], 1);
+    assert_eq!(result["comparison"]["gains"][0]["policy"], "global");
+    assert_eq!(result["files"].as_array().unwrap().len(), 3);
+    assert_moved(&result["moves"]);
+    assert_eq!(result["transfers"], serde_json::Value::Null, "none is timed");
     assert_page(&place.path("page.html"));
-    assert_simulated_alike(&told["calibration"]);
+    assert_simulated_alike(&result["calibration"]);
 
     let text = fs::read_to_string(place.path("page.json")).unwrap();
     let record: Record = serde_json::from_str(&text).unwrap();
@@ -243,8 +243,8 @@ fn a_killed_call_loses_only_the_run_it_was_in() {
     assert!(second.status.success(), "{err}");
     assert!(err.contains("kept since") && !err.contains("run 1 of 2"), "{err}");
     assert_eq!(kept(&place.path("kept")).len(), 2);
-    let told: serde_json::Value = serde_json::from_slice(&second.stdout).unwrap();
-    let remarks = told["comparison"]["remarks"].to_string();
+    let result: serde_json::Value = serde_json::from_slice(&second.stdout).unwrap();
+    let remarks = result["comparison"]["remarks"].to_string();
     assert!(remarks.contains("played by 2 calls"), "{remarks}");
     place.assert_nothing_left();
 }
@@ -252,21 +252,21 @@ fn a_killed_call_loses_only_the_run_it_was_in() {
 #[test]
 fn what_is_wrong_is_told_before_anything_starts() {
     let place = Place::new();
-    let told = |arguments: &[&str]| {
+    let error_of = |arguments: &[&str]| {
         let output = place.ballast(arguments).output().unwrap();
         assert!(!output.status.success(), "{arguments:?}");
         String::from_utf8(output.stderr).unwrap()
     };
-    let absent = told(&["lab", "run", "absent.toml"]);
+    let absent = error_of(&["lab", "run", "absent.toml"]);
     assert!(absent.contains("cannot read the scenario absent.toml"), "{absent}");
     fs::write(place.path("bad.toml"), SCENARIO.replace("budget", "budgte")).unwrap();
-    let bad = told(&["lab", "run", "bad.toml"]);
+    let bad = error_of(&["lab", "run", "bad.toml"]);
     assert!(bad.contains("bad.toml:8:1: unknown key `budgte`"), "{bad}");
-    let nowhere = told(&["lab", "run", "tiny.toml", "--report", "no/such/folder/page.html"]);
+    let nowhere = error_of(&["lab", "run", "tiny.toml", "--report", "no/such/folder/page.html"]);
     assert!(nowhere.contains("--report PATH"), "{nowhere}");
     let huge = SCENARIO.replace("size = \"256MiB\"", "size = \"900TiB\"");
     fs::write(place.path("huge.toml"), huge).unwrap();
-    let huge = told(&["lab", "run", "huge.toml"]);
+    let huge = error_of(&["lab", "run", "huge.toml"]);
     assert!(huge.contains("free") && huge.contains("BALLAST_CACHE"), "{huge}");
     let mut without = place.ballast(&["lab", "run", "tiny.toml"]);
     let without = without.env("BALLAST_LAB_GUEST", "/no/such/program").output().unwrap();

@@ -42,7 +42,7 @@ const SUITE: &str = "bookworm-backports";
 /// Memory of a machine unless specified: for two guests of the lab's scenarios and their host.
 const MEMORY_DEFAULT: Bytes = Bytes::mib(3072);
 /// Memory of the emulator in addition to the machine's, most of it for translated code.
-const BESIDE: Bytes = Bytes::mib(768);
+const EMULATOR_OVERHEAD: Bytes = Bytes::mib(768);
 /// How long setting up the machine may take; it takes three seconds.
 const SET_UP_PATIENCE: Duration = Duration::from_secs(120);
 /// How long the program in the machine may be silent before the machine counts as hung. It sends a
@@ -57,7 +57,7 @@ const ENSURE_KVM: &str = include_str!("kvm.sh");
 /// The console of a shell in the machine; under Xen the first console is the hypervisor's.
 const TERMINALS: [&str; 2] = ["/dev/hvc0", "/dev/hvc1"];
 /// Runs its arguments with their outputs on the machine's ports.
-const ON_PORTS: &str = "exec \"$@\" >/run/ballast/ballast.out 2>/run/ballast/ballast.err";
+const PORTS_SCRIPT: &str = "exec \"$@\" >/run/ballast/ballast.out 2>/run/ballast/ballast.err";
 
 /// The options of an outer machine.
 #[derive(Clone, Debug)]
@@ -163,7 +163,7 @@ impl Nested {
         out: &mut (dyn Write + Send),
         err: &mut (dyn Write + Send),
     ) -> Result<ProcessEnd, LabError> {
-        let mut line = self.in_root(ON_PORTS);
+        let mut line = self.in_root(PORTS_SCRIPT);
         line.push("sh".to_owned());
         line.extend_from_slice(argv);
         let is_over = AtomicBool::new(false);
@@ -397,7 +397,7 @@ fn ensure_memory(memory: Bytes) -> Result<(), LabError> {
         )));
     }
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let wanted = memory.saturating_add(BESIDE);
+    let wanted = memory.saturating_add(EMULATOR_OVERHEAD);
     match procfs::meminfo(&meminfo).available {
         Some(available) if available < wanted => Err(LabError::Invalid(format!(
             "an outer machine of {memory} needs {wanted}, and this one has {available} available: \
@@ -418,11 +418,11 @@ mod tests {
 
     #[test]
     fn failures_of_the_machine_are_tried_once_more() {
-        let told = std::cell::RefCell::new(String::new());
-        let say = |line: &str| told.borrow_mut().push_str(line);
+        let lines = std::cell::RefCell::new(String::new());
+        let say = |line: &str| lines.borrow_mut().push_str(line);
         let mut left = vec![Ok(7), Err(gone())];
         assert_eq!(with_one_retry(&say, || left.pop().unwrap()).unwrap(), 7);
-        assert!(told.borrow().contains("has panicked") && told.borrow().contains("oops"));
+        assert!(lines.borrow().contains("has panicked") && lines.borrow().contains("oops"));
         let mut runs = 0;
         let twice = with_one_retry::<()>(&say, || {
             runs += 1;

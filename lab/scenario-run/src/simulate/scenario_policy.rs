@@ -9,7 +9,7 @@ use ballast_policy::PolicySettings;
 use ballast_toml_strict::duration;
 use serde::Deserialize;
 
-use ballast_config::{FlexmemdTable, Knobs, MebTable, Tau, TwsTable};
+use ballast_config::{FlexmemdTable, MebTable, PolicyParameters, Tau, TwsTable};
 
 /// A mistake: the keys below the table, and the text.
 type Mistake = (Vec<&'static str>, String);
@@ -35,9 +35,9 @@ impl PolicyTable {
     ) -> Result<(PolicySettings, ProbingSettings), Mistake> {
         let PolicyTable { interval: _, reserve_per_guest, tau, meb, tws, flexmemd } = self;
         let reserve_per_guest = reserve_per_guest.unwrap_or(PolicySettings::RESERVE_DEFAULT);
-        let knobs = Knobs { reserve_per_guest, tau: *tau, meb, tws, flexmemd };
+        let parameters = PolicyParameters { reserve_per_guest, tau: *tau, meb, tws, flexmemd };
         let settings =
-            knobs.settings().map_err(|([table, key], message)| (vec![table, key], message))?;
+            parameters.settings().map_err(|([table, key], message)| (vec![table, key], message))?;
         for name in policies {
             ballast_policy::check(*name, &settings.0)
                 .map_err(|error| (vec!["flexmemd"], error.to_string()))?;

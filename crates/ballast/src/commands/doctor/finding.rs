@@ -104,7 +104,7 @@ impl Finding {
         Finding { remedy: Some(line.into()), ..self }
     }
 
-    pub(super) fn of(self, subject: impl Into<String>) -> Finding {
+    pub(super) fn about(self, subject: impl Into<String>) -> Finding {
         Finding { subject: Some(subject.into()), ..self }
     }
 }

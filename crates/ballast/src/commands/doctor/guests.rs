@@ -17,7 +17,7 @@ use super::rest::{BalloonStart, programs};
 /// Codes of run states in which a guest's figures do not count.
 const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
 
-/// Each guest's tracking source, by the guest's name; `None`: it has none.
+/// Each guest's tracking source, by the guest's name; `None`: it has none now.
 type Sources = BTreeMap<String, Option<&'static str>>;
 
 /// The program that runs each guest whose API answers, by name.
@@ -42,12 +42,13 @@ pub(super) fn judge(
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         );
     }
-    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best()));
+    // Told of guests that are not tracked: what `[tracking]` without keys would do.
+    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best(false)));
     let sources: Sources = tracking.guests.iter().filter_map(named).collect();
     let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
-    Ok(guests.flat_map(|guest| of_guest(guest, &sources, &programs, stale_after)).collect())
+    Ok(guests.flat_map(|guest| guest_findings(guest, &sources, &programs, stale_after)).collect())
 }
 
 /// The finding if no daemon answers; `hypervisors` is the number of them on this host.
@@ -59,7 +60,7 @@ pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
 }
 
-fn of_guest(
+fn guest_findings(
     guest: &GuestView,
     sources: &Sources,
     programs: &Programs,
@@ -76,7 +77,7 @@ fn of_guest(
     findings.push(working_set(guest, sources));
     findings.extend(discard(guest));
     findings.extend(another_owner(guest));
-    findings.into_iter().map(|finding| finding.of(guest.guest.clone())).collect()
+    findings.into_iter().map(|finding| finding.about(guest.guest.clone())).collect()
 }
 
 fn finding(
@@ -254,8 +255,10 @@ fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
         Some(Some(best)) => {
             found(Severity::Note, format!("not tracked; with [tracking] it would be by {best}"))
         }
-        Some(None) => found(Severity::Note, "not tracked, and no source works".to_owned())
-            .remedy("ballast doctor tracking"),
+        Some(None) => {
+            found(Severity::Note, "not tracked; with [tracking] it would be by nothing".to_owned())
+                .remedy("ballast doctor tracking")
+        }
         None => found(Severity::Note, "not tracked; no hypervisor of that name is seen".to_owned()),
     }
 }

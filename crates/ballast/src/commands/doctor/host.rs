@@ -46,9 +46,9 @@ pub(super) fn judge(
         huge_pages(facts),
         merging(facts, config),
         userfaultfd(facts, config),
-        of_damon(&tracking.damon, config),
-        of_mglru(&tracking.mglru, config),
-        of_cgroups(cgroups, config),
+        damon_finding(&tracking.damon, config),
+        mglru_finding(&tracking.mglru, config),
+        cgroups_finding(cgroups, config),
     ]
 }
 
@@ -143,18 +143,18 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
     let total: Bytes = areas.iter().map(|area| area.size).sum();
     let used: Bytes = areas.iter().map(|area| area.used).sum();
     let usage = SwapUsage { total, free: total.saturating_sub(used), cached: Bytes::ZERO };
-    let told: Vec<String> = areas.iter().map(told).collect();
-    let told = told.join(", ");
+    let list: Vec<String> = areas.iter().map(area_text).collect();
+    let list = list.join(", ");
     match config.swap_bounds().room(&usage) {
         Err(ReclaimError::NoSwap) => {
             finding(Severity::Warning, "none: no guest can be paged out".to_owned())
                 .remedy(add_swap("/swapfile"))
         }
         // Another name, as the usual file may be one of the full ones.
-        Err(_) => finding(Severity::Warning, format!("{told}: too full to page guests out to"))
+        Err(_) => finding(Severity::Warning, format!("{list}: too full to page guests out to"))
             .remedy(add_swap("/swapfile-more")),
         Ok(room) => {
-            let use_of_it = match config.paging {
+            let use_text = match config.paging {
                 Some(_) => format!("{room} more of guests may be paged out"),
                 None => "no guest is paged out, as [mechanisms.paging] is off".to_owned(),
             };
@@ -162,17 +162,17 @@ fn swap(facts: &HostFacts, config: &Config) -> Finding {
                 true => finding(
                     Severity::Note,
                     format!(
-                        "{told}: {use_of_it}; it stays in memory, compressed, so the host gains only \
+                        "{list}: {use_text}; it stays in memory, compressed, so the host gains only \
                          what that saves"
                     ),
                 ),
-                false => finding(Severity::Ok, format!("{told}: {use_of_it}")),
+                false => finding(Severity::Ok, format!("{list}: {use_text}")),
             }
         }
     }
 }
 
-fn told(area: &SwapArea) -> String {
+fn area_text(area: &SwapArea) -> String {
     let free = area.size.saturating_sub(area.used);
     format!("{} {} of {}, {free} free", area.kind.as_str(), area.name, area.size)
 }
@@ -316,7 +316,7 @@ fn userfaultfd(facts: &HostFacts, config: &Config) -> Finding {
     }
 }
 
-fn of_damon(damon: &SourceFinding, config: &Config) -> Finding {
+fn damon_finding(damon: &SourceFinding, config: &Config) -> Finding {
     const WHY: &str = "DAMON finds working sets of guests whose QEMU has no library preloaded.";
     let severity = match damon.works {
         true => Severity::Ok,
@@ -326,7 +326,7 @@ fn of_damon(damon: &SourceFinding, config: &Config) -> Finding {
     Finding { remedy: damon.remedy.clone(), ..finding }
 }
 
-fn of_mglru(mglru: &SourceFinding, config: &Config) -> Finding {
+fn mglru_finding(mglru: &SourceFinding, config: &Config) -> Finding {
     const WHY: &str = "Page generations show the working sets of guests if the library and DAMON \
         do not work.";
     let severity = match mglru.works {
@@ -337,7 +337,7 @@ fn of_mglru(mglru: &SourceFinding, config: &Config) -> Finding {
     Finding { remedy: mglru.remedy.clone(), ..finding }
 }
 
-fn of_cgroups(cgroups: &Result<Option<MemoryCgroups>, String>, config: &Config) -> Finding {
+fn cgroups_finding(cgroups: &Result<Option<MemoryCgroups>, String>, config: &Config) -> Finding {
     const WHY: &str = "Ballast needs version 2 with the memory controller to balance containers, \
         and to fence and page out guests; version 1 kills what it cannot reclaim.";
     let finding =

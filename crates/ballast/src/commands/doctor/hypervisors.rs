@@ -23,8 +23,8 @@ pub(super) fn judge(
     let has_others =
         is_libvirt_on || xen.is_some_and(|it| it.is_configured) || !patterns.is_empty();
     let mut findings: Vec<Finding> =
-        folders.iter().flat_map(|it| of_folder(it, has_others)).collect();
-    findings.extend(libvirts.iter().filter_map(|it| of_libvirt(it, config)));
+        folders.iter().flat_map(|it| folder_findings(it, has_others)).collect();
+    findings.extend(libvirts.iter().filter_map(|it| libvirt_finding(it, config)));
     if libvirts.is_empty() {
         let why = "Domains of libvirt are guests too once [libvirt] is enabled.";
         findings.push(Finding::new(
@@ -35,18 +35,18 @@ pub(super) fn judge(
             "none listens here",
         ));
     }
-    findings.extend(xen.into_iter().flat_map(|it| of_xen(it, config)));
-    findings.extend(patterns.iter().map(of_pattern));
+    findings.extend(xen.into_iter().flat_map(|it| xen_findings(it, config)));
+    findings.extend(patterns.iter().map(pattern_finding));
     findings
 }
 
 const QMP_WHY: &str = "A guest of QEMU is seen only if it has a QMP socket for Ballast alone in \
     such a folder, or is a domain of libvirt.";
 
-fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
+fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     let shown = folder.path.display().to_string();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "qmp", QMP_WHY, severity, found).of(shown.clone())
+        Finding::new(Area::Hypervisors, "qmp", QMP_WHY, severity, found).about(shown.clone())
     };
     let mut findings = Vec::new();
     for notice in &folder.notices {
@@ -65,7 +65,7 @@ fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
             _ => finding(Severity::Warning, found),
         });
     }
-    let unusable: Vec<Finding> = folder.sockets.iter().filter_map(of_socket).collect();
+    let unusable: Vec<Finding> = folder.sockets.iter().filter_map(socket_finding).collect();
     let count = folder.sockets.len();
     let good = count - unusable.len();
     let is_readable =
@@ -92,11 +92,11 @@ fn of_folder(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
 }
 
 /// The finding about a QMP socket; `None`: it can be used, or was not asked.
-fn of_socket(socket: &QmpSocket) -> Option<Finding> {
+fn socket_finding(socket: &QmpSocket) -> Option<Finding> {
     const WHY: &str = "Ballast sees and balances a guest only while its socket answers.";
     let path = socket.path.display();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "qmp-socket", WHY, severity, found).of(path.to_string())
+        Finding::new(Area::Hypervisors, "qmp-socket", WHY, severity, found).about(path.to_string())
     };
     let down = match &socket.state {
         SocketState::Answers | SocketState::NotAsked => return None,
@@ -121,11 +121,11 @@ fn of_socket(socket: &QmpSocket) -> Option<Finding> {
 }
 
 /// The finding about a libvirt; `None`: none is configured and none answers.
-fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
+fn libvirt_finding(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     const WHY: &str = "Domains of libvirt are balanced through its socket as they run.";
     let socket = libvirt.socket.display().to_string();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).of(socket.clone())
+        Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).about(socket.clone())
     };
     if libvirt.is_configured && !libvirt.is_there {
         // The packaged configuration enables libvirt, whether or not it is installed.
@@ -163,12 +163,12 @@ fn of_libvirt(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
 }
 
 /// The findings about a Xen: about xenstored, and about `xl` if that matters.
-fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
+fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
     const WHY: &str = "Domains of Xen are balanced through xenstore; xl reports what they hold \
         and lets them grow.";
     let socket = xen.socket.display().to_string();
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "xen", WHY, severity, found).of(socket.clone())
+        Finding::new(Area::Hypervisors, "xen", WHY, severity, found).about(socket.clone())
     };
     if !xen.is_configured {
         let found = match &xen.found.store {
@@ -197,10 +197,11 @@ fn of_xen(xen: &XenSeen, config: &str) -> Vec<Finding> {
     vec![store, xl]
 }
 
-fn of_pattern(seen: &PatternSeen) -> Finding {
+fn pattern_finding(seen: &PatternSeen) -> Finding {
     const WHY: &str = "Containers are balanced by memory.high of their cgroups.";
     let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "containers", WHY, severity, found).of(seen.pattern.clone())
+        Finding::new(Area::Hypervisors, "containers", WHY, severity, found)
+            .about(seen.pattern.clone())
     };
     if let Some(path) = &seen.unreadable {
         return finding(Severity::Problem, format!("{} cannot be read", path.display()))

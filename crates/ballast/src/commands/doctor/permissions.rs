@@ -59,15 +59,15 @@ fn processes(pids: &[u32]) -> String {
 
 /// The findings about the rights of the daemon and of this command.
 pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Finding> {
-    let mut findings = vec![of_daemon(&seen.daemon, config)];
-    findings.push(of_user(&seen.own, &seen.daemon));
-    findings.extend(of_smaps(&seen.hypervisors));
-    findings.extend(of_cgroups(&seen.hypervisors, config));
-    findings.push(of_journal(&seen.journal));
+    let mut findings = vec![daemon_finding(&seen.daemon, config)];
+    findings.push(user_finding(&seen.own, &seen.daemon));
+    findings.extend(smaps_finding(&seen.hypervisors));
+    findings.extend(cgroups_finding(&seen.hypervisors, config));
+    findings.push(journal_finding(&seen.journal));
     findings
 }
 
-fn of_daemon(daemon: &DaemonSeen, config: &Config) -> Finding {
+fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
     const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
         is short of memory, and sees and pages out hypervisors of other users.";
     let finding = |severity, found: String| {
@@ -101,7 +101,7 @@ fn of_daemon(daemon: &DaemonSeen, config: &Config) -> Finding {
         .remedy(format!("systemctl edit ballast    # AmbientCapabilities={}", lacks.join(" ")))
 }
 
-fn of_user(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding {
+fn user_finding(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding {
     const WHY: &str = "This command tries things with its own rights; the daemon can do the same \
         only if it has the same rights.";
     let finding =
@@ -122,7 +122,7 @@ fn of_user(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding 
     }
 }
 
-fn of_smaps(hypervisors: &[ProcessSeen]) -> Option<Finding> {
+fn smaps_finding(hypervisors: &[ProcessSeen]) -> Option<Finding> {
     const WHY: &str = "/proc/PID/smaps of a guest's hypervisor says what the guest really \
         occupies, and which of its pages are huge.";
     let finding =
@@ -145,7 +145,7 @@ fn of_smaps(hypervisors: &[ProcessSeen]) -> Option<Finding> {
     })
 }
 
-fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
+fn cgroups_finding(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
     const WHY: &str = "A guest can be fenced, or paged out as a whole, only if it has a cgroup of \
         its own with a writable limit.";
     let finding = |severity, found: String| {
@@ -169,7 +169,7 @@ fn of_cgroups(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
     })
 }
 
-fn of_journal(journal: &JournalSeen) -> Finding {
+fn journal_finding(journal: &JournalSeen) -> Finding {
     const WHY: &str = "Without its journal a restarted daemon forgets what guests were promised, \
         and past decisions cannot be explained.";
     let finding =

@@ -46,9 +46,9 @@ pub(super) struct MemoryCgroups {
 /// Finds the hierarchy below `root`, which is `/` except in tests. `None`: there is none.
 pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, String> {
     let path = root.join("proc/self/mountinfo");
-    let told = |why: String| format!("{}: {why}", path.display());
-    let text = fs::read(&path).map_err(|error| told(error.to_string()))?;
-    let mounts = parse_mountinfo(&text).map_err(told)?;
+    let context = |why: String| format!("{}: {why}", path.display());
+    let text = fs::read(&path).map_err(|error| context(error.to_string()))?;
+    let mounts = parse_mountinfo(&text).map_err(context)?;
     let has_memory = |point: &Path, file: &str| {
         let below = root.join(point.strip_prefix("/").unwrap_or(point));
         let words = fs::read_to_string(below.join(file)).unwrap_or_default();
@@ -213,7 +213,7 @@ pub(super) struct RestAnswer {
     pub(super) version: Option<String>,
     pub(super) sample: GuestSample,
     /// Whether it has a balloon that does not report its size.
-    pub(super) has_blind_balloon: bool,
+    pub(super) has_unmeasured_balloon: bool,
     /// The socket of its vsock device.
     pub(super) vsock: Option<PathBuf>,
 }
@@ -263,7 +263,7 @@ fn answer_of<G: RestGuest>(guest: &G, name: &str) -> Result<RestAnswer, LinkDown
     Ok(RestAnswer {
         version: guest.version().map(str::to_owned),
         sample: guest.sample(&id, Timestamp::ZERO),
-        has_blind_balloon: guest.has_blind_balloon(),
+        has_unmeasured_balloon: guest.has_unmeasured_balloon(),
         vsock: guest.vsock_socket().map(Path::to_owned),
     })
 }

@@ -41,10 +41,10 @@ fn rows(findings: &[&Finding]) -> Vec<Row> {
     let mut rows = Vec::new();
     for group in findings.chunk_by(|a, b| a.subject == b.subject) {
         match &group[0].subject {
-            Some(guest) if group[0].area == Area::Guests => rows.extend(of_guest(guest, group)),
+            Some(guest) if group[0].area == Area::Guests => rows.extend(guest_rows(guest, group)),
             _ => {
                 for finding in group {
-                    rows.extend(of_finding(finding, place(finding)));
+                    rows.extend(finding_rows(finding, place(finding)));
                 }
             }
         }
@@ -60,23 +60,23 @@ fn place(finding: &Finding) -> String {
     }
 }
 
-fn of_guest(guest: &str, findings: &[&Finding]) -> Vec<Row> {
+fn guest_rows(guest: &str, findings: &[&Finding]) -> Vec<Row> {
     let (well, other): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().copied().partition(|it| it.severity == Severity::Ok);
-    let told = |it: &&Finding| format!("{}: {}", it.topic, harmless_line(&it.found));
-    let well: Vec<String> = well.iter().map(told).collect();
+    let described = |it: &&Finding| format!("{}: {}", it.topic, harmless_line(&it.found));
+    let well: Vec<String> = well.iter().map(described).collect();
     let mut rows = Vec::new();
     if !well.is_empty() {
         let severity = Severity::Ok.as_str();
         rows.push(Row { what: harmless_line(guest), severity, text: well.join("; ") });
     }
     for finding in other {
-        rows.extend(of_finding(finding, format!("{} {}", harmless_line(guest), finding.topic)));
+        rows.extend(finding_rows(finding, format!("{} {}", harmless_line(guest), finding.topic)));
     }
     rows
 }
 
-fn of_finding(finding: &Finding, what: String) -> Vec<Row> {
+fn finding_rows(finding: &Finding, what: String) -> Vec<Row> {
     let severity = finding.severity.as_str();
     let mut rows = vec![Row { what, severity, text: harmless_line(&finding.found) }];
     if finding.severity == Severity::Ok {

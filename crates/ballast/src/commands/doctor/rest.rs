@@ -108,7 +108,7 @@ pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<F
             Finding::new(Area::Hypervisors, hypervisor.topic(), WHY, Severity::Note, found)
         };
         for (pattern, _) in patterns.iter().filter(|(_, count)| *count == 0) {
-            let found = note("matches no socket now".to_owned()).of(pattern.clone());
+            let found = note("matches no socket now".to_owned()).about(pattern.clone());
             findings.push(found.remedy(format!("ls -l {pattern}")));
         }
         let asked = sockets.iter().filter(|it| it.answer.is_some()).count();
@@ -116,13 +116,13 @@ pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<F
             findings.push(note(format!("{asked} of {} sockets were asked", sockets.len())));
         }
         for socket in sockets {
-            findings.extend(of_socket(*hypervisor, socket, hears_vsock, config));
+            findings.extend(socket_findings(*hypervisor, socket, hears_vsock, config));
         }
     }
     findings
 }
 
-fn of_socket(
+fn socket_findings(
     hypervisor: RestHypervisor,
     socket: &RestSocket,
     hears_vsock: bool,
@@ -131,13 +131,14 @@ fn of_socket(
     const WHY: &str = "A guest is balanced only while its hypervisor's API answers.";
     let path = shown(&socket.path.to_string_lossy());
     let found = |why, severity, found: String| {
-        Finding::new(Area::Hypervisors, hypervisor.topic(), why, severity, found).of(path.clone())
+        Finding::new(Area::Hypervisors, hypervisor.topic(), why, severity, found)
+            .about(path.clone())
     };
     let answer = match &socket.answer {
         None => return Vec::new(),
         Some(Ok(answer)) => answer,
         Some(Err(down)) => {
-            return vec![of_silence(hypervisor, down, &path, |s, f| found(WHY, s, f))];
+            return vec![silence_finding(hypervisor, down, &path, |s, f| found(WHY, s, f))];
         }
     };
     let version = answer.version.as_deref().map_or(String::new(), |it| format!(" {}", shown(it)));
@@ -157,7 +158,7 @@ fn of_socket(
 }
 
 /// The finding about a socket on which the hypervisor does not answer.
-fn of_silence(
+fn silence_finding(
     hypervisor: RestHypervisor,
     down: &LinkDown,
     path: &str,
@@ -168,9 +169,9 @@ fn of_silence(
             .remedy("sudo ballast doctor host    # run the daemon as root, too"),
         LinkDown::Refused => found(Severity::Note, down.to_string()).remedy(format!("rm {path}")),
         LinkDown::Protocol(_) => {
-            let told = format!("no guest of {}: {down}", hypervisor.name());
+            let text = format!("no guest of {}: {down}", hypervisor.name());
             let table = hypervisor.table();
-            found(Severity::Warning, told)
+            found(Severity::Warning, text)
                 .remedy(format!("fuser -v {path}    # who does; correct sockets of [{table}]"))
         }
         _ => found(Severity::Warning, down.to_string())
@@ -191,7 +192,7 @@ fn balloon(
         free_page_reporting: can.free_page_reporting == Some(true),
     };
     let line = || hypervisor.balloon_line(guest, start);
-    if answer.has_blind_balloon {
+    if answer.has_unmeasured_balloon {
         let text = "its balloon is not used: it was configured without statistics before boot, and \
                     does not say what it holds";
         return found(WHY, Severity::Problem, text.into()).remedy(line());

@@ -98,7 +98,7 @@ fn config(text: &str) -> Config {
 }
 
 fn source(works: bool, note: &str) -> SourceFinding {
-    SourceFinding { works, note: note.to_owned(), remedy: None }
+    SourceFinding { works, is_lasting: !works, note: note.to_owned(), remedy: None }
 }
 
 fn host(root: &TempDir, damon: &SourceFinding, settings: &str) -> Vec<Finding> {
@@ -109,7 +109,7 @@ fn host(root: &TempDir, damon: &SourceFinding, settings: &str) -> Vec<Finding> {
 }
 
 /// One finding a line, without its reason: what was found, and the command that fixes it.
-fn told(findings: &[Finding]) -> String {
+fn as_text(findings: &[Finding]) -> String {
     let mut text = String::new();
     for it in findings {
         let subject = it.subject.as_ref().map_or(String::new(), |it| format!(" {it}"));
@@ -236,7 +236,7 @@ fn fake_hosts_are_judged_by_their_settings() {
         ),
     ];
     for (root, damon, settings, expected) in &table {
-        let found = told(&host(root, damon, settings));
+        let found = as_text(&host(root, damon, settings));
         expected.assert_eq(&found.replace(root.path().to_str().unwrap(), ""));
     }
     let [good, poor, strained, _] = &table;
@@ -259,10 +259,10 @@ fn merging_to_be_tuned_must_be_there_and_free() {
     const TUNED: &str = "[mechanisms.ksm]\nenabled = true\n";
     const OTHER: [(&str, &str); 2] =
         [("proc/7/comm", "ksmtuned\n"), ("proc/7/status", "Uid:\t0\t0\t0\t0\n")];
-    let told = "off; ksmtuned (process 7) tunes it";
+    let state = "off; ksmtuned (process 7) tunes it";
     assert_eq!(found(&[], TUNED), (Severity::Ok, "off; tuned by [mechanisms.ksm]".into()));
-    assert_eq!(found(&OTHER, ""), (Severity::Note, told.into()));
-    let left = format!("{told}, so [mechanisms.ksm] does not");
+    assert_eq!(found(&OTHER, ""), (Severity::Note, state.into()));
+    let left = format!("{state}, so [mechanisms.ksm] does not");
     assert_eq!(found(&OTHER, TUNED), (Severity::Warning, left));
     let root = tree(&[]);
     let findings = host(&root, &damon, TUNED);
@@ -364,7 +364,7 @@ fn hypervisors_are_told_by_who_answers() {
         note qmp /none: cannot read the folder /none: No such file
           $ install -d -g kvm -m 2770 /none
         ok libvirt: none listens here
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
     assert_eq!(severities(&found).len(), 4, "every severity is there");
 
     let version = Ok(LibvirtVersion { number: 9_000_000 });
@@ -420,7 +420,7 @@ fn hypervisors_are_told_by_who_answers() {
           $ cat /c/memory.current
         problem containers d: /d/memory.high cannot be written
           $ sudo ballast doctor host    # run the daemon as root, too
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
 }
 
 /// A status with guests of all kinds.
@@ -485,9 +485,9 @@ fn guests_are_judged_by_what_the_daemon_sees() {
         note free-page-reporting taken: not known: its hypervisor has not said
         note deflate-on-oom taken: not known: its hypervisor has not said
         note hotplug taken: not known: its hypervisor has not said
-        note working-set taken: not tracked, and no source works
+        note working-set taken: not tracked; with [tracking] it would be by nothing
           $ ballast doctor tracking
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
     assert!(found.iter().all(|it| it.area == Area::Guests && it.subject.is_some()));
     assert_eq!(severities(&found).len(), 4, "every severity is there");
 
@@ -536,7 +536,7 @@ fn a_guests_devices_are_told_one_by_one() {
           $ ballast set grow --managed false
         warning another-owner grow: mom moves it
           $ ballast set grow --take-over
-    "#]].assert_eq(&told(&judged(&status)));
+    "#]].assert_eq(&as_text(&judged(&status)));
     let can = &mut status.guests[0].capabilities;
     (can.balloon, can.shared_control) = (Some(false), Some(false));
     let topics: Vec<_> = judged(&status).iter().map(|it| (it.topic, it.severity)).collect();
@@ -636,7 +636,7 @@ fn owners_and_rights_are_told_with_what_mends_them() {
         problem journal: this user may not write /j/journal.db
           $ sudo ballast doctor host    # run the daemon as root, too
         ok journal: /j/journal.db can be written
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
     assert_eq!(severities(&found).len(), 4, "every severity is there");
 }
 
@@ -653,7 +653,8 @@ fn text_has_a_table_for_each_area_and_json_everything() {
         ("balloon", Severity::Ok, "has one"),
         ("statistics", Severity::Problem, "none"),
     ] {
-        findings.push(Finding::new(Area::Guests, topic, "So it is.", severity, found).of("web-1"));
+        let finding = Finding::new(Area::Guests, topic, "So it is.", severity, found);
+        findings.push(finding.about("web-1"));
     }
     expect![[r#"
         HOST
@@ -725,5 +726,5 @@ fn a_xen_is_told_with_what_works_of_it() {
           $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
         note xen /x/socket: it is there, but not configured: nobody listens on the socket
           $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
 }

@@ -1,5 +1,7 @@
 //! `ballast doctor tracking`: which sources of working sets work here, without a daemon.
 
+use std::path::PathBuf;
+
 use ballast_daemon::track::{GuestDiagnosis, SourceFinding, TrackingDiagnosis};
 use ballast_report::{Output, harmless_line};
 use serde::Serialize;
@@ -12,8 +14,13 @@ Examples:
   ballast doctor tracking --json | jq '.guests[] | select(.best == null) | .guest'
 
 It checks the host without the daemon and changes nothing. Run it as root: otherwise it does not see
-hypervisors of other users. Exit status: 0 every guest has a source; 1 a guest has none.")]
+hypervisors of other users. Exit status: 0 every guest has a source; 1 a guest has none, or waits
+for one.")]
 pub(super) struct TrackingArgs {
+    /// The daemon's configuration (TOML), for whether referenced bits may be used [default:
+    /// /etc/ballast/ballast.toml if it exists, else the built-in defaults]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
@@ -21,17 +28,15 @@ pub(super) struct TrackingArgs {
 /// Prints the diagnosis.
 ///
 /// # Errors
-/// A guest has no source; the output cannot be written.
+/// A guest has no source; the configuration is invalid; the output cannot be written.
 pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
+    let (config, _) = super::configuration(args.config.as_deref())?;
+    let has_bits = config.tracking.is_some_and(|tracking| tracking.referenced);
     let diagnosis = TrackingDiagnosis::of_host();
     let reply = TrackingReply {
         damon: &diagnosis.damon,
         mglru: &diagnosis.mglru,
-        guests: diagnosis
-            .guests
-            .iter()
-            .map(|it| GuestReply { best: it.best(), guest: it })
-            .collect(),
+        guests: diagnosis.guests.iter().map(|it| GuestReply::new(it, has_bits)).collect(),
     };
     args.output.print(&reply, |reply, _| render(reply))?;
     let without = reply.guests.iter().filter(|it| it.best.is_none()).count();
@@ -51,8 +56,17 @@ struct TrackingReply<'a> {
 struct GuestReply<'a> {
     #[serde(flatten)]
     guest: &'a GuestDiagnosis,
-    /// The source that `source = "auto"` chooses; `None`: none works.
+    /// The source that `source = "auto"` takes; `None`: none.
     best: Option<&'static str>,
+    /// The source that it waits for instead; `None`: it takes one, or none can work.
+    waits_for: Option<&'static str>,
+}
+
+impl<'a> GuestReply<'a> {
+    /// `has_bits`: referenced bits may be used.
+    fn new(guest: &'a GuestDiagnosis, has_bits: bool) -> GuestReply<'a> {
+        GuestReply { guest, best: guest.best(has_bits), waits_for: guest.awaited(has_bits) }
+    }
 }
 
 fn render(reply: &TrackingReply<'_>) -> String {
@@ -61,10 +75,11 @@ fn render(reply: &TrackingReply<'_>) -> String {
     if reply.guests.is_empty() {
         text.push_str("\nno guest runs on this host\n");
     }
-    for GuestReply { guest, best } in &reply.guests {
+    for GuestReply { guest, best, waits_for } in &reply.guests {
         let name = harmless_line(guest.guest.as_deref().unwrap_or("?"));
         let best = best.unwrap_or("nothing");
-        text.push_str(&format!("\n{name} (process {}): tracked by {best}\n", guest.pid));
+        let waits = waits_for.map_or(String::new(), |source| format!(", waits for {source}"));
+        text.push_str(&format!("\n{name} (process {}): tracked by {best}{waits}\n", guest.pid));
         text.push_str(&finding("  library", &guest.library));
         text.push_str(&finding("  damon", &guest.damon));
         text.push_str(&finding("  mglru", &guest.mglru));
@@ -92,10 +107,16 @@ mod tests {
     fn every_source_is_told_with_its_reason() {
         let fails = |note: &str, remedy: Option<&str>| SourceFinding {
             works: false,
+            is_lasting: true,
             note: note.to_owned(),
             remedy: remedy.map(str::to_owned),
         };
-        let works = SourceFinding { works: true, note: "page by page".to_owned(), remedy: None };
+        let works = SourceFinding {
+            works: true,
+            is_lasting: false,
+            note: "page by page".to_owned(),
+            remedy: None,
+        };
         let guest = GuestDiagnosis {
             guest: Some("web-1".to_owned()),
             pid: 4711,
@@ -107,7 +128,7 @@ mod tests {
         let reply = TrackingReply {
             damon: &works,
             mglru: &guest.mglru,
-            guests: vec![GuestReply { best: guest.best(), guest: &guest }],
+            guests: vec![GuestReply::new(&guest, false)],
         };
         expect![[r#"
             DAMON on this host: works: page by page
@@ -123,6 +144,16 @@ mod tests {
         .assert_eq(&render(&reply));
         let json = serde_json::to_value(&reply).unwrap();
         assert_eq!(json["guests"][0]["best"], "damon");
+        assert_eq!(json["guests"][0]["waits_for"], serde_json::Value::Null);
         assert_eq!(json["guests"][0]["library"]["remedy"], "restart the guest");
+
+        let taken = SourceFinding { is_lasting: false, ..fails("in use by somebody else", None) };
+        let guest = GuestDiagnosis { damon: taken, mglru: works.clone(), ..guest.clone() };
+        let reply = TrackingReply { guests: vec![GuestReply::new(&guest, false)], ..reply };
+        let told = render(&reply);
+        assert!(told.contains("tracked by nothing, waits for damon\n"), "{told}");
+        let json = serde_json::to_value(&reply).unwrap();
+        assert_eq!(json["guests"][0]["best"], serde_json::Value::Null);
+        assert_eq!(json["guests"][0]["waits_for"], "damon");
     }
 }

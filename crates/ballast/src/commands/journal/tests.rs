@@ -10,7 +10,7 @@ use ballast_store::{Journal, JournalConfig, Reader, Start, Tick};
 use expect_test::expect;
 
 use super::*;
-use crate::commands::source::tell_journal;
+use crate::commands::source::view_last_tick;
 use ballast_daemon::server::fixture;
 
 /// A journal of one tick, written by a daemon that ended in order.
@@ -62,11 +62,11 @@ fn the_last_tick_tells_what_the_daemon_told() {
     let mut live = StatusReply::from(&ballast_daemon::server::routes::tick(&view, now()));
     live.daemon = None;
     live.tick.source = Source::Journal;
-    let read = tell_journal(&path, now(), |tick| Ok(StatusReply::from(tick))).unwrap();
+    let read = view_last_tick(&path, now(), |tick| Ok(StatusReply::from(tick))).unwrap();
     assert_eq!(read, live);
     let grow = fixture::id("grow");
     let explained =
-        tell_journal(&path, now(), |tick| Ok(ExplainReply::new(tick, &grow))).unwrap().unwrap();
+        view_last_tick(&path, now(), |tick| Ok(ExplainReply::new(tick, &grow))).unwrap().unwrap();
     assert_eq!(explained.outcome.unwrap().kind.code, "accepted");
 }
 
@@ -74,10 +74,10 @@ fn the_last_tick_tells_what_the_daemon_told() {
 fn a_missing_or_empty_journal_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
-    let tell = || tell_journal(&path, now(), |_| Ok(())).unwrap_err().to_string();
-    assert!(tell().starts_with("there is no journal at "), "{}", tell());
+    let error = || view_last_tick(&path, now(), |_| Ok(())).unwrap_err().to_string();
+    assert!(error().starts_with("there is no journal at "), "{}", error());
     std::fs::write(&path, "this is not a journal, and longer than a header of SQLite's").unwrap();
-    assert!(tell().contains("not a journal"), "{}", tell());
+    assert!(error().contains("not a journal"), "{}", error());
 }
 
 #[test]

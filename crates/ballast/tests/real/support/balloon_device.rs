@@ -18,8 +18,8 @@ const FIRST_CAPABILITY: usize = 0x34;
 const VENDOR: u8 = 0x09;
 /// Kinds of virtio's own capabilities: the place of the device's fields, and the access to memory
 /// by configuration space (`VIRTIO_PCI_CAP_PCI_CFG`).
-const DEVICE_FIELDS: u8 = 4;
-const WAY_IN: u8 = 5;
+const DEVICE_CFG: u8 = 4;
+const PCI_CFG: u8 = 5;
 /// Offsets in such a capability: its kind, the memory region of the device, the offset in that, the
 /// number of bytes, and (for access) the bytes.
 const KIND: usize = 3;
@@ -29,8 +29,8 @@ const LENGTH: usize = 12;
 const DATA: usize = 16;
 /// Offsets of the device's fields, of four bytes each: pages asked for (`num_pages`), and pages
 /// that the guest claims to have given (`actual`).
-const ASKED: u32 = 0;
-const GIVEN: u32 = 4;
+const NUM_PAGES: u32 = 0;
+const ACTUAL: u32 = 4;
 /// The command register, and the bit in it that disables the device's interrupts.
 const COMMAND: usize = 0x04;
 const INTERRUPTS_OFF: u16 = 0x0400;
@@ -42,7 +42,7 @@ pub struct BalloonDevice<'a> {
     /// The file in the guest with the device's configuration space.
     file: String,
     /// Offset in that of the capability for access.
-    way_in: usize,
+    pci_cfg: usize,
     /// The value of the command register that its driver has set.
     command: u16,
     /// Offset of the fields in the device's memory.
@@ -63,36 +63,36 @@ impl<'a> BalloonDevice<'a> {
         let space: Vec<u8> = dump.split_whitespace().map(byte).collect();
         assert_eq!(space.len(), SPACE, "{file}: {dump}");
         let place = |kind| capability(&space, kind).expect("a capability of virtio");
-        let (fields, way_in) = (place(DEVICE_FIELDS), place(WAY_IN));
+        let (fields, pci_cfg) = (place(DEVICE_CFG), place(PCI_CFG));
         let device = BalloonDevice {
             lab,
             guest,
-            way_in,
+            pci_cfg,
             command: u16::from_le_bytes([space[COMMAND], space[COMMAND + 1]]),
             fields: u32::from_le_bytes(space[fields + OFFSET..][..4].try_into().unwrap()),
             file,
         };
         // Access to the same memory region, four bytes at a time.
         let script = [
-            device.put(way_in + BAR, &space[fields + BAR..][..1]),
-            device.put(way_in + LENGTH, &4_u32.to_le_bytes()),
+            device.put(pci_cfg + BAR, &space[fields + BAR..][..1]),
+            device.put(pci_cfg + LENGTH, &4_u32.to_le_bytes()),
         ];
         lab.shell(guest, &script.join("; "));
         device
     }
 
     /// The guest claims to have given this many pages, whatever it has given.
-    pub fn claim_given(&self, pages: u32) {
+    pub fn claim_actual(&self, pages: u32) {
         let script =
-            [self.select(GIVEN), self.put(self.way_in + DATA, &pages.to_le_bytes())].join("; ");
+            [self.select(ACTUAL), self.put(self.pci_cfg + DATA, &pages.to_le_bytes())].join("; ");
         self.lab.shell(self.guest, &script);
     }
 
     /// From now on the guest claims at once to have given whatever it is asked for. The device must
     /// have no driver.
-    pub fn claim_whatever_is_asked(&self) {
-        let data = (self.way_in + DATA) / 4;
-        let (asked, given) = (self.select(ASKED), self.select(GIVEN));
+    pub fn claim_every_target(&self) {
+        let data = (self.pci_cfg + DATA) / 4;
+        let (asked, given) = (self.select(NUM_PAGES), self.select(ACTUAL));
         let file = &self.file;
         let read = format!("dd if={file} bs=4 skip={data} count=1 of=/tmp/asked");
         let write = format!("dd if=/tmp/asked of={file} bs=4 seek={data} conv=notrunc");
@@ -102,19 +102,19 @@ impl<'a> BalloonDevice<'a> {
     }
 
     /// The driver no longer gets interrupts of the device.
-    pub fn deafen(&self) {
+    pub fn mask_interrupts(&self) {
         let command = self.command | INTERRUPTS_OFF;
         self.lab.shell(self.guest, &self.put(COMMAND, &command.to_le_bytes()));
     }
 
     /// The driver gets interrupts again, also a pending one.
-    pub fn undeafen(&self) {
+    pub fn unmask_interrupts(&self) {
         self.lab.shell(self.guest, &self.put(COMMAND, &self.command.to_le_bytes()));
     }
 
     /// A line of shell that directs the access to one of the device's fields.
     fn select(&self, field: u32) -> String {
-        self.put(self.way_in + OFFSET, &(self.fields + field).to_le_bytes())
+        self.put(self.pci_cfg + OFFSET, &(self.fields + field).to_le_bytes())
     }
 
     /// A line of shell that writes `bytes` into configuration space, in one access.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use ballast_model::{Bounds, Bytes, GuestId, Note, Snapshot};
-use ballast_store::{Range, Reader, TickEntry, What};
+use ballast_store::{EntryContent, Range, Reader, TickEntry};
 
 /// Checks a journal piece by piece: how far it was read, and the state of the checks.
 pub struct Audit {
@@ -45,7 +45,7 @@ impl Audit {
             let entry = entry.unwrap();
             assert_eq!(entry.id, self.last_id + 1, "rows without a gap");
             self.last_id = entry.id;
-            if let What::Tick(tick) = entry.what {
+            if let EntryContent::Tick(tick) = entry.content {
                 self.tick(entry.id, &tick);
             }
         }

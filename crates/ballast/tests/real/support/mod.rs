@@ -24,10 +24,10 @@ use ballast_lab_host::{
     Accel, DiskSpec, Guest, GuestSpec, Helper, LabError, Manager, Run, RunOptions, Speed,
 };
 use ballast_model::Bytes;
-use ballast_store::{Range, Reader, TickEntry, What};
+use ballast_store::{EntryContent, Range, Reader, TickEntry};
 use tempfile::TempDir;
 
-use crate::harness::{Daemon, Ground, PATIENCE, guest, wait_for};
+use crate::harness::{Daemon, PATIENCE, Testbed, guest, wait_for};
 
 /// Reports over which a workload's pace is measured.
 const PACE_REPORTS: u64 = 6;
@@ -267,8 +267,8 @@ pub fn wait_allocation(
 }
 
 /// Sets a guest's ceiling, as an operator does.
-pub fn set_ceiling(ground: &Ground, name: &str, bytes: Bytes) {
-    let (code, out, err) = ground.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
+pub fn set_ceiling(testbed: &Testbed, name: &str, bytes: Bytes) {
+    let (code, out, err) = testbed.ballast(&["set", name, "--ceiling", &bytes.to_string()]);
     assert_eq!(code, Some(0), "{out}{err}");
 }
 
@@ -302,13 +302,13 @@ pub fn swapped(lab: &Lab, name: &str) -> Option<Bytes> {
 }
 
 /// The ticks in the journal.
-pub fn ticks(ground: &Ground) -> Vec<TickEntry> {
-    let reader = Reader::open(&ground.journal()).unwrap();
+pub fn ticks(testbed: &Testbed) -> Vec<TickEntry> {
+    let reader = Reader::open(&testbed.journal()).unwrap();
     let tick = |what| match what {
-        What::Tick(tick) => Some(*tick),
-        What::Event(_) => None,
+        EntryContent::Tick(tick) => Some(*tick),
+        EntryContent::Event(_) => None,
     };
-    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().what)).collect()
+    reader.ticks(Range::default()).filter_map(|entry| tick(entry.unwrap().content)).collect()
 }
 
 /// Asserts that the checker refused no plan, and that all were recorded.

@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::journal::{Audit, assert_file_intact};
 use super::{Data, Lab, allocation, wait_settled, wait_ticks};
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 
 const ROUNDS_DEFAULT: u64 = 3;
 const NAMES: [&str; 2] = ["a", "b"];
@@ -27,7 +27,7 @@ const RELEASE_SLACK: Bytes = Bytes::mib(4);
 
 /// The event of a round.
 #[derive(Clone, Copy, Debug)]
-enum Deed {
+enum RoundAction {
     Squeeze,
     ChangePolicy,
     KillDaemon,
@@ -37,20 +37,20 @@ enum Deed {
     BadFile,
 }
 
-const DEEDS: [Deed; 7] = [
-    Deed::Squeeze,
-    Deed::ChangePolicy,
-    Deed::KillDaemon,
-    Deed::KillDaemonInMidAction,
-    Deed::Pause,
-    Deed::Work,
-    Deed::BadFile,
+const ROUND_ACTIONS: [RoundAction; 7] = [
+    RoundAction::Squeeze,
+    RoundAction::ChangePolicy,
+    RoundAction::KillDaemon,
+    RoundAction::KillDaemonInMidAction,
+    RoundAction::Pause,
+    RoundAction::Work,
+    RoundAction::BadFile,
 ];
 
 /// A daemon with two guests, and their known state.
 pub struct Rounds<'a> {
     lab: &'a Lab,
-    ground: &'a Ground,
+    testbed: &'a Testbed,
     daemon: Option<Daemon<'a>>,
     data: Vec<Data>,
     working: BTreeSet<&'static str>,
@@ -84,11 +84,11 @@ fn from_environment(name: &str) -> Option<u64> {
 
 impl<'a> Rounds<'a> {
     /// Rounds with the guests `a` and `b`, booted with `boot` each, that share a budget of `boot`.
-    pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes) -> Rounds<'a> {
+    pub fn new(lab: &'a Lab, testbed: &'a Testbed, boot: Bytes) -> Rounds<'a> {
         Rounds {
             lab,
-            ground,
-            daemon: Some(ground.start()),
+            testbed,
+            daemon: Some(testbed.start()),
             data: NAMES.iter().map(|name| lab.store_data(name, 16)).collect(),
             working: BTreeSet::new(),
             audit: Audit::new(boot),
@@ -99,32 +99,32 @@ impl<'a> Rounds<'a> {
 
     /// Runs one round.
     pub fn run(&mut self, number: u64) {
-        let deed = DEEDS[self.random.below(DEEDS.len() as u64) as usize];
+        let action = ROUND_ACTIONS[self.random.below(ROUND_ACTIONS.len() as u64) as usize];
         let name = NAMES[self.random.below(2) as usize];
-        eprintln!("round {number}: {deed:?}, {name}");
-        match deed {
-            Deed::Squeeze => self.squeeze(name),
-            Deed::ChangePolicy => self.change_policy(),
-            Deed::KillDaemon => self.kill_daemon(),
-            Deed::KillDaemonInMidAction => {
+        eprintln!("round {number}: {action:?}, {name}");
+        match action {
+            RoundAction::Squeeze => self.squeeze(name),
+            RoundAction::ChangePolicy => self.change_policy(),
+            RoundAction::KillDaemon => self.kill_daemon(),
+            RoundAction::KillDaemonInMidAction => {
                 let ceiling = self.some_ceiling();
                 self.set(&[name, "--ceiling", &format!("{ceiling:#}")]);
                 let ticks = self.random.below(TICKS_TO_KILL_MAX);
                 wait_ticks(self.daemon(), ticks);
                 self.kill_daemon();
             }
-            Deed::Pause => self.pause(name),
-            Deed::Work => self.work(name),
-            Deed::BadFile => self.bad_file(),
+            RoundAction::Pause => self.pause(name),
+            RoundAction::Work => self.work(name),
+            RoundAction::BadFile => self.bad_file(),
         }
         wait_settled(self.daemon());
-        self.look();
+        self.check_invariants();
     }
 
     /// Stops the daemon and checks the invariants a last time.
     pub fn end(mut self) {
         assert!(self.daemon.take().unwrap().stop().success());
-        self.look();
+        self.check_invariants();
         assert!(self.audit.ticks_within > 0, "the budget was never kept");
     }
 
@@ -133,7 +133,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn set(&self, arguments: &[&str]) {
-        let (code, out, err) = self.ground.ballast(&[&["set"], arguments].concat());
+        let (code, out, err) = self.testbed.ballast(&[&["set"], arguments].concat());
         assert_eq!(code, Some(0), "{arguments:?}: {out}{err}");
     }
 
@@ -153,7 +153,7 @@ impl<'a> Rounds<'a> {
             let enough = ceiling + RELEASE_SLACK;
             (is_stuck || view.allocation_bytes? <= enough.get()).then_some(())
         });
-        self.look();
+        self.check_invariants();
         self.set(&[name, "--ceiling", &self.boot.to_string()]);
     }
 
@@ -166,8 +166,8 @@ impl<'a> Rounds<'a> {
 
     fn kill_daemon(&mut self) {
         self.daemon.take().unwrap().kill();
-        assert_file_intact(&self.ground.journal());
-        self.daemon = Some(self.ground.start());
+        assert_file_intact(&self.testbed.journal());
+        self.daemon = Some(self.testbed.start());
         wait_for("both guests", || {
             let status = self.daemon().status()?;
             let runs = |name: &&str| guest(&status, name).is_some_and(|it| it.used_bytes.is_some());
@@ -177,7 +177,7 @@ impl<'a> Rounds<'a> {
 
     fn pause(&mut self, name: &str) {
         let ceiling = self.some_ceiling();
-        assert_eq!(self.ground.ballast(&["pause"]).0, Some(0));
+        assert_eq!(self.testbed.ballast(&["pause"]).0, Some(0));
         let targets = || {
             let status = self.daemon().status()?;
             let targets: Vec<_> = status.guests.iter().map(|guest| guest.target_bytes).collect();
@@ -187,7 +187,7 @@ impl<'a> Rounds<'a> {
         self.set(&[name, "--ceiling", &format!("{ceiling:#}")]);
         wait_settled(self.daemon());
         assert_eq!(targets(), Some(before), "paused");
-        assert_eq!(self.ground.ballast(&["resume"]).0, Some(0));
+        assert_eq!(self.testbed.ballast(&["resume"]).0, Some(0));
         self.set(&[name, "--ceiling", &self.boot.to_string()]);
         wait_for("the end of the pause", || (!self.daemon().status()?.tick.paused).then_some(()));
     }
@@ -204,7 +204,7 @@ impl<'a> Rounds<'a> {
     }
 
     fn bad_file(&mut self) {
-        let file = self.ground.config_file();
+        let file = self.testbed.config_file();
         let good = fs::read_to_string(&file).unwrap();
         let reload_error = || Some(self.daemon().status()?.daemon?.reload_error);
         for (text, is_bad) in [(format!("{good}\n[gard]\n"), true), (good, false)] {
@@ -215,9 +215,9 @@ impl<'a> Rounds<'a> {
     }
 
     /// Checks the invariants.
-    fn look(&mut self) {
-        self.audit.read(&self.ground.journal());
-        assert_file_intact(&self.ground.journal());
+    fn check_invariants(&mut self) {
+        self.audit.read(&self.testbed.journal());
+        assert_file_intact(&self.testbed.journal());
         self.data.iter().for_each(|data| self.lab.assert_intact(data));
         if let Some(daemon) = &self.daemon {
             let status = daemon.status().unwrap().daemon.unwrap();

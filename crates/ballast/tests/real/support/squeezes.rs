@@ -20,7 +20,7 @@ use ballast_model::Bytes;
 
 use super::journal::Audit;
 use super::{Data, Lab, allocation, rounds, swapping, wait_settled};
-use crate::harness::{Daemon, Ground, guest, wait_for};
+use crate::harness::{Daemon, Testbed, guest, wait_for};
 
 /// The floor of `dry`: its kernel and everything beside workloads (some 90 MiB), the data to
 /// compare, and [`FILLED_MAX`].
@@ -59,7 +59,7 @@ enum Work {
 /// A daemon with the two guests, and their known state.
 pub struct Squeezes<'a> {
     lab: &'a Lab,
-    ground: &'a Ground,
+    testbed: &'a Testbed,
     daemon: Daemon<'a>,
     data: Data,
     boot: Bytes,
@@ -84,12 +84,12 @@ pub fn guests(boot: Bytes) -> Vec<GuestSpec> {
 
 impl<'a> Squeezes<'a> {
     /// Rounds with these guests, which share `budget`.
-    pub fn new(lab: &'a Lab, ground: &'a Ground, boot: Bytes, budget: Bytes) -> Squeezes<'a> {
+    pub fn new(lab: &'a Lab, testbed: &'a Testbed, boot: Bytes, budget: Bytes) -> Squeezes<'a> {
         assert_eq!(lab.guest(DRY).ready().unwrap().swap_total, None);
         Squeezes {
             lab,
-            ground,
-            daemon: ground.start(),
+            testbed,
+            daemon: testbed.start(),
             data: lab.store_data(DRY, DATA_MIB),
             boot,
             audit: Audit::new(budget),
@@ -130,7 +130,7 @@ impl<'a> Squeezes<'a> {
         eprintln!(
             "round {number}: wet wants {demand}, dry {work:?} (first: {is_dry_first}), ceiling {ceiling}: {before} to {after}"
         );
-        self.look(!matches!(work, Work::Nothing));
+        self.check_invariants(!matches!(work, Work::Nothing));
         self.lab.stop_workload(WET);
         if !matches!(work, Work::Nothing) {
             self.lab.stop_workload(DRY);
@@ -140,7 +140,7 @@ impl<'a> Squeezes<'a> {
 
     /// Stops the daemon and checks the invariants a last time.
     pub fn end(mut self) {
-        self.look(false);
+        self.check_invariants(false);
         eprintln!("squeezed in {} of {} rounds", self.squeezed, self.rounds);
         // Every second round should squeeze it.
         assert!(self.squeezed * 5 >= self.rounds, "{} of {}", self.squeezed, self.rounds);
@@ -170,7 +170,7 @@ impl<'a> Squeezes<'a> {
 
     fn set_ceiling(&self, ceiling: Bytes) {
         let (code, out, err) =
-            self.ground.ballast(&["set", DRY, "--ceiling", &format!("{ceiling:#}")]);
+            self.testbed.ballast(&["set", DRY, "--ceiling", &format!("{ceiling:#}")]);
         assert_eq!(code, Some(0), "{out}{err}");
     }
 
@@ -198,7 +198,7 @@ impl<'a> Squeezes<'a> {
     }
 
     /// Checks the invariants after a round.
-    fn look(&mut self, is_working: bool) {
+    fn check_invariants(&mut self, is_working: bool) {
         for name in [DRY, WET] {
             let report = self.lab.fresh_report(name);
             let console = fs::read_to_string(self.lab.guest(name).console()).unwrap();
@@ -215,7 +215,7 @@ impl<'a> Squeezes<'a> {
             });
         }
         self.lab.assert_intact(&self.data);
-        self.audit.read(&self.ground.journal());
+        self.audit.read(&self.testbed.journal());
         let status = self.daemon.status().unwrap().daemon.unwrap();
         assert_eq!((status.plans_refused, status.journal_error), (0, None));
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_model::{Bytes, GuestId};
 use ballast_store::{
-    Entry, Event, JournalError, Place, Range, Reader, Seek, TickEntry, What, wall_ms,
+    Entry, EntryContent, Event, JournalError, Place, Range, Reader, Seek, TickEntry, wall_ms,
 };
 use serde::Serialize;
 
@@ -93,7 +93,7 @@ impl Past {
     }
 
     fn put_before(&mut self, entry: &Entry, only: Option<&GuestId>) {
-        let What::Tick(tick) = &entry.what else { return };
+        let EntryContent::Tick(tick) = &entry.content else { return };
         self.at_unix_ms.push_front(entry.wall_ms);
         let ticks = self.at_unix_ms.len();
         let ids = tick.snapshot.guests().iter().map(|sample| &sample.id);
@@ -160,8 +160,8 @@ fn events_within(
     while let Some(Place { id, .. }) = reader.event_before(before, from)? {
         let one = Range { from_id: Some(id), to_id: Some(id), ..Range::default() };
         // A damaged row is skipped; `ballast journal export` reports it.
-        if let Some(Ok(Entry { wall_ms, what: What::Event(event), .. })) = reader.events(one).next()
-        {
+        let entry = reader.events(one).next();
+        if let Some(Ok(Entry { wall_ms, content: EntryContent::Event(event), .. })) = entry {
             let (code, text) = words(event);
             found.push(JournalEvent { at_unix_ms: wall_ms, code, text });
         }
@@ -295,13 +295,13 @@ mod tests {
             command: "pause".to_owned(),
             answer: answer.map(str::to_owned).map_err(str::to_owned),
         };
-        for (event, told) in [
+        for (event, expected) in [
             (Event::ConfigRefused { why: "bad".to_owned() }, "a reload was refused: bad"),
             (command(Ok("paused")), "pause, by uid 0: paused"),
             (command(Err("busy")), "pause, by uid 0, was refused: busy"),
             (Event::Stopped { why: "SIGTERM".to_owned() }, "the daemon stopped: SIGTERM"),
         ] {
-            assert_eq!(words(event).1, told);
+            assert_eq!(words(event).1, expected);
         }
         let found = events(&path, wall(NEWEST_S)).unwrap();
         assert_eq!(found.last().unwrap().text, "the daemon started");
@@ -330,15 +330,15 @@ mod tests {
         let now = wall(NEWEST_S + more);
         let texts =
             |found: Vec<JournalEvent>| found.into_iter().map(|it| it.text).collect::<Vec<_>>();
-        let told = |nth: u64| format!("a reload was refused: reason {nth}");
+        let refusal = |nth: u64| format!("a reload was refused: reason {nth}");
         let all = texts(events(&path, now).unwrap());
         assert_eq!(all.len(), EVENTS_MAX);
-        assert_eq!((&all[0], &all[EVENTS_MAX - 1]), (&told(more), &told(51)));
+        assert_eq!((&all[0], &all[EVENTS_MAX - 1]), (&refusal(more), &refusal(51)));
         // On a slow disk, or with a long journal, there is time for one only.
-        assert_eq!(texts(events_within(&path, now, Duration::ZERO).unwrap()), [told(more)]);
+        assert_eq!(texts(events_within(&path, now, Duration::ZERO).unwrap()), [refusal(more)]);
         // An event with a wrong clock hides no earlier ones.
         let stopped = Event::Stopped { why: "SIGTERM".to_owned() };
         writer.record_event(SystemTime::UNIX_EPOCH, Timestamp::ZERO, stopped).unwrap();
-        assert_eq!(texts(events(&path, now).unwrap())[0], told(more));
+        assert_eq!(texts(events(&path, now).unwrap())[0], refusal(more));
     }
 }

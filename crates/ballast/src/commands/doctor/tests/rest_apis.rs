@@ -12,7 +12,7 @@ fn answered(change: impl FnOnce(&mut RestAnswer)) -> Option<Result<RestAnswer, L
     let mut answer = RestAnswer {
         version: Some("53.0.0".to_owned()),
         sample,
-        has_blind_balloon: false,
+        has_unmeasured_balloon: false,
         vsock: Some("/r/a.vsock".into()),
     };
     change(&mut answer);
@@ -42,7 +42,7 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
         }),
         answered(|it| {
             bare(it);
-            it.has_blind_balloon = true;
+            it.has_unmeasured_balloon = true;
         }),
         answered(|it| {
             it.version = None;
@@ -110,7 +110,7 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
           $ fuser -v /r/j.sock    # who does; correct sockets of [cloud_hypervisor]
         warning cloud-hypervisor /r/k.sock: no answer in time
           $ fuser -v /r/k.sock    # which process that is
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
     let firecracker = [seen(RestHypervisor::Firecracker, &sockets[..6])];
     let found = rest::judge(&firecracker, false, "/etc/b.toml");
     expect![[r#"
@@ -145,7 +145,7 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
           $ firecracker … --config-file    # for f, with "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 1, "free_page_reporting": false } in it
         warning firecracker /r/f.sock: no vsock device: nothing says what it could give back, so it gives nothing back
           $ firecracker … --config-file    # for f, with "vsock": { "guest_cid": 3, "uds_path": "/r/f.vsock" } in it
-    "#]].assert_eq(&told(&found));
+    "#]].assert_eq(&as_text(&found));
 }
 
 #[test]
@@ -170,12 +170,12 @@ fn guests_of_rest_apis_have_no_remedy_of_qemus() {
         let rest = [RestSeen { hypervisor, patterns: vec![], sockets: vec![socket] }];
         let found =
             guests::judge(&status, &["grow".to_owned()], &tracking(), &rest, STALE).unwrap();
-        let told = told(&found);
-        assert!(!told.contains("qemu") && !told.contains("virsh"), "{told}");
+        let text = as_text(&found);
+        assert!(!text.contains("qemu") && !text.contains("virsh"), "{text}");
         let flag = match hypervisor {
             RestHypervisor::CloudHypervisor => "--balloon size=0,deflate_on_oom=on",
             RestHypervisor::Firecracker => "\"deflate_on_oom\": true",
         };
-        assert!(told.contains(flag) && told.contains("ballast-agent --connect vsock"), "{told}");
+        assert!(text.contains(flag) && text.contains("ballast-agent --connect vsock"), "{text}");
     }
 }

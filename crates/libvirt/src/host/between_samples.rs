@@ -25,7 +25,7 @@ impl LibvirtHost {
     }
 
     /// Takes in the received events; returns whether one of them calls for a sample at once.
-    pub(super) fn take_events(&mut self) -> bool {
+    pub(super) fn handle_events(&mut self) -> bool {
         let mut is_urgent = false;
         while let Some(event) = self.connection.as_mut().and_then(|it| it.session.next_event()) {
             let DomainEvent { kind, domain } = event;
@@ -53,7 +53,7 @@ impl LibvirtHost {
                 self.disconnected(why);
                 return;
             }
-            if self.take_events() {
+            if self.handle_events() {
                 return;
             }
         }
@@ -65,11 +65,11 @@ impl LibvirtHost {
         let Some(serial) = self.call(call, Purpose::Command) else {
             return Err(format!("libvirt: {}", self.down()));
         };
-        self.run(until, |it| !it.asked.contains_key(&serial)).await;
+        self.run(until, |it| !it.pending.contains_key(&serial)).await;
         let Some(connection) = &mut self.connection else {
             return Err(format!("libvirt: {}; it may have been done", self.down()));
         };
-        connection.asked.remove(&serial);
+        connection.pending.remove(&serial);
         match connection.replies.remove(&serial) {
             Some(answer) => answer.map_err(|error| error.to_string()),
             None => Err("libvirt does not answer in time; it may still do it".to_owned()),

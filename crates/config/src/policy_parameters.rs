@@ -12,7 +12,7 @@ use crate::tws::TwsTable;
 
 /// The tables and keys of a file that configure policies.
 #[derive(Clone, Copy, Debug)]
-pub struct Knobs<'a> {
+pub struct PolicyParameters<'a> {
     /// `policy.reserve_per_guest`.
     pub reserve_per_guest: Bytes,
     /// `policy.tau`.
@@ -25,7 +25,7 @@ pub struct Knobs<'a> {
     pub flexmemd: &'a FlexmemdTable,
 }
 
-impl Knobs<'_> {
+impl PolicyParameters<'_> {
     /// The validated settings.
     ///
     /// # Errors

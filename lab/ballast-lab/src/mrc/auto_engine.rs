@@ -17,7 +17,7 @@ use ballast_report::format;
 const RESERVE_BYTES: u64 = 1600 << 10;
 
 /// Counts exactly as long as that fits the budget.
-pub(super) struct Chosen {
+pub(super) struct AutoEngine {
     engine: Box<dyn Engine>,
     reserve: Option<Box<dyn Engine>>,
     /// The budget, in bytes.
@@ -43,7 +43,7 @@ enum DropReason {
     TooFarApart,
 }
 
-impl Chosen {
+impl AutoEngine {
     /// For a trace of at most `references_max` references, if that is known.
     pub(super) fn new(settings: &Settings, references_max: Option<u64>) -> Self {
         let memory_bytes = settings.memory_bytes;
@@ -113,8 +113,8 @@ impl Chosen {
             Some(Dropped { tags, why }) => {
                 // The text behind the colon is about the reserve's memory, which is not the reason
                 // here.
-                let told = reserve(self.memory_bytes).to_string();
-                let name = told.split(": ").next().unwrap_or_default();
+                let text = reserve(self.memory_bytes).to_string();
+                let name = text.split(": ").next().unwrap_or_default();
                 let why = match why {
                     DropReason::TooMany => "too many",
                     DropReason::TooFarApart => "which lie too far apart",
