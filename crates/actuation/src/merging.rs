@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_search_that_an_old_size_would_stop_goes_on() {
         let old = Duration::from_secs(11);
-        // Sizes in GiB: the guest holds 14 of 16, of which the host could once count 2.
+        // Sizes in GiB: the guest holds 14 of 16, and the host could once count 2 of them.
         for (resident, allocation, is_running) in [
             (Some((2, PERIOD)), Some(14), false),
             (Some((2, old)), Some(14), true),

@@ -35,13 +35,13 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// What a last tick promised to guests is not taken over if it is older than this and than three
-    /// ticks. A
-    /// daemon that died is started again some 2 s later, and an upgrade stops it for about as long.
+    /// What a last tick promised to guests is not taken over if it is older than this and than
+    /// three ticks. A daemon that died is started again some 2 s later, and an upgrade stops it for
+    /// about as long.
     pub const AGE_MAX: Duration = Duration::from_secs(10);
 
-    /// The meaning of the journal's `tail` for a daemon that was started at `now` in the boot `boot_id`; `period`
-    /// is the time between its ticks.
+    /// The meaning of the journal's `tail` for a daemon that was started at `now` in the boot
+    /// `boot_id`; `period` is the time between its ticks.
     pub fn of(tail: JournalTail, boot_id: &str, now: Timestamp, period: Duration) -> Inherited {
         let mut inherited = Inherited::default();
         if let Some((session, tick)) = tail.last {

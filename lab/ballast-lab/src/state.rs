@@ -1,10 +1,10 @@
 //! The results of runs, kept in a folder.
 //!
 //! Idea: each finished run has one file, which is written whole or not at all, so that a call that
-//! was ended can be continued. A file is valid as long as its fingerprint is that of the run: hashes
-//! of the program's contents and of what it reads. So a changed scenario or program runs again
-//! whether or not the change is committed; a caller may accept results of other builds. A file
-//! that is no longer valid still tells how long the run takes.
+//! was ended can be continued. A file is valid as long as its fingerprint is that of the run:
+//! hashes of the program's contents and of what it reads. So a changed scenario or program runs
+//! again whether or not the change is committed; a caller may accept results of other builds. A
+//! file that is no longer valid still tells how long the run takes.
 //! Limits: two calls that use one folder at the same time do the same work twice. The guests'
 //! kernel and QEMU are not part of the fingerprint; a lab record names them.
 

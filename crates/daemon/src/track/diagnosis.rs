@@ -238,7 +238,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    /// A guest of which this was found.
+    /// A guest with these findings.
     fn guest([library, damon, mglru, referenced]: [SourceFinding; 4]) -> GuestDiagnosis {
         GuestDiagnosis { guest: None, pid: 1, library, damon, mglru, referenced }
     }

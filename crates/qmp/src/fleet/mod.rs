@@ -208,14 +208,6 @@ impl Fleet {
         outcomes
     }
 
-    /// Presses a guest's power button.
-    pub async fn power_down(&mut self, now: Timestamp, guest: &GuestId) -> OutcomeKind {
-        let deadline = self.order_deadline();
-        self.clock.set_now(now);
-        let pending = self.with_guest(guest, |state| state.link.guest.begin_powerdown(now));
-        outcome(pending, deadline).await
-    }
-
     /// The deadline for the outcomes of orders sent now.
     fn order_deadline(&self) -> Instant {
         Instant::now() + self.command_timeout + REPORT_TIME

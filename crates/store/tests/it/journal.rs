@@ -224,7 +224,7 @@ fn record_events(writer: &mut Writer, nth: u64, count: u64) {
     }
 }
 
-/// The numbers of the rows, each of which can be read, and none of which is missing.
+/// The numbers of the rows. Each row can be read, and none is missing.
 fn readable(path: &Path) -> Vec<i64> {
     let left = ids(&Reader::open(path).unwrap());
     assert_eq!(left, (left[0]..=*left.last().unwrap()).collect::<Vec<_>>());
