@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use ballast_model::{Bytes, Timestamp};
-use ballast_xen::{Claims, DomainFacts, FoundAt};
+use ballast_xen::{Claims, DomainFacts, ValueTimes};
 use libfuzzer_sys::fuzz_target;
 
 const MEMORY_MAX: Bytes = Bytes::gib(1);
@@ -15,7 +15,7 @@ fuzz_target!(|values: Vec<(u8, Vec<u8>)>| {
     let mut claims = Claims::default();
     for ((key, value), second) in values.into_iter().zip(1_u64..) {
         let now = Timestamp::from_millis(second * 1000);
-        let at = FoundAt { now, changed: (key & 8 == 0).then_some(now) };
+        let at = ValueTimes { now, changed: (key & 8 == 0).then_some(now) };
         let value = (key & 16 == 0).then_some(&value[..]);
         let _ = match key % 4 {
             0 => claims.take_stats(value, at, facts),

@@ -105,10 +105,10 @@ impl Backends {
         }
     }
 
-    /// Sends a message to the agent inside a guest; see [`Backend::tell`].
-    pub fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+    /// Sends a message to the agent inside a guest; see [`Backend::send_to_agent`].
+    pub fn send_to_agent(&mut self, guest: &GuestId, message: &HostMessage) {
         if let Some(owner) = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner)) {
-            owner.tell(guest, message);
+            owner.send_to_agent(guest, message);
         }
     }
 

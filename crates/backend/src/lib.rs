@@ -124,7 +124,7 @@ pub trait Backend: Debug {
     }
 
     /// Sends a message to the agent inside a guest, if the agent reaches the host by this backend.
-    fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
+    fn send_to_agent(&mut self, guest: &GuestId, message: &HostMessage) {
         let _ = (guest, message);
     }
 

@@ -259,7 +259,7 @@ impl World for HostWorld {
     }
 
     fn answer(&mut self, guest: &GuestId, number: u64, answer: Answer) {
-        self.observer.backends.tell(guest, &answer.message(number));
+        self.observer.backends.send_to_agent(guest, &answer.message(number));
         if let Some(agents) = &mut self.observer.agents {
             agents.answer(guest, number, answer);
         }

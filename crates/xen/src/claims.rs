@@ -35,7 +35,7 @@ pub struct DomainFacts {
 
 /// When a value was read, and when it changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FoundAt {
+pub struct ValueTimes {
     /// When it was read.
     pub now: Timestamp,
     /// When an event reported its change; `None` if that time is unknown.
@@ -67,7 +67,7 @@ struct Publisher {
 
 impl Publisher {
     /// Reads a message. `None` if it is the last one again, or of unknown age.
-    fn read(&mut self, value: &[u8], at: FoundAt) -> Result<Option<Published>, String> {
+    fn read(&mut self, value: &[u8], at: ValueTimes) -> Result<Option<CheckedMessage>, String> {
         if value == self.last {
             return Ok(None);
         }
@@ -87,12 +87,12 @@ impl Publisher {
             }
             Err(error) => return Err(error.to_string()),
         };
-        Ok(Some(Published { message, changed, is_new_agent }))
+        Ok(Some(CheckedMessage { message, changed, is_new_agent }))
     }
 }
 
 /// A message that passed the checks.
-struct Published {
+struct CheckedMessage {
     message: GuestMessage,
     changed: Timestamp,
     is_new_agent: bool,
@@ -106,7 +106,7 @@ impl Claims {
     pub fn take_stats(
         &mut self,
         value: Option<&[u8]>,
-        at: FoundAt,
+        at: ValueTimes,
         facts: DomainFacts,
     ) -> Result<(), String> {
         let Some(value) = value else {
@@ -132,7 +132,7 @@ impl Claims {
     pub fn take_request(
         &mut self,
         value: Option<&[u8]>,
-        at: FoundAt,
+        at: ValueTimes,
         facts: DomainFacts,
     ) -> Result<bool, String> {
         let Some(published) = value.map(|value| self.requests.read(value, at)).transpose()? else {
@@ -187,7 +187,7 @@ impl Claims {
     ///
     /// # Errors
     /// As [`Claims::take_stats`].
-    pub fn take_free(&mut self, value: Option<&[u8]>, at: FoundAt) -> Result<(), String> {
+    pub fn take_free(&mut self, value: Option<&[u8]>, at: ValueTimes) -> Result<(), String> {
         self.free = None;
         let free = value.map(parse_kib).transpose()?;
         self.free = free.zip(at.changed);
@@ -244,9 +244,9 @@ mod tests {
     }
 
     /// A value read in this second, in which it changed.
-    fn at(second: u64) -> FoundAt {
+    fn at(second: u64) -> ValueTimes {
         let now = Timestamp::from_millis(second * 1000);
-        FoundAt { now, changed: Some(now) }
+        ValueTimes { now, changed: Some(now) }
     }
 
     fn statistics(seq: u64, uptime: u64, available_mib: u64) -> Vec<u8> {
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn statistics_count_from_their_change_on() {
         let mut claims = Claims::default();
-        let found = FoundAt { now: Timestamp::from_millis(1000), changed: None };
+        let undated = ValueTimes { now: Timestamp::from_millis(1000), changed: None };
         let first = statistics(5, 9_000, 50);
-        claims.take_stats(Some(&first), found, facts()).unwrap();
+        claims.take_stats(Some(&first), undated, facts()).unwrap();
         assert_eq!(available(&claims, 1), None, "nobody knows how old it is");
         claims.take_stats(Some(&first), at(2), facts()).unwrap();
         assert_eq!(available(&claims, 2), None, "the same again");
@@ -338,9 +338,9 @@ mod tests {
     #[test]
     fn a_request_from_before_anybody_looked_is_not_asked() {
         let mut claims = Claims::default();
-        let found = FoundAt { now: Timestamp::ZERO, changed: None };
+        let undated = ValueTimes { now: Timestamp::ZERO, changed: None };
         let value = request(8, 3, "emergency");
-        assert_eq!(claims.take_request(Some(&value), found, facts()), Ok(false));
+        assert_eq!(claims.take_request(Some(&value), undated, facts()), Ok(false));
         assert_eq!(claims.report(Timestamp::ZERO), None);
     }
 
@@ -379,19 +379,19 @@ mod tests {
         ) {
             let mut claims = Claims::default();
             for ((key, value), second) in values.into_iter().zip(1_u64..) {
-                let found = FoundAt { changed: at(second).changed.filter(|_| key & 8 == 0), ..at(second) };
+                let times = ValueTimes { changed: at(second).changed.filter(|_| key & 8 == 0), ..at(second) };
                 let value = (key & 16 == 0).then_some(&value[..]);
                 let _ = match key % 4 {
-                    0 => claims.take_stats(value, found, facts()),
-                    1 => claims.take_request(value, found, facts()).map(drop),
+                    0 => claims.take_stats(value, times, facts()),
+                    1 => claims.take_request(value, times, facts()).map(drop),
                     2 => claims.take_total(value, facts()),
-                    _ => claims.take_free(value, found),
+                    _ => claims.take_free(value, times),
                 };
                 let most = facts().memory_max;
-                if let Some(stats) = claims.stats(found.now) {
+                if let Some(stats) = claims.stats(times.now) {
                     prop_assert!(stats.value.total <= most);
                 }
-                let request = claims.report(found.now).and_then(|report| report.value.request);
+                let request = claims.report(times.now).and_then(|report| report.value.request);
                 prop_assert!(request.is_none_or(|request| Some(request.amount) <= most));
             }
         }

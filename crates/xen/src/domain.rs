@@ -20,7 +20,7 @@ use ballast_model::{
 use ballast_xenstore::StorePath;
 use tokio::time::Instant;
 
-use crate::claims::{Claims, DomainFacts, FoundAt};
+use crate::claims::{Claims, DomainFacts, ValueTimes};
 use crate::key::{DomainId, DomainKey, parse_kib};
 use crate::limit::MaxMem;
 use crate::xl::XlDomain;
@@ -39,7 +39,7 @@ const NAME_MAX: usize = 255;
 
 /// A domain's settings, as the toolstack wrote them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Given {
+struct ToolstackConfig {
     name: Option<String>,
     /// The path of its virtual machine.
     vm: Option<String>,
@@ -54,7 +54,7 @@ struct Given {
 
 /// The hypervisor's last figures of a domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Seen {
+struct XlReading {
     xl: XlDomain,
     at: Timestamp,
     /// The size that its target stood for then.
@@ -63,7 +63,7 @@ struct Seen {
 
 /// The consequence of a key's new value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum News {
+pub(crate) enum KeyEffect {
     /// Nothing: it can wait for the next sample.
     Nothing,
     /// The guest has an emergency: a sample is due at once.
@@ -76,7 +76,7 @@ pub(crate) enum News {
 #[derive(Debug)]
 pub(crate) struct Domain {
     pub(crate) id: DomainId,
-    given: Given,
+    toolstack: ToolstackConfig,
     claims: Claims,
     pub(crate) gate: GenerationGate,
     pub(crate) maxmem: MaxMem,
@@ -86,7 +86,7 @@ pub(crate) struct Domain {
     pub(crate) is_stuck: bool,
     /// When the last order was sent, and the size ordered.
     ordered: Option<(Instant, Bytes)>,
-    seen: Option<Seen>,
+    last_reading: Option<XlReading>,
     /// Offset of the hypervisor's count from the target while it rests, in MiB; `None` if not
     /// measured yet.
     offset_mib: Option<i64>,
@@ -107,14 +107,14 @@ impl Domain {
     pub(crate) fn new(id: DomainId, floor: Option<Bytes>) -> Domain {
         Domain {
             id,
-            given: Given::default(),
+            toolstack: ToolstackConfig::default(),
             claims: Claims::default(),
             gate: GenerationGate::default(),
             maxmem: MaxMem::default(),
             ceiling: None,
             is_stuck: false,
             ordered: None,
-            seen: None,
+            last_reading: None,
             offset_mib: None,
             complained: BTreeSet::new(),
             floor,
@@ -127,13 +127,13 @@ impl Domain {
 
     /// Its name; `None` while it is being built.
     pub(crate) fn name(&self) -> Option<&str> {
-        self.given.name.as_deref()
+        self.toolstack.name.as_deref()
     }
 
     /// A key that distinguishes it from another domain of the same number, and that key's value;
     /// `None` if neither its virtual machine nor its name is known.
     pub(crate) fn expected(&self) -> Option<(StorePath, Vec<u8>)> {
-        let (key, value) = match (&self.given.vm, &self.given.name) {
+        let (key, value) = match (&self.toolstack.vm, &self.toolstack.name) {
             (Some(vm), _) => (DomainKey::Vm, vm),
             (None, Some(name)) => (DomainKey::Name, name),
             (None, None) => return None,
@@ -160,31 +160,35 @@ impl Domain {
         &mut self,
         key: DomainKey,
         value: Option<&[u8]>,
-        at: FoundAt,
+        at: ValueTimes,
         emergency_period: Duration,
-    ) -> News {
+    ) -> KeyEffect {
         let facts = DomainFacts { memory_max: self.memory_max(), emergency_period };
         let taken = match key {
             DomainKey::Name | DomainKey::Vm => return self.take_identity(key, value),
-            DomainKey::Target => self.size(key, value).map(|size| self.given.target = size),
-            DomainKey::StaticMax => self.size(key, value).map(|size| self.given.static_max = size),
-            DomainKey::StaticMin => self.size(key, value).map(|size| self.given.static_min = size),
+            DomainKey::Target => self.size(key, value).map(|size| self.toolstack.target = size),
+            DomainKey::StaticMax => {
+                self.size(key, value).map(|size| self.toolstack.static_max = size)
+            }
+            DomainKey::StaticMin => {
+                self.size(key, value).map(|size| self.toolstack.static_min = size)
+            }
             DomainKey::DynamicMin => {
-                self.size(key, value).map(|size| self.given.dynamic_min = size)
+                self.size(key, value).map(|size| self.toolstack.dynamic_min = size)
             }
             DomainKey::DynamicMax => {
-                self.size(key, value).map(|size| self.given.dynamic_max = size)
+                self.size(key, value).map(|size| self.toolstack.dynamic_max = size)
             }
-            DomainKey::Videoram => self.size(key, value).map(|size| self.given.videoram = size),
+            DomainKey::Videoram => self.size(key, value).map(|size| self.toolstack.videoram = size),
             DomainKey::FeatureBalloon => {
-                self.given.feature_balloon = value.map(|value| value.trim_ascii() != b"0");
+                self.toolstack.feature_balloon = value.map(|value| value.trim_ascii() != b"0");
                 Ok(())
             }
             DomainKey::MemStats => self.claims.take_stats(value, at, facts),
             DomainKey::MeminfoTotal => self.claims.take_total(value, facts),
             DomainKey::MeminfoFree => self.claims.take_free(value, at),
             DomainKey::MemReq => match self.claims.take_request(value, at, facts) {
-                Ok(true) => return News::Emergency,
+                Ok(true) => return KeyEffect::Emergency,
                 Ok(false) => Ok(()),
                 Err(why) => Err(why),
             },
@@ -197,23 +201,23 @@ impl Domain {
             self.maxmem.observe(target);
         }
         self.settings = self.settings_given();
-        News::Nothing
+        KeyEffect::Nothing
     }
 
-    fn take_identity(&mut self, key: DomainKey, value: Option<&[u8]>) -> News {
+    fn take_identity(&mut self, key: DomainKey, value: Option<&[u8]>) -> KeyEffect {
         let text = value.map(|value| {
             let value = &value[..value.len().min(NAME_MAX)];
             String::from_utf8_lossy(value).into_owned()
         });
         let known = match key {
-            DomainKey::Vm => &mut self.given.vm,
-            _ => &mut self.given.name,
+            DomainKey::Vm => &mut self.toolstack.vm,
+            _ => &mut self.toolstack.name,
         };
         // A domain may be renamed; its virtual machine stays.
         let is_another =
             key == DomainKey::Vm && known.is_some() && text.is_some() && *known != text;
         *known = text;
-        if is_another { News::AnotherDomain } else { News::Nothing }
+        if is_another { KeyEffect::AnotherDomain } else { KeyEffect::Nothing }
     }
 
     /// Reads a size that the toolstack wrote.
@@ -237,9 +241,9 @@ impl Domain {
     /// Floor and ceiling from the toolstack and the configuration. A ceiling below the floor is
     /// ignored.
     fn settings_given(&mut self) -> Option<Arc<GuestChange>> {
-        let given = &self.given;
-        let floor = given.dynamic_min.or(given.static_min).max(self.floor);
-        let mut ceiling = given.dynamic_max;
+        let toolstack = &self.toolstack;
+        let floor = toolstack.dynamic_min.or(toolstack.static_min).max(self.floor);
+        let mut ceiling = toolstack.dynamic_max;
         if let (Some(least), Some(most)) = (floor, ceiling)
             && least > most
         {
@@ -263,19 +267,19 @@ impl Domain {
 
     /// Video memory, which is part of its size and not of its target.
     fn videoram(&self) -> Bytes {
-        self.given.videoram.unwrap_or_default()
+        self.toolstack.videoram.unwrap_or_default()
     }
 
     /// Its size when it is at its target.
     fn target(&self) -> Option<Bytes> {
-        Some(self.given.target?.saturating_add(self.videoram()).page_floor())
+        Some(self.toolstack.target?.saturating_add(self.videoram()).page_floor())
     }
 
     /// The most that it can ever hold: `memory/static-max` or, without that key, the maxmem as far
     /// as it is known. A fence does not count: it goes again.
     pub(crate) fn memory_max(&self) -> Option<Bytes> {
-        let seen = Some(self.maxmem.unfenced()).filter(|size| *size > Bytes::ZERO);
-        self.given.static_max.map(Bytes::page_floor).or(seen)
+        let unfenced = Some(self.maxmem.unfenced()).filter(|size| *size > Bytes::ZERO);
+        self.toolstack.static_max.map(Bytes::page_floor).or(unfenced)
     }
 
     /// `memory/target` for a size, in KiB; `None` if nothing is left beside its video memory.
@@ -313,7 +317,7 @@ impl Domain {
     /// Takes in the hypervisor's figures, queried at `at`.
     pub(crate) fn observe(&mut self, xl: XlDomain, at: Timestamp) {
         let target = self.target();
-        if let (None, Some(before), Some(rest)) = (self.offset_mib, &self.seen, target)
+        if let (None, Some(before), Some(rest)) = (self.offset_mib, &self.last_reading, target)
             && self.ordered.is_none()
             && before.target == target
             && before.xl.holds == xl.holds
@@ -325,7 +329,7 @@ impl Domain {
                 self.offset_mib = Some(offset);
             }
         }
-        self.seen = Some(Seen { xl, at, target });
+        self.last_reading = Some(XlReading { xl, at, target });
         if let Some(holds) = self.holds() {
             self.maxmem.observe(holds);
         }
@@ -333,7 +337,7 @@ impl Domain {
 
     /// The size that it holds, by the hypervisor's figures.
     pub(crate) fn holds(&self) -> Option<Bytes> {
-        let shown = self.seen.as_ref()?.xl.holds.get() >> 20;
+        let shown = self.last_reading.as_ref()?.xl.holds.get() >> 20;
         let offset = self.offset_mib.unwrap_or_default();
         let mib = shown.cast_signed().saturating_sub(offset).max(0).unsigned_abs();
         let least = Bytes::mib(mib);
@@ -344,25 +348,26 @@ impl Domain {
     }
 
     /// Its reading at `now`. `dom0`: for dom0, the statistics of its kernel. While `xl` does not
-    /// work (`is_blind`), it counts as holding its target.
+    /// work (`is_xl_failing`), it counts as holding its target.
     pub(crate) fn reading(
         &self,
         id: &GuestId,
         link: LinkState,
         now: Timestamp,
         dom0: Option<GuestStats>,
-        is_blind: bool,
+        is_xl_failing: bool,
     ) -> GuestReading {
         let mut sample = GuestSample::unknown(id.clone(), link);
-        let seen = self.seen.as_ref().zip(self.holds());
-        let measured =
-            seen.map(|(seen, value)| Measured { value, age: now.saturating_since(seen.at) });
-        let claimed = self.target().filter(|_| is_blind).map(Measured::fresh);
+        let reading = self.last_reading.as_ref().zip(self.holds());
+        let measured = reading
+            .map(|(reading, value)| Measured { value, age: now.saturating_since(reading.at) });
+        let claimed = self.target().filter(|_| is_xl_failing).map(Measured::fresh);
         sample.allocation = claimed.or(measured);
         // The hypervisor's count is the memory that the domain occupies on the machine.
-        sample.resident = measured.filter(|_| !is_blind);
+        sample.resident = measured.filter(|_| !is_xl_failing);
         sample.overhead = Some(Bytes::ZERO);
-        sample.run_state = self.seen.as_ref().filter(|_| !is_blind).map(|it| it.xl.state.clone());
+        sample.run_state =
+            self.last_reading.as_ref().filter(|_| !is_xl_failing).map(|it| it.xl.state.clone());
         sample.boot_memory = self.memory_max();
         sample.process = Some(self.process());
         sample.stats = match dom0 {
@@ -372,7 +377,9 @@ impl Domain {
         sample.agent = self.claims.report(now).map(Box::new);
         sample.capabilities = Capabilities {
             // Without a target key there is no target to change.
-            balloon: Some(self.given.target.is_some() && self.given.feature_balloon != Some(false)),
+            balloon: Some(
+                self.toolstack.target.is_some() && self.toolstack.feature_balloon != Some(false),
+            ),
             statistics: Some(sample.stats.is_some()),
             free_page_reporting: Some(false),
             deflate_on_oom: Some(false),
@@ -389,7 +396,7 @@ impl Domain {
     fn process(&self) -> ProcessId {
         // FNV-1a: the same in every run of the daemon, which remembers it in its journal.
         let mut hash = 0xCBF2_9CE4_8422_2325_u64;
-        let vm = self.given.vm.as_deref().unwrap_or_default();
+        let vm = self.toolstack.vm.as_deref().unwrap_or_default();
         for byte in self.id.0.to_le_bytes().iter().chain(vm.as_bytes()) {
             hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01B3);
         }

@@ -9,12 +9,12 @@
 //! Limits: a key that changes twice within a sample is read once. `claims.rs` deals with what a
 //! guest may forge.
 
+mod agent_answers;
 mod changes;
 mod in_flight;
 mod limits;
 mod orders;
-mod seen;
-mod tell;
+mod xl_figures;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub struct XenHost {
     /// The purposes of requests without an answer.
     asked: BTreeMap<RequestId, Purpose>,
     /// Answers to guests' agents that are being written.
-    telling: BTreeMap<RequestId, GuardedWrite>,
+    answer_writes: BTreeMap<RequestId, GuardedWrite>,
     /// Answers to orders, as received.
     order_answers: BTreeMap<RequestId, Answer>,
     /// Keys to read, and when an event reported their change; `None` if that time is unknown.
@@ -87,11 +87,11 @@ pub struct XenHost {
     /// A run of `xl` that has not ended.
     run: Option<XlRun>,
     /// When the last run of `xl` that ended was begun.
-    seen_at: Option<Timestamp>,
+    xl_run_at: Option<Timestamp>,
     /// Figures of the host from the last run.
     info: Option<XlInfo>,
     /// Why `xl` does not work; `None` if it works.
-    blind: Option<String>,
+    xl_error: Option<String>,
     /// Changes of maxmem that are running.
     limit_runs: JoinSet<LimitRun>,
     /// Domains whose maxmem is being changed.
@@ -106,9 +106,9 @@ pub struct XenHost {
 enum Purpose {
     Watch,
     /// A sign of life: only that an answer comes counts.
-    Sign,
+    LivenessCheck,
     /// An answer to a guest's agent.
-    Tell,
+    AgentAnswer,
     Domains,
     /// A key, and when an event reported its change.
     Key(DomainId, DomainKey, Option<Timestamp>),
@@ -125,7 +125,7 @@ impl XenHost {
             down: Some(LinkDown::Connecting),
             answered_at: None,
             asked: BTreeMap::new(),
-            telling: BTreeMap::new(),
+            answer_writes: BTreeMap::new(),
             order_answers: BTreeMap::new(),
             changed: BTreeMap::new(),
             read: BTreeSet::new(),
@@ -133,9 +133,9 @@ impl XenHost {
             domains: BTreeMap::new(),
             refused: BTreeMap::new(),
             run: None,
-            seen_at: None,
+            xl_run_at: None,
             info: None,
-            blind: None,
+            xl_error: None,
             limit_runs: JoinSet::new(),
             limiting: BTreeSet::new(),
             notices: Vec::new(),
@@ -189,7 +189,7 @@ impl XenHost {
         self.down = Some(why);
         self.connection = None;
         self.asked.clear();
-        self.telling.clear();
+        self.answer_writes.clear();
         self.order_answers.clear();
         self.changed.clear();
         self.listing = Listing::default();
@@ -257,8 +257,8 @@ impl XenHost {
             let Some(domain) = self.domains.get_mut(&domain) else { continue };
             let notices = std::mem::take(&mut domain.notices);
             let dom0 = dom0.filter(|_| domain.id == DomainId::DOM0);
-            let is_blind = self.blind.is_some();
-            readings.push(domain.reading(&id, link.clone(), now, dom0, is_blind));
+            let is_xl_failing = self.xl_error.is_some();
+            readings.push(domain.reading(&id, link.clone(), now, dom0, is_xl_failing));
             for notice in notices {
                 self.say(notice);
             }
@@ -298,8 +298,8 @@ impl Backend for XenHost {
         }
     }
 
-    fn tell(&mut self, guest: &GuestId, message: &HostMessage) {
-        self.tell_agent(guest, message);
+    fn send_to_agent(&mut self, guest: &GuestId, message: &HostMessage) {
+        self.answer_agent(guest, message);
     }
 
     fn news(&mut self) -> Waiting<'_, ()> {

@@ -121,7 +121,7 @@ pub(crate) fn answer_path(domain: DomainId) -> Option<StorePath> {
 
 /// What a path stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum PathKind {
     /// All domains.
     Domains,
     /// A domain.
@@ -134,23 +134,23 @@ pub(crate) enum Place {
     Elsewhere,
 }
 
-impl Place {
+impl PathKind {
     /// Classifies `path`.
-    pub(crate) fn of(path: &str) -> Place {
-        let Some(rest) = path.strip_prefix(DOMAINS) else { return Place::Elsewhere };
+    pub(crate) fn of(path: &str) -> PathKind {
+        let Some(rest) = path.strip_prefix(DOMAINS) else { return PathKind::Elsewhere };
         if rest.is_empty() {
-            return Place::Domains;
+            return PathKind::Domains;
         }
-        let Some(rest) = rest.strip_prefix('/') else { return Place::Elsewhere };
+        let Some(rest) = rest.strip_prefix('/') else { return PathKind::Elsewhere };
         let (id, key) = rest.split_once('/').unwrap_or((rest, ""));
-        let Some(id) = DomainId::parse(id) else { return Place::Elsewhere };
+        let Some(id) = DomainId::parse(id) else { return PathKind::Elsewhere };
         match key {
-            "" => return Place::Domain(id),
-            "memory" | "data" | "control" => return Place::Part(id),
+            "" => return PathKind::Domain(id),
+            "memory" | "data" | "control" => return PathKind::Part(id),
             _ => {}
         }
         let key = DomainKey::ALL.into_iter().find(|it| it.suffix() == key);
-        key.map_or(Place::Elsewhere, |key| Place::Key(id, key))
+        key.map_or(PathKind::Elsewhere, |key| PathKind::Key(id, key))
     }
 }
 
@@ -179,27 +179,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_told_apart() {
+    fn paths_are_classified() {
         let id = DomainId(7);
         for key in DomainKey::ALL {
             let path = key.path(id).unwrap();
-            assert_eq!(Place::of(path.as_str()), Place::Key(id, key), "{path}");
+            assert_eq!(PathKind::of(path.as_str()), PathKind::Key(id, key), "{path}");
         }
-        for (path, place) in [
-            ("/local/domain", Place::Domains),
-            ("/local/domain/7", Place::Domain(id)),
-            ("/local/domain/7/memory", Place::Part(id)),
-            ("/local/domain/7/data", Place::Part(id)),
-            ("/local/domain/7/control", Place::Part(id)),
-            ("/local/domain/7/data/mem_stats/x", Place::Elsewhere),
-            ("/local/domain/07", Place::Elsewhere),
-            ("/local/domain/+7", Place::Elsewhere),
-            ("/local/domain/70000", Place::Elsewhere),
-            ("/local/domains", Place::Elsewhere),
-            ("/vm", Place::Elsewhere),
-            ("", Place::Elsewhere),
+        for (path, kind) in [
+            ("/local/domain", PathKind::Domains),
+            ("/local/domain/7", PathKind::Domain(id)),
+            ("/local/domain/7/memory", PathKind::Part(id)),
+            ("/local/domain/7/data", PathKind::Part(id)),
+            ("/local/domain/7/control", PathKind::Part(id)),
+            ("/local/domain/7/data/mem_stats/x", PathKind::Elsewhere),
+            ("/local/domain/07", PathKind::Elsewhere),
+            ("/local/domain/+7", PathKind::Elsewhere),
+            ("/local/domain/70000", PathKind::Elsewhere),
+            ("/local/domains", PathKind::Elsewhere),
+            ("/vm", PathKind::Elsewhere),
+            ("", PathKind::Elsewhere),
         ] {
-            assert_eq!(Place::of(path), place, "{path}");
+            assert_eq!(PathKind::of(path), kind, "{path}");
         }
     }
 
@@ -218,7 +218,7 @@ mod tests {
     proptest! {
         #[test]
         fn any_path_and_size_is_read_or_refused(path in ".{0,60}", value: Vec<u8>) {
-            let _ = Place::of(&path);
+            let _ = PathKind::of(&path);
             let _ = parse_kib(&value);
         }
     }

@@ -13,16 +13,16 @@
 mod claims;
 mod dom0;
 mod domain;
-mod found;
 mod host;
 mod key;
 mod limit;
+mod probe;
 mod xl;
 mod xl_program;
 
-pub use claims::{Claims, DomainFacts, FoundAt};
+pub use claims::{Claims, DomainFacts, ValueTimes};
 pub use dom0::parse_dom0_stats;
-pub use found::{XenFound, find_xen};
 pub use host::{XenConfig, XenHost};
 pub use key::parse_kib;
+pub use probe::{XenProbe, probe_xen};
 pub use xl::{XlDomain, XlError, XlInfo, parse_xl_info, parse_xl_list};

@@ -17,9 +17,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::ListingParts;
 use super::{Purpose, XenHost};
-use crate::claims::FoundAt;
-use crate::domain::{Domain, News};
-use crate::key::{DOMAINS, DomainId, DomainKey, Place};
+use crate::claims::ValueTimes;
+use crate::domain::{Domain, KeyEffect};
+use crate::key::{DOMAINS, DomainId, DomainKey, PathKind};
 
 /// The watch's token.
 const TOKEN: &str = "ballast";
@@ -53,10 +53,10 @@ impl XenHost {
 
     /// Reads a small key, whatever its value: its answer shows that the store is alive, and the
     /// store sends all earlier events before it.
-    fn ask_for_a_sign(&mut self) {
-        let is_asked = self.asked.values().any(|it| *it == Purpose::Sign);
+    fn check_liveness(&mut self) {
+        let is_asked = self.asked.values().any(|it| *it == Purpose::LivenessCheck);
         if let Some(path) = DomainKey::Name.path(DomainId::DOM0).filter(|_| !is_asked) {
-            self.ask(Request::Read(path), Purpose::Sign);
+            self.ask(Request::Read(path), Purpose::LivenessCheck);
         }
     }
 
@@ -64,7 +64,7 @@ impl XenHost {
     pub(super) async fn read_changes(&mut self, until: Instant) {
         self.read.clear();
         self.listing.was_begun = false;
-        self.ask_for_a_sign();
+        self.check_liveness();
         loop {
             self.take_events();
             self.take_answers();
@@ -149,9 +149,9 @@ impl XenHost {
             self.changed.extend(all.map(|key| (key, None)));
         }
         while let Some(event) = self.connection.as_mut().and_then(|it| it.session.next_event()) {
-            match Place::of(&event.path) {
-                Place::Domains => self.listing.is_wanted = true,
-                Place::Domain(id) => {
+            match PathKind::of(&event.path) {
+                PathKind::Domains => self.listing.is_wanted = true,
+                PathKind::Domain(id) => {
                     // The domain appeared or ended, or another one has its number already.
                     self.listing.is_wanted = true;
                     is_other |= !self.domains.contains_key(&id);
@@ -160,19 +160,19 @@ impl XenHost {
                     }
                 }
                 // Guests write there as often as they like: it needs no list.
-                Place::Part(id) if self.domains.contains_key(&id) => self.want_all_of(id),
-                Place::Key(id, key) if self.domains.contains_key(&id) => {
+                PathKind::Part(id) if self.domains.contains_key(&id) => self.want_all_of(id),
+                PathKind::Key(id, key) if self.domains.contains_key(&id) => {
                     self.changed.insert((id, key), Some(now));
                     if key == DomainKey::MemReq && !requests.contains(&id) {
                         requests.push(id);
                     }
                 }
-                Place::Part(_) | Place::Key(..) => {
+                PathKind::Part(_) | PathKind::Key(..) => {
                     // A domain that is not known yet.
                     self.listing.is_wanted = true;
                     is_other = true;
                 }
-                Place::Elsewhere => {}
+                PathKind::Elsewhere => {}
             }
         }
         (is_other, requests)
@@ -187,11 +187,11 @@ impl XenHost {
             match self.asked.remove(&id) {
                 // The caller no longer waits.
                 None => {}
-                Some(Purpose::Sign) => self.answered_at = Some(self.now()),
+                Some(Purpose::LivenessCheck) => self.answered_at = Some(self.now()),
                 Some(Purpose::Order) => {
                     self.order_answers.insert(id, answer);
                 }
-                Some(Purpose::Tell) => self.take_told(id, answer),
+                Some(Purpose::AgentAnswer) => self.continue_answer_write(id, answer),
                 Some(Purpose::Watch) => {
                     if let Err(error) = answer {
                         self.disconnected(LinkDown::Closed(error.to_string()));
@@ -283,21 +283,21 @@ impl XenHost {
         changed: Option<Timestamp>,
         answer: Answer,
     ) -> bool {
-        let at = FoundAt { now: self.now(), changed };
+        let at = ValueTimes { now: self.now(), changed };
         let period = self.config.emergency_period;
         let Some(domain) = self.domains.get_mut(&id) else { return false };
         let was_known = domain.name().is_some();
-        let news = match answer {
+        let effect = match answer {
             Ok(Reply::Value(value)) => domain.take(key, Some(&value), at, period),
             Err(StoreError::NotFound) => domain.take(key, None, at, period),
-            Ok(_) => News::Nothing,
+            Ok(_) => KeyEffect::Nothing,
             Err(error) => {
                 domain.complain(key, &error.to_string());
-                News::Nothing
+                KeyEffect::Nothing
             }
         };
-        match news {
-            News::Nothing => {
+        match effect {
+            KeyEffect::Nothing => {
                 // The domain's name is known now.
                 let domain = self.domains.get(&id).and_then(Domain::name);
                 let name = domain.filter(|_| !was_known).map(|it| it.escape_debug().to_string());
@@ -307,8 +307,8 @@ impl XenHost {
                 }
                 is_new
             }
-            News::Emergency => true,
-            News::AnotherDomain => {
+            KeyEffect::Emergency => true,
+            KeyEffect::AnotherDomain => {
                 self.say(format!("domain {id} is another virtual machine now"));
                 self.adopt(id);
                 true

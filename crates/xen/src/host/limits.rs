@@ -24,7 +24,7 @@ impl XenHost {
                 Err(_) => self.limiting.clear(),
             }
         }
-        if self.blind.is_some() {
+        if self.xl_error.is_some() {
             return;
         }
         let mut due = Vec::new();

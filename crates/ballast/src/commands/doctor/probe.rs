@@ -21,7 +21,7 @@ use ballast_qmp::client::{QmpClient, connect, peer_pid};
 use ballast_qmp::fleet::{Notice, list_sockets};
 use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
 use ballast_rest::{FoundSocket, RestGuest, look};
-use ballast_xen::{XenFound, find_xen};
+use ballast_xen::{XenProbe, probe_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
 
@@ -164,7 +164,7 @@ pub(super) async fn libvirts(config: &Config) -> Vec<LibvirtSeen> {
 pub(super) struct XenSeen {
     pub(super) socket: PathBuf,
     pub(super) is_configured: bool,
-    pub(super) found: XenFound,
+    pub(super) found: XenProbe,
 }
 
 /// Asks the configured Xen; if none is configured, one that this host has. `None`: there is none.
@@ -177,7 +177,7 @@ pub(super) async fn xen(config: &Config) -> Option<XenSeen> {
     if !is_configured && !socket.exists() {
         return None;
     }
-    let found = find_xen(&socket, &xl, timeout).await;
+    let found = probe_xen(&socket, &xl, timeout).await;
     Some(XenSeen { socket, is_configured, found })
 }
 

@@ -12,7 +12,7 @@ use ballast_host::{ProcessRights, parse_rights};
 use ballast_libvirt::LibvirtVersion;
 use ballast_model::{Bytes, Capabilities, GuestSample, LinkDown, LinkState, RunState};
 use ballast_qmp::fleet::Notice;
-use ballast_xen::{XenFound, XlInfo};
+use ballast_xen::{XenProbe, XlInfo};
 use expect_test::{Expect, expect};
 use tempfile::TempDir;
 
@@ -702,7 +702,7 @@ fn a_xen_is_told_with_what_works_of_it() {
     let xen = |is_configured, store, xl| XenSeen {
         socket: "/x/socket".into(),
         is_configured,
-        found: XenFound { store, xl },
+        found: XenProbe { store, xl },
     };
     let info = XlInfo { total: Bytes::gib(4), free: Bytes::mib(512) };
     let refused = || Err("`xl info`: No such file or directory".to_owned());

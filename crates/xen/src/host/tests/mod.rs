@@ -1,9 +1,9 @@
 //! A host with a store in memory on a socket, and with an `xl` whose output a test determines.
 
-mod ground;
+mod fake_xen;
 mod orders;
 mod sampling;
 mod squeezed;
 mod trouble;
 
-use ground::{Ground, available, holds, link};
+use fake_xen::{FakeXen, available, holds, link};

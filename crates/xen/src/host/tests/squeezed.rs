@@ -15,7 +15,7 @@ use ballast_model::{
     Reservation, Snapshot, Timestamp,
 };
 
-use super::Ground;
+use super::FakeXen;
 
 /// Parts of a second in which drivers move.
 const PARTS: u64 = 10;
@@ -62,7 +62,7 @@ impl Driver {
 
 /// A machine, its guests, and the controller that balances them.
 struct Machine {
-    ground: Ground,
+    xen: FakeXen,
     controller: Controller,
     drivers: Vec<Driver>,
     /// Memory of the machine for guests, in KiB.
@@ -70,7 +70,7 @@ struct Machine {
     parts: u64,
     plan: Option<std::sync::Arc<Plan>>,
     /// The highest target that each guest has had, in KiB.
-    told: Vec<u64>,
+    highest: Vec<u64>,
 }
 
 fn name(id: u16) -> GuestId {
@@ -80,21 +80,21 @@ fn name(id: u16) -> GuestId {
 impl Machine {
     /// `most`: the ceiling of each driver's guest, in MiB.
     async fn new(drivers: Vec<Driver>, most: &[u64], free: u64) -> Machine {
-        let mut ground = Ground::start().await;
-        ground.destroy(0);
+        let mut xen = FakeXen::start().await;
+        xen.destroy(0);
         let mut settings = Settings::new(PolicyName::Static);
         settings.guard.host_reserve = Bytes::ZERO;
         for (driver, most) in drivers.iter().zip(most) {
             let id = name(driver.id);
-            ground.create(id.as_str(), driver.id, driver.holds / MIB, *most);
+            xen.create(id.as_str(), driver.id, driver.holds / MIB, *most);
             let floor = Some(Bytes::kib(driver.least));
             let limits = GuestLimits { floor, ..settings.limits.default.clone() };
             settings.limits.named.insert(id, limits);
         }
         let total = drivers.iter().map(|it| it.holds).sum::<u64>() + free * MIB;
         let controller = Controller::new(settings, Timestamp::ZERO);
-        let told = drivers.iter().map(|_| 0).collect();
-        Machine { ground, controller, drivers, total, parts: 0, plan: None, told }
+        let highest = drivers.iter().map(|_| 0).collect();
+        Machine { xen, controller, drivers, total, parts: 0, plan: None, highest }
     }
 
     fn free(&self) -> u64 {
@@ -102,7 +102,7 @@ impl Machine {
     }
 
     fn target(&self, id: u16) -> u64 {
-        self.ground.read(id, "memory/target").unwrap().parse().unwrap()
+        self.xen.read(id, "memory/target").unwrap().parse().unwrap()
     }
 
     /// Two seconds: drivers move, and the plan is carried out.
@@ -116,29 +116,29 @@ impl Machine {
         }
         for driver in &self.drivers {
             let mib = driver.holds / MIB;
-            self.ground.hold(driver.id, mib);
-            self.ground.publish_stats(driver.id, seq, mib, mib / 2);
+            self.xen.hold(driver.id, mib);
+            self.xen.publish_stats(driver.id, seq, mib, mib / 2);
         }
-        self.ground.free = self.free() / MIB;
-        let readings = self.ground.sample().await;
-        let memory = self.ground.host.host_memory().unwrap();
+        self.xen.free = self.free() / MIB;
+        let readings = self.xen.sample().await;
+        let memory = self.xen.host.host_memory().unwrap();
         let host = HostSample {
             memory_total: Some(Bytes::kib(self.total)),
             memory_available: memory.available,
             ..HostSample::default()
         };
-        let now = Timestamp::from_millis(self.ground.now);
+        let now = Timestamp::from_millis(self.xen.now);
         let guests = readings.into_iter().map(|it| it.sample).collect();
         let plan = self.controller.handle_sample(&Snapshot::new(now, host, guests));
         let mut actions = Vec::new();
         while let Some(action) = self.controller.poll_action() {
             actions.push(action);
         }
-        let outcomes: Vec<Outcome> = self.ground.host.act_all(now, &actions).await;
+        let outcomes: Vec<Outcome> = self.xen.host.act_all(now, &actions).await;
         for outcome in outcomes {
             self.controller.handle_event(Event::Outcome(outcome));
         }
-        self.ground.host.planned(&plan);
+        self.xen.host.planned(&plan);
         self.plan = Some(plan);
         self.check();
     }
@@ -146,12 +146,12 @@ impl Machine {
     /// Checks the rules that always hold.
     fn check(&mut self) {
         let mut promised = 0;
-        for (driver, told) in self.drivers.iter().zip(&mut self.told) {
-            let target = self.ground.read(driver.id, "memory/target").unwrap();
+        for (driver, highest) in self.drivers.iter().zip(&mut self.highest) {
+            let target = self.xen.read(driver.id, "memory/target").unwrap();
             let target: u64 = target.parse().unwrap();
             assert!(target + SHORT >= driver.least, "d{} is told to hold {target} KiB", driver.id);
             promised += target.max(driver.holds);
-            *told = (*told).max(target);
+            *highest = (*highest).max(target);
         }
         // What `xl` shows is rounded to MiB.
         let rounding = MIB * self.drivers.len() as u64;
@@ -257,7 +257,7 @@ async fn squeezed_f_nobody_grows_into_memory_a_stuck_guest_holds() {
     let (guests, most) = e();
     let mut machine = Machine::new(guests, &most, 0).await;
     machine.free_up(1000, 20).await;
-    assert!(machine.told[1] <= 6000 * MIB, "it was told to hold {} KiB", machine.told[1]);
+    assert!(machine.highest[1] <= 6000 * MIB, "it was told to hold {} KiB", machine.highest[1]);
 }
 
 /// Squeezed's g: as a; drivers stop 4 KiB short of every target, and do not count as stuck.

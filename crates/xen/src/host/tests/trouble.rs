@@ -8,117 +8,117 @@ use ballast_model::{LinkDown, LinkState};
 use ballast_xenstore::testing::Fault;
 use tokio::time::timeout;
 
-use super::{Ground, available, holds, link};
+use super::{FakeXen, available, holds, link};
 
 #[tokio::test]
 async fn an_order_never_reaches_another_domain_of_the_number() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.sample().await;
-    ground.destroy(3);
-    ground.create("other", 3, 64, 96);
-    let refused = ground.order("web", 128).await.unwrap_err();
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.sample().await;
+    xen.destroy(3);
+    xen.create("other", 3, 64, 96);
+    let refused = xen.order("web", 128).await.unwrap_err();
     assert!(refused.contains("another domain has its number now"), "{refused}");
-    assert_eq!(ground.read(3, "memory/target").unwrap(), (64 << 10).to_string());
-    let readings = ground.sample().await;
+    assert_eq!(xen.read(3, "memory/target").unwrap(), (64 << 10).to_string());
+    let readings = xen.sample().await;
     assert_eq!(holds(&readings, "other"), Some(64));
     assert!(readings.iter().all(|it| it.sample.id.as_str() != "web"));
 }
 
 #[tokio::test]
 async fn a_domain_started_again_is_another_process() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    let before = ground.sample().await[1].sample.process;
-    assert_eq!(ground.sample().await[1].sample.process, before);
-    ground.destroy(3);
-    ground.create("web", 4, 192, 256);
-    let after = ground.sample().await[1].sample.process;
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    let before = xen.sample().await[1].sample.process;
+    assert_eq!(xen.sample().await[1].sample.process, before);
+    xen.destroy(3);
+    xen.create("web", 4, 192, 256);
+    let after = xen.sample().await[1].sample.process;
     assert!(after.is_some() && after != before, "it owes nothing of before");
 }
 
 #[tokio::test]
 async fn a_store_that_restarts_loses_no_guest() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.sample().await;
-    ground.kill_store().await;
-    let readings = ground.sample().await;
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.sample().await;
+    xen.kill_store().await;
+    let readings = xen.sample().await;
     assert!(matches!(link(&readings, "web"), LinkState::Down(_)), "{readings:?}");
-    let refused = ground.order("web", 128).await.unwrap_err();
+    let refused = xen.order("web", 128).await.unwrap_err();
     assert!(refused.contains("not sent: xenstored"), "{refused}");
-    let readings = ground.sample().await;
+    let readings = xen.sample().await;
     assert_eq!(link(&readings, "web"), LinkState::Down(LinkDown::Refused));
-    ground.serve();
-    let domains = std::mem::take(&mut ground.domains);
+    xen.serve();
+    let domains = std::mem::take(&mut xen.domains);
     for (name, id, mib) in domains {
-        ground.create(&name, id, mib, 256);
+        xen.create(&name, id, mib, 256);
     }
-    let readings = ground.sample().await;
+    let readings = xen.sample().await;
     assert_eq!((holds(&readings, "web"), link(&readings, "web")), (Some(192), LinkState::Up));
-    ground.order("web", 128).await.unwrap();
-    let notices = ground.notices().join("\n");
+    xen.order("web", 128).await.unwrap();
+    let notices = xen.notices().join("\n");
     assert!(notices.contains("nobody listens on the socket"), "{notices}");
     assert!(notices.contains("connected to xenstored"), "{notices}");
 }
 
 #[tokio::test]
 async fn what_the_store_refuses_fails_the_order_and_no_more() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.sample().await;
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.sample().await;
     for (fault, why) in [
         (Fault::Conflicts, "gave up after 8 transactions"),
         (Fault::Full, "quota in xenstore is used up"),
         (Fault::Denied("/local/domain/3".to_owned()), "Ballast has to run in dom0"),
     ] {
-        ground.store().faults = vec![fault];
-        let refused = ground.order("web", 128).await.unwrap_err();
+        xen.store().faults = vec![fault];
+        let refused = xen.order("web", 128).await.unwrap_err();
         assert!(refused.contains(why), "{refused}");
-        assert_eq!(ground.read(3, "memory/target").unwrap(), (192 << 10).to_string());
+        assert_eq!(xen.read(3, "memory/target").unwrap(), (192 << 10).to_string());
     }
-    ground.store().faults.clear();
-    ground.order("web", 128).await.unwrap();
+    xen.store().faults.clear();
+    xen.order("web", 128).await.unwrap();
 }
 
 #[tokio::test]
 async fn waiting_for_a_silent_store_is_bounded() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.sample().await;
-    ground.store().faults = vec![Fault::Silent];
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.sample().await;
+    xen.store().faults = vec![Fault::Silent];
     let begun = std::time::Instant::now();
-    let refused = ground.order("web", 128).await.unwrap_err();
+    let refused = xen.order("web", 128).await.unwrap_err();
     assert!(refused.contains("no answer of xenstored in time"), "{refused}");
     assert!(begun.elapsed() < Duration::from_secs(4));
-    ground.store().write("/local/domain/3/memory/target", "1");
-    ground.host.config.command_timeout = Duration::ZERO;
-    let request = ground.now;
-    ground.now = request + 10_000;
-    let readings = timeout(Duration::from_secs(10), ground.sample()).await.unwrap();
+    xen.store().write("/local/domain/3/memory/target", "1");
+    xen.host.config.command_timeout = Duration::ZERO;
+    let request = xen.now;
+    xen.now = request + 10_000;
+    let readings = timeout(Duration::from_secs(10), xen.sample()).await.unwrap();
     assert_eq!(link(&readings, "web"), LinkState::Down(LinkDown::TimedOut));
 }
 
 #[tokio::test]
-async fn rubbish_of_a_guest_is_said_once() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.create("good", 4, 192, 256);
-    ground.sample().await;
-    ground.publish_stats(4, 1, 180, 50);
+async fn rubbish_of_a_guest_is_reported_once() {
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.create("good", 4, 192, 256);
+    xen.sample().await;
+    xen.publish_stats(4, 1, 180, 50);
     for value in [&[0xFF; 4000][..], b"\x1b[2J\n", b"{\"seq\":1", &[b'['; 4000]] {
         for key in ["mem_stats", "mem_req", "meminfo_free", "meminfo_total", "x/y/z"] {
-            ground.publish(3, key, value);
+            xen.publish(3, key, value);
         }
-        ground.publish(3, "", b"");
-        let readings = ground.sample().await;
+        xen.publish(3, "", b"");
+        let readings = xen.sample().await;
         assert_eq!(available(&readings, "web"), None);
         assert_eq!(available(&readings, "good").unwrap().0, 50);
     }
-    let notices = ground.notices();
-    let told: Vec<_> = notices.iter().filter(|it| it.contains("is ignored")).collect();
-    assert_eq!(told.len(), 4, "{notices:?}");
-    assert!(told.iter().all(|it| it.len() < 1000 && !it.contains('\x1b')), "{told:?}");
+    let notices = xen.notices();
+    let ignored: Vec<_> = notices.iter().filter(|it| it.contains("is ignored")).collect();
+    assert_eq!(ignored.len(), 4, "{notices:?}");
+    assert!(ignored.iter().all(|it| it.len() < 1000 && !it.contains('\x1b')), "{ignored:?}");
 }
 
 /// xenstored keeps a guest from the keys of others: it can write the same words below its own.
@@ -126,44 +126,44 @@ async fn rubbish_of_a_guest_is_said_once() {
 async fn megabytes_and_keys_of_others_change_nothing() {
     const VALUES: u64 = 1024;
     const SETTLED: u64 = 20;
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.create("good", 4, 192, 256);
-    ground.sample().await;
-    ground.publish_stats(4, 1, 180, 50);
-    ground.sample().await;
-    let before = ground.store().received;
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.create("good", 4, 192, 256);
+    xen.sample().await;
+    xen.publish_stats(4, 1, 180, 50);
+    xen.sample().await;
+    let before = xen.store().received;
     for n in 0..VALUES {
-        ground.publish(3, &format!("fill/{n}"), [b'x'; 4000]);
+        xen.publish(3, &format!("fill/{n}"), [b'x'; 4000]);
     }
-    let told = br#"{"seq":9,"uptime_ms":1,"message":{"type":"statistics"}}"#;
+    let statistics = br#"{"seq":9,"uptime_ms":1,"message":{"type":"statistics"}}"#;
     for below in ["", "local/domain/4/", "domain/4/", "4/", "good/"] {
-        ground.publish(3, &format!("{below}name"), "good");
-        ground.publish(3, &format!("{below}memory/target"), "1");
-        ground.publish(3, &format!("{below}memory/static-max"), "1");
-        ground.publish(3, &format!("{below}data/mem_stats"), told);
+        xen.publish(3, &format!("{below}name"), "good");
+        xen.publish(3, &format!("{below}memory/target"), "1");
+        xen.publish(3, &format!("{below}memory/static-max"), "1");
+        xen.publish(3, &format!("{below}data/mem_stats"), statistics);
     }
     for _ in 0..3 {
-        let readings = ground.sample().await;
+        let readings = xen.sample().await;
         assert_eq!((holds(&readings, "web"), holds(&readings, "good")), (Some(192), Some(192)));
         assert_eq!(available(&readings, "good").unwrap().0, 50);
         assert_eq!(available(&readings, "web"), None);
         assert_eq!(readings.len(), 3, "dom0 and two guests");
     }
-    let asked = ground.store().received - before;
+    let asked = xen.store().received - before;
     assert!(asked < 3 * SETTLED, "{asked} messages, as little of it is read");
-    ground.order("good", 128).await.unwrap();
+    xen.order("good", 128).await.unwrap();
     // A page less, because drivers may stop a page short of it.
-    assert_eq!(ground.read(4, "memory/target").unwrap(), ((128 << 10) - 4).to_string());
+    assert_eq!(xen.read(4, "memory/target").unwrap(), ((128 << 10) - 4).to_string());
 }
 
 #[tokio::test]
 async fn a_guest_that_writes_all_the_time_ends_no_wait() {
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.sample().await;
-    let before = ground.store().received;
-    let store = Arc::clone(&ground.store_shared);
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.sample().await;
+    let before = xen.store().received;
+    let store = Arc::clone(&xen.store_shared);
     let flood = async {
         for n in 0..2000_u64 {
             store.lock().unwrap().write("/local/domain/3/data/mem_req", n.to_string());
@@ -174,10 +174,10 @@ async fn a_guest_that_writes_all_the_time_ends_no_wait() {
         }
     };
     tokio::select! {
-        () = ground.host.news() => panic!("rubbish is no news"),
+        () = xen.host.news() => panic!("rubbish is no news"),
         () = flood => {}
     }
-    let asked = ground.store().received - before;
+    let asked = xen.store().received - before;
     assert!(asked < 20, "{asked} messages for what a guest wrote");
 }
 
@@ -186,12 +186,12 @@ async fn a_guest_that_writes_all_the_time_ends_no_sample() {
     const SAMPLES: u64 = 3;
     /// In a sample: a sign of life, a list, and the keys of three domains.
     const ASKED_MAX: u64 = 2 + 3 * 13;
-    let mut ground = Ground::start().await;
-    ground.create("web", 3, 192, 256);
-    ground.create("good", 4, 192, 256);
-    ground.sample().await;
-    let before = ground.store().received;
-    let store = Arc::clone(&ground.store_shared);
+    let mut xen = FakeXen::start().await;
+    xen.create("web", 3, 192, 256);
+    xen.create("good", 4, 192, 256);
+    xen.sample().await;
+    let before = xen.store().received;
+    let store = Arc::clone(&xen.store_shared);
     let flood = async {
         for n in 0_u64.. {
             for part in ["data", "control"] {
@@ -203,7 +203,7 @@ async fn a_guest_that_writes_all_the_time_ends_no_sample() {
     };
     let sampled = async {
         for _ in 0..SAMPLES {
-            let readings = ground.sample().await;
+            let readings = xen.sample().await;
             for guest in ["good", "web"] {
                 assert_eq!(link(&readings, guest), LinkState::Up);
                 assert_eq!(holds(&readings, guest), Some(192));
@@ -214,6 +214,6 @@ async fn a_guest_that_writes_all_the_time_ends_no_sample() {
         () = sampled => {}
         () = flood => panic!("it has no end"),
     }
-    let asked = ground.store().received - before;
+    let asked = xen.store().received - before;
     assert!(asked <= SAMPLES * ASKED_MAX, "{asked} messages for what a guest wrote");
 }

@@ -30,7 +30,7 @@ esac
 "#;
 
 /// A Xen with dom0; a test creates further domains.
-pub(crate) struct Ground {
+pub(crate) struct FakeXen {
     pub(crate) folder: TempDir,
     pub(crate) store_shared: SharedStore,
     server: Option<JoinHandle<()>>,
@@ -44,9 +44,9 @@ pub(crate) struct Ground {
     generation: u64,
 }
 
-impl Ground {
+impl FakeXen {
     /// A machine of 4 GiB with dom0 alone.
-    pub(crate) async fn start() -> Ground {
+    pub(crate) async fn start() -> FakeXen {
         let folder = tempfile::tempdir().unwrap();
         let xl = folder.path().join("xl");
         let mut script =
@@ -61,7 +61,7 @@ impl Ground {
             emergency_period: Duration::from_secs(1),
             guests_max: 100,
         });
-        let mut ground = Ground {
+        let mut xen = FakeXen {
             folder,
             store_shared: Arc::new(Mutex::new(StorePeer::new())),
             server: None,
@@ -71,9 +71,9 @@ impl Ground {
             free: 1024,
             generation: 0,
         };
-        ground.serve();
-        ground.create("Domain-0", 0, 512, 1024);
-        ground
+        xen.serve();
+        xen.create("Domain-0", 0, 512, 1024);
+        xen
     }
 
     /// Makes the store listen.

@@ -13,7 +13,7 @@ use crate::xl_program::XlProgram;
 
 /// What was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct XenFound {
+pub struct XenProbe {
     /// Whether xenstored answers.
     pub store: Result<(), LinkDown>,
     /// The figures of `xl info`, or why there are none.
@@ -21,9 +21,9 @@ pub struct XenFound {
 }
 
 /// Tries the socket of a xenstored and the program `xl`, for at most `timeout` each.
-pub async fn find_xen(socket: &Path, xl: &Path, timeout: Duration) -> XenFound {
+pub async fn probe_xen(socket: &Path, xl: &Path, timeout: Duration) -> XenProbe {
     let store = is_xenstore(socket, timeout).await;
     let xl = XlProgram { path: xl.to_owned(), timeout }.run(&["info"]).await;
     let info = xl.and_then(|output| parse_xl_info(&output).map_err(|error| error.to_string()));
-    XenFound { store, xl: info }
+    XenProbe { store, xl: info }
 }

@@ -23,18 +23,19 @@ impl XenHost {
     /// Begins a run of `xl`, if one is due and none is running.
     pub(super) fn begin_xl(&mut self) {
         let now = self.now();
-        let rest = match self.blind {
+        let rest = match self.xl_error {
             Some(_) => RETRY,
             None => REST,
         };
-        let is_due = self.seen_at.is_none_or(|at| now.saturating_since(at) >= rest);
-        let is_moving = self.blind.is_none() && self.domains.values().any(|it| it.is_moving());
-        let is_new = self.blind.is_none() && self.domains.values().any(|it| it.holds().is_none());
+        let is_due = self.xl_run_at.is_none_or(|at| now.saturating_since(at) >= rest);
+        let is_moving = self.xl_error.is_none() && self.domains.values().any(|it| it.is_moving());
+        let is_new =
+            self.xl_error.is_none() && self.domains.values().any(|it| it.holds().is_none());
         if self.run.is_some() || !(is_due || is_moving || is_new) {
             return;
         }
         let xl = self.xl.clone();
-        self.run = Some(XlRun { begun: now, task: tokio::spawn(look(xl)) });
+        self.run = Some(XlRun { begun: now, task: tokio::spawn(run_xl(xl)) });
     }
 
     /// Waits for the run until `until`, and takes in what it found.
@@ -43,11 +44,11 @@ impl XenHost {
         let Ok(ended) = timeout_at(until, &mut run.task).await else { return };
         let begun = run.begun;
         self.run = None;
-        self.seen_at = Some(begun);
+        self.xl_run_at = Some(begun);
         let found = ended.unwrap_or_else(|error| Err(format!("the run of xl ended: {error}")));
         match found {
             Ok((domains, info)) => {
-                if self.blind.take().is_some() {
+                if self.xl_error.take().is_some() {
                     self.say("xl works again".to_owned());
                 }
                 self.info = Some(info);
@@ -59,19 +60,19 @@ impl XenHost {
             }
             Err(why) => {
                 self.info = None;
-                if self.blind.is_none() {
+                if self.xl_error.is_none() {
                     self.say(format!(
                         "{why}: what domains hold and what the host has free is not known, and \
                          nothing grows beyond what it had; shrinking goes on"
                     ));
                 }
-                self.blind = Some(why);
+                self.xl_error = Some(why);
             }
         }
     }
 }
 
-async fn look(xl: XlProgram) -> Result<(Vec<XlDomain>, XlInfo), String> {
+async fn run_xl(xl: XlProgram) -> Result<(Vec<XlDomain>, XlInfo), String> {
     let list = xl.run(&["list"]).await?;
     let info = xl.run(&["info"]).await?;
     let domains = parse_xl_list(&list).map_err(|error| error.to_string())?;
