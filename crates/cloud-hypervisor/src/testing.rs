@@ -3,7 +3,7 @@
 //! Source: that of `guest/tests.rs`, which compares it with the published API. Limits: one guest;
 //! zones are not resized.
 
-use ballast_rest::testing::{Asked, Reply};
+use ballast_rest::testing::{ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use crate::memory::RESIZE;
@@ -63,9 +63,9 @@ impl Machine {
     }
 
     /// Answers a call.
-    pub fn answer(&mut self, asked: &Asked) -> Reply {
-        let body: Value = serde_json::from_str(&asked.body).unwrap_or_default();
-        match asked.path.as_str() {
+    pub fn answer(&mut self, request: &ReceivedRequest) -> Reply {
+        let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
+        match request.path.as_str() {
             "/api/v1/vmm.ping" => {
                 let ping = json!({ "version": self.version, "pid": self.pid });
                 Reply::Json(200, ping.to_string())
@@ -92,9 +92,9 @@ impl Machine {
         let boot = config["memory"]["size"].as_u64().unwrap_or(0);
         if let Some(size) = body["desired_ram"].as_u64() {
             let most = config["memory"]["hotplug_size"].as_u64().unwrap_or(0);
-            let asked = config["memory"]["hotplugged_size"].as_u64().unwrap_or(0);
+            let request = config["memory"]["hotplugged_size"].as_u64().unwrap_or(0);
             let plugged = size.checked_sub(boot).filter(|plugged| *plugged <= most);
-            let is_fit = |it: &u64| *it != asked && it.is_multiple_of(2 * MIB);
+            let is_fit = |it: &u64| *it != request && it.is_multiple_of(2 * MIB);
             let Some(plugged) = plugged.filter(is_fit) else {
                 return refusal(500, &["Error from API", "The VM could not be resized"]);
             };

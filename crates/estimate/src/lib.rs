@@ -5,9 +5,9 @@
 //! bounds or actuators. Begin with `used.rs`.
 //!
 //! Each module covers one aspect and knows nothing of the others. [`phase`] decides when a working
-//! set need not be tracked; [`hot_set`] and [`granularity`] how finely it is tracked. [`beyond`]
-//! adds the memory that a tracked guest lacks, `growth` what came into use since it was tracked,
-//! [`swap_need`] what swap traffic shows to be lacking.
+//! set need not be tracked; [`hot_set`] and [`granularity`] how finely it is tracked.
+//! [`excess_demand`] adds the memory that a tracked guest lacks, `growth` what came into use since
+//! it was tracked, [`swap_need`] what swap traffic shows to be lacking.
 //! [`statistical`] and [`probing`] need no tracker, `sampled_need` nothing but one. [`fusion`]
 //! chooses among the results and says why.
 //!
@@ -16,7 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
-pub mod beyond;
+pub mod excess_demand;
 pub mod fusion;
 pub mod granularity;
 mod growth;

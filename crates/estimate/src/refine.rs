@@ -35,7 +35,7 @@ use ballast_model::{
 };
 
 use crate::before;
-use crate::beyond::{BeyondInput, BeyondOutput, DemandBeyond};
+use crate::excess_demand::{ExcessDemand, ExcessDemandInput, ExcessDemandOutput};
 use crate::fusion::{self, SourceDemand};
 use crate::growth::Growth;
 use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
@@ -84,7 +84,7 @@ pub(crate) struct Refiner {
 /// What is kept of the tracker's reports on one guest.
 #[derive(Clone, Debug, Default)]
 struct TrackerHistory {
-    beyond: DemandBeyond,
+    excess_demand: ExcessDemand,
     tracked: Option<(TrackedDemand, Timestamp)>,
     /// The largest of the last [`REPORTS`] (up to twice as many) that are the same and not ignored.
     accepted: Option<TrackerReport>,
@@ -101,7 +101,7 @@ struct TrackerHistory {
 struct TrackedDemand {
     kind: DemandSource,
     working_set: Bytes,
-    beyond: BeyondOutput,
+    excess_demand: ExcessDemandOutput,
     /// The guest's allocation at that time.
     held: Bytes,
     /// Part of the allocation that the guest needs but does not touch.
@@ -153,12 +153,14 @@ impl TrackerHistory {
 
     /// The demand of a guest that uses `used`, by the last report and by growth.
     fn demand(&self, tracked: TrackedDemand, used: Bytes) -> Bytes {
-        let TrackedDemand { beyond, untouched, .. } = tracked;
+        let TrackedDemand { excess_demand, untouched, .. } = tracked;
         let least = self.growth.least(used);
         if least == Bytes::ZERO {
-            return beyond.demand;
+            return excess_demand.demand;
         }
-        beyond.demand.max(least.saturating_add(untouched).saturating_add(beyond.beyond))
+        excess_demand
+            .demand
+            .max(least.saturating_add(untouched).saturating_add(excess_demand.excess))
     }
 }
 
@@ -205,16 +207,17 @@ impl Refiner {
                 if let Some(used) = used {
                     history.growth.report(wss, used, swapped_in.unwrap_or(Bytes::ZERO));
                 }
-                let seen = BeyondInput {
+                let seen = ExcessDemandInput {
                     wss: wss.saturating_add(untouched),
                     allocation: held,
                     swap_used: guest.agent.as_ref().and_then(|agent| agent.value.swap_used),
                     swapped_in,
                     swapped_out: self.swapped_out.take(),
                 };
-                let beyond = history.beyond.update(seen);
+                let excess_demand = history.excess_demand.update(seen);
                 let kind = tracker.value.source.of_demand();
-                let tracked = TrackedDemand { kind, working_set: wss, beyond, held, untouched };
+                let tracked =
+                    TrackedDemand { kind, working_set: wss, excess_demand, held, untouched };
                 history.tracked = Some((tracked, at));
             }
         }
@@ -363,14 +366,15 @@ impl Refiner {
         guest.tracker.as_ref()?;
         let history = self.tracker.as_ref()?;
         let curve = history.accepted.as_ref()?.curve.as_ref()?;
-        let (TrackedDemand { working_set, beyond, held, untouched, .. }, _) = history.tracked?;
+        let (TrackedDemand { working_set, excess_demand, held, untouched, .. }, _) =
+            history.tracked?;
         let held = held.min(most);
         let grown = history.growth.least(used).saturating_sub(working_set);
         let mut shifted = curve.shifted(untouched.saturating_add(grown).min(most));
         if ends_within(curve, held) {
             // Limited to twice the allocation: a guest's claims must not lengthen curves.
-            let misses = beyond.displaced.min(held).to_pages();
-            shifted = shifted.extended(held, beyond.beyond.min(held), misses);
+            let misses = excess_demand.displaced.min(held).to_pages();
+            shifted = shifted.extended(held, excess_demand.excess.min(held), misses);
         }
         Some(Arc::new(shifted))
     }

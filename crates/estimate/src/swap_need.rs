@@ -24,8 +24,8 @@
 //!
 //! Cost: O(1) per reading. Source: ours; MEB §3.6 has demand beyond the allocation.
 //! Limits: read-ahead counts as needed. A working set that exceeds the memory by more than 8 s of
-//! swap-ins shows in steps. For a tracked guest, the demand is computed in `beyond.rs`, and this
-//! counts only together with its memory in use.
+//! swap-ins shows in steps. For a tracked guest, the demand is computed in `excess_demand.rs`, and
+//! this counts only together with its memory in use.
 
 use std::time::Duration;
 

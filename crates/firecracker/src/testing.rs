@@ -2,7 +2,7 @@
 //!
 //! Source: that of `guest/tests.rs`, which compares it with the published API. Limits: one guest.
 
-use ballast_rest::testing::{Asked, Reply};
+use ballast_rest::testing::{ReceivedRequest, Reply};
 use serde_json::{Value, json};
 
 use crate::api::HotplugStatus;
@@ -74,13 +74,13 @@ impl Machine {
     }
 
     /// Answers a call.
-    pub fn answer(&mut self, asked: &Asked) -> Reply {
+    pub fn answer(&mut self, request: &ReceivedRequest) -> Reply {
         // A GET with a body is refused, and so is a PATCH without one.
-        if (asked.method == "GET") != asked.body.is_empty() {
+        if (request.method == "GET") != request.body.is_empty() {
             return fault(400, "GET request cannot have a body.");
         }
-        let body: Value = serde_json::from_str(&asked.body).unwrap_or_default();
-        match (asked.method.as_str(), asked.path.as_str()) {
+        let body: Value = serde_json::from_str(&request.body).unwrap_or_default();
+        match (request.method.as_str(), request.path.as_str()) {
             ("GET", "/") => ok(&json!({
                 "id": "anonymous-instance", "state": self.state, "vmm_version": "1.16.1",
                 "app_name": "Firecracker",

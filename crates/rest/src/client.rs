@@ -36,7 +36,7 @@ pub struct CallError {
 
 /// The result of an exchange.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct ExchangeResult {
     /// The process that listens on the socket, if there was a connection.
     pub(crate) pid: Option<u32>,
     /// That socket, as this process named it.
@@ -50,7 +50,7 @@ pub struct Exchanged {
     pub(crate) took: std::time::Duration,
 }
 
-impl Exchanged {
+impl ExchangeResult {
     /// The answers, and why the exchange ended early.
     pub fn into_answers(self) -> (Vec<(Call, Answer)>, Option<CallError>) {
         let answers = self.answered.into_iter().map(|(call, _, answer)| (call, answer));
@@ -65,9 +65,9 @@ pub async fn exchange(
     calls: Vec<Call>,
     stops_when_refused: bool,
     until: Instant,
-) -> Exchanged {
+) -> ExchangeResult {
     let began = Instant::now();
-    let mut done = Exchanged {
+    let mut done = ExchangeResult {
         pid: None,
         listens_at: None,
         answered: Vec::new(),

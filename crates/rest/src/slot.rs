@@ -16,7 +16,7 @@ use ballast_model::{GuestId, GuestSample, LinkDown, LinkState, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use crate::client::{Exchanged, exchange};
+use crate::client::{ExchangeResult, exchange};
 use crate::guest::RestGuest;
 
 /// The caller's clock, which advances while a call waits.
@@ -61,7 +61,7 @@ pub(crate) struct Slot<G> {
     is_hypervisor: bool,
     /// The socket, as that process named it.
     pub(crate) listens_at: Option<Arc<Path>>,
-    exchange: JoinSet<Exchanged>,
+    exchange: JoinSet<ExchangeResult>,
     /// How long the last exchange took.
     took: Duration,
 }
@@ -133,7 +133,7 @@ impl<G: RestGuest> Slot<G> {
     }
 
     /// Takes in the result of an exchange.
-    fn take(&mut self, done: Exchanged, clock: Clock, proc: &Path) {
+    fn take(&mut self, done: ExchangeResult, clock: Clock, proc: &Path) {
         self.took = done.took;
         let is_another = matches!((self.listener, done.pid), (Some(a), Some(b)) if a != b);
         if is_another {

@@ -46,7 +46,7 @@ pub enum Reply {
 
 /// A request, as it was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct ReceivedRequest {
     /// The method.
     pub method: String,
     /// The path.
@@ -55,7 +55,7 @@ pub struct Asked {
     pub body: String,
 }
 
-impl Asked {
+impl ReceivedRequest {
     /// Whether it has this method and path, whatever its body.
     pub fn is(&self, method: Method, path: &str) -> bool {
         self.method == method.as_str() && self.path == path
@@ -67,10 +67,10 @@ impl Asked {
     }
 }
 
-impl From<&Call> for Asked {
-    fn from(call: &Call) -> Asked {
+impl From<&Call> for ReceivedRequest {
+    fn from(call: &Call) -> ReceivedRequest {
         let method = call.method.as_str().to_owned();
-        Asked { method, path: call.path.to_owned(), body: call.body.clone() }
+        ReceivedRequest { method, path: call.path.to_owned(), body: call.body.clone() }
     }
 }
 
@@ -78,7 +78,7 @@ impl From<&Call> for Asked {
 #[derive(Debug)]
 pub struct RestServer {
     path: PathBuf,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ReceivedRequest>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -93,7 +93,10 @@ impl RestServer {
     ///
     /// # Panics
     /// The socket cannot be made.
-    pub fn start(path: &Path, answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> RestServer {
+    pub fn start(
+        path: &Path,
+        answer: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static,
+    ) -> RestServer {
         let listener = std::os::unix::net::UnixListener::bind(path).expect("a folder");
         RestServer::serve(path, listener, answer)
     }
@@ -105,12 +108,12 @@ impl RestServer {
     pub fn serve(
         path: &Path,
         listener: std::os::unix::net::UnixListener,
-        answer: impl FnMut(&Asked) -> Reply + Send + 'static,
+        answer: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static,
     ) -> RestServer {
         listener.set_nonblocking(true).expect("a socket");
         let listener = UnixListener::from_std(listener).expect("a socket that listens");
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let (log, answer) = (Arc::clone(&asked), Arc::new(Mutex::new(answer)));
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let (log, answer) = (Arc::clone(&requests), Arc::new(Mutex::new(answer)));
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
@@ -122,23 +125,23 @@ impl RestServer {
                 }));
             }
         });
-        RestServer { path: path.to_owned(), asked, _tasks: tasks }
+        RestServer { path: path.to_owned(), requests, _tasks: tasks }
     }
 
     /// Takes the requests since the last call, in order.
-    pub fn take_asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner))
+    pub fn take_requests(&self) -> Vec<ReceivedRequest> {
+        std::mem::take(&mut self.requests.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The requests that change something since the last call, each on one line.
     pub fn take_changes(&self) -> Vec<String> {
-        let asked = self.take_asked();
-        asked.iter().filter(|it| it.method != "GET").map(Asked::line).collect()
+        let requests = self.take_requests();
+        requests.iter().filter(|it| it.method != "GET").map(ReceivedRequest::line).collect()
     }
 }
 
 /// Answers the requests of one connection.
-async fn answer_all(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Reply) {
+async fn answer_all(mut stream: UnixStream, mut answer: impl FnMut(&ReceivedRequest) -> Reply) {
     let mut bytes = Vec::new();
     loop {
         let request = loop {
@@ -178,7 +181,7 @@ async fn answer_all(mut stream: UnixStream, mut answer: impl FnMut(&Asked) -> Re
 }
 
 /// The first request in `bytes` and its length; `None` if it is not complete.
-fn read_request(bytes: &[u8]) -> Option<(Asked, usize)> {
+fn read_request(bytes: &[u8]) -> Option<(ReceivedRequest, usize)> {
     let end = bytes.windows(4).position(|it| it == b"\r\n\r\n")? + 4;
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let mut lines = head.lines();
@@ -190,5 +193,5 @@ fn read_request(bytes: &[u8]) -> Option<(Asked, usize)> {
     });
     let len = end + length.unwrap_or(0_usize);
     let body = String::from_utf8_lossy(bytes.get(end..len)?).into_owned();
-    Some((Asked { method, path, body }, len))
+    Some((ReceivedRequest { method, path, body }, len))
 }

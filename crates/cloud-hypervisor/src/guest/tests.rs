@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest, VsockAddress};
 use ballast_model::{Generation, OutcomeKind, Pinned};
-use ballast_rest::testing::{Asked, RealProgram, Reply, RestServer, try_rest_guest_near};
+use ballast_rest::testing::{RealProgram, ReceivedRequest, Reply, RestServer, try_rest_guest_near};
 use ballast_rest::{Method, RestConfig, RestGuests, exchange};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -92,7 +92,7 @@ impl Host {
         Host { guests: RestGuests::new(config, Path::new("/proc")), folder, generation: 0 }
     }
 
-    fn serve(&self, answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> RestServer {
+    fn serve(&self, answer: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static) -> RestServer {
         RestServer::start(&self.folder.path().join("a.sock"), answer)
     }
 
@@ -128,7 +128,7 @@ impl Host {
 fn shared(host: &Host, machine: Machine) -> (RestServer, Arc<Mutex<Machine>>) {
     let machine = Arc::new(Mutex::new(machine));
     let answering = Arc::clone(&machine);
-    (host.serve(move |asked| answering.lock().unwrap().answer(asked)), machine)
+    (host.serve(move |request| answering.lock().unwrap().answer(request)), machine)
 }
 
 fn mib(sample: &GuestSample) -> u64 {
@@ -208,7 +208,7 @@ async fn memory_is_plugged_in_and_out() {
     let hotplug = sample.hotplug.unwrap();
     let plugged = (hotplug.plugged, hotplug.requested);
     assert_eq!((mib(&sample), plugged), (1280, (Bytes::mib(256), Bytes::ZERO)), "it keeps it");
-    server.take_asked();
+    server.take_requests();
     // A size that is requested already would be an error.
     assert_eq!(host.order(1024, Some(0)).await, OutcomeKind::Accepted);
     assert_eq!(server.take_changes(), [""; 0]);
@@ -267,9 +267,9 @@ async fn every_status_of_the_api_is_told_with_its_words() {
                 // `vmm.ping` is called once, at the beginning; the other calls fail later.
                 let fails = Arc::new(Mutex::new(path == PING.path));
                 let (is_failing, body) = (Arc::clone(&fails), body.clone());
-                let _server = host.serve(move |asked| {
-                    let is_it = asked.is(method, path) && *is_failing.lock().unwrap();
-                    if is_it { Reply::Json(status, body.clone()) } else { machine.answer(asked) }
+                let _server = host.serve(move |request| {
+                    let is_it = request.is(method, path) && *is_failing.lock().unwrap();
+                    if is_it { Reply::Json(status, body.clone()) } else { machine.answer(request) }
                 });
                 let case = format!("{path} {status} {words}");
                 let readings = host.readings().await;

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use ballast_backend::{Backend, SampleRequest};
 use ballast_model::{Budget, Generation, OutcomeKind, Plan, PolicyName, PressureLevel};
-use ballast_rest::testing::{Asked, RealProgram, Reply, RestServer, try_rest_guest_near};
+use ballast_rest::testing::{RealProgram, ReceivedRequest, Reply, RestServer, try_rest_guest_near};
 use ballast_rest::{RestConfig, RestGuests, exchange};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ impl Host {
         Host { guests: RestGuests::new(config, Path::new("/proc")), folder, second: 1000 }
     }
 
-    fn serve(&self, answer: impl FnMut(&Asked) -> Reply + Send + 'static) -> RestServer {
+    fn serve(&self, answer: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static) -> RestServer {
         RestServer::start(&self.folder.path().join("a.sock"), answer)
     }
 
@@ -107,7 +107,7 @@ impl Host {
     fn shared(&self, machine: Machine) -> (RestServer, Arc<Mutex<Machine>>) {
         let machine = Arc::new(Mutex::new(machine));
         let answering = Arc::clone(&machine);
-        (self.serve(move |asked| answering.lock().unwrap().answer(asked)), machine)
+        (self.serve(move |request| answering.lock().unwrap().answer(request)), machine)
     }
 
     fn now(&self) -> Timestamp {
@@ -317,9 +317,9 @@ async fn every_status_of_the_api_is_told_with_its_words() {
                 path == CONFIG.path || method == Method::Patch && path == STATISTICS.path;
             let fails = Arc::new(Mutex::new(is_first || path == INSTANCE.path));
             let is_failing = Arc::clone(&fails);
-            let _server = host.serve(move |asked| {
-                let is_it = asked.is(method, path) && *is_failing.lock().unwrap();
-                if is_it { fault(status, "No such thing.") } else { machine.answer(asked) }
+            let _server = host.serve(move |request| {
+                let is_it = request.is(method, path) && *is_failing.lock().unwrap();
+                if is_it { fault(status, "No such thing.") } else { machine.answer(request) }
             });
             let readings = host.readings().await;
             let told = match (method, path) {

@@ -91,7 +91,7 @@ impl Host {
     fn serve(&self, name: &str, answer: impl FnMut() -> Reply + Send + 'static) -> RestServer {
         let mut answer = answer;
         let path = self.folder.path().join(format!("{name}.sock"));
-        RestServer::start(&path, move |asked| match asked.is(Method::Get, "/size") {
+        RestServer::start(&path, move |request| match request.is(Method::Get, "/size") {
             true => answer(),
             false => Reply::Json(204, String::new()),
         })
@@ -260,7 +260,7 @@ async fn an_order_ends_at_the_call_that_is_refused() {
     let path = host.folder.path().join("a.sock");
     let answer = Arc::new(std::sync::Mutex::new(Reply::Hang));
     let reply_now = Arc::clone(&answer);
-    let server = RestServer::start(&path, move |asked| match asked.is(Method::Get, "/size") {
+    let server = RestServer::start(&path, move |request| match request.is(Method::Get, "/size") {
         true => size(512),
         false => reply_now.lock().unwrap().clone(),
     });
@@ -273,7 +273,7 @@ async fn an_order_ends_at_the_call_that_is_refused() {
         (Reply::Html(500), "PUT /size failed with status 500: <!doctype html><h1>It works!</h1>"),
         (Reply::Hang, "PUT /size: no answer in time; it may still be carried out"),
     ] {
-        server.take_asked();
+        server.take_requests();
         *answer.lock().unwrap() = reply;
         let kind = host.order(1, 100).await;
         assert_eq!(kind, OutcomeKind::Failed(expected.to_owned()));

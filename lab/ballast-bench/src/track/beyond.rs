@@ -2,9 +2,9 @@
 //!
 //! Idea: a guest of 400 MiB visits 40 to 700 MiB at random, and swaps. The tracker sees the memory
 //! that the guest holds; the rest shows in its swap, in use or by its traffic
-//! (`ballast_estimate::beyond`). Statistical sampling cannot show more than the allocation. The
-//! truth is the size of the array, which the guest reports, plus what the guest touched before it
-//! began.
+//! (`ballast_estimate::excess_demand`). Statistical sampling cannot show more than the allocation.
+//! The truth is the size of the array, which the guest reports, plus what the guest touched before
+//! it began.
 //!
 //! Cost: five minutes; `--quick` takes two. Source: MEB §3.6, §5.2.1. The paper's mean errors
 //! (13.46 % and 74.36 %) are for a guest within its allocation; for this one it has only a plot.
@@ -14,7 +14,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_estimate::beyond::{BeyondInput, DemandBeyond};
+use ballast_estimate::excess_demand::{ExcessDemand, ExcessDemandInput};
 use ballast_lab_guest::protocol::LabReport as GuestReport;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{DiskSpec, GuestSpec, Speed};
@@ -208,17 +208,17 @@ fn swap(report: &GuestReport) -> Swap {
 /// Estimates from one source.
 struct Reading {
     by: By,
-    demand: DemandBeyond,
+    demand: ExcessDemand,
     points: Vec<Point>,
 }
 
 impl Reading {
     fn new(by: By) -> Reading {
-        Reading { by, demand: DemandBeyond::default(), points: Vec::new() }
+        Reading { by, demand: ExcessDemand::default(), points: Vec::new() }
     }
 
     fn add(&mut self, truth: Bytes, wss: Bytes, swap: Swap) {
-        let seen = BeyondInput {
+        let input = ExcessDemandInput {
             wss,
             allocation: ALLOCATION,
             swap_used: (self.by == By::SwapUsed).then_some(swap.used),
@@ -227,7 +227,7 @@ impl Reading {
         };
         let told = match self.by {
             By::Statistical => wss,
-            By::SwapUsed | By::SwapTraffic => self.demand.update(seen).demand,
+            By::SwapUsed | By::SwapTraffic => self.demand.update(input).demand,
         };
         self.points.push(Point { truth, told });
     }

@@ -27,7 +27,7 @@ use ballast_cloud_hypervisor::testing::Machine as CloudHypervisor;
 use ballast_firecracker::testing::Machine as Firecracker;
 use ballast_lab_host::Guest;
 use ballast_model::Bytes;
-use ballast_rest::testing::{Asked, Reply, RestServer};
+use ballast_rest::testing::{ReceivedRequest, Reply, RestServer};
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
 };
@@ -112,8 +112,8 @@ impl HypervisorApi {
         let monitor = Arc::new(Mutex::new(monitor));
         let mut program = Program::new(hypervisor, pid, boot, &vsock);
         let asking = Arc::clone(&monitor);
-        let server = RestServer::serve(&api, listener, move |asked| {
-            program.answer(asked, boot, &mut asking.lock().unwrap())
+        let server = RestServer::serve(&api, listener, move |request| {
+            program.answer(request, boot, &mut asking.lock().unwrap())
         });
         HypervisorApi { pid, monitor, vsock, _device: device, boot, _first: first, _server: server }
     }
@@ -187,22 +187,22 @@ impl Program {
     }
 
     /// Answers a call with what the guest holds and reports, and passes a new target on to it.
-    fn answer(&mut self, asked: &Asked, boot: Bytes, monitor: &mut Monitor) -> Reply {
+    fn answer(&mut self, request: &ReceivedRequest, boot: Bytes, monitor: &mut Monitor) -> Reply {
         let held_back = ballooned(boot, monitor);
         let (reply, wanted) = match self {
             Program::CloudHypervisor(machine) => {
                 machine.ballooned = held_back.get();
-                let reply = machine.answer(asked);
+                let reply = machine.answer(request);
                 (reply, machine.config.as_ref().unwrap()["balloon"]["size"].as_u64().unwrap())
             }
             Program::Firecracker(machine) => {
                 machine.ballooned = held_back.to_pages();
                 machine.reported = reported(monitor);
-                (machine.answer(asked), machine.target << 20)
+                (machine.answer(request), machine.target << 20)
             }
         };
         let is_done = matches!(reply, Reply::Json(200..300, _));
-        if asked.method != "GET" && is_done {
+        if request.method != "GET" && is_done {
             monitor.run("balloon", &json!({ "value": boot.get() - wanted }));
         }
         reply

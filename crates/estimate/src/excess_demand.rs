@@ -9,21 +9,21 @@
 //! ```text
 //! cold   = cold + (used before − cold) / 128                 what did not move
 //!               − swapped in − swapped out − fall of used    any of it may have been cold
-//! beyond = used − cold                                       used, if traffic is unknown
+//! excess = used − cold                                       used, if traffic is unknown
 //! ```
 //!
 //! If a guest does not report its swap in use, it is estimated from swap traffic:
 //!
 //! ```text
 //! displaced = swapped out − decrease of the allocation   swapped out for lack of room
-//! beyond    = beyond + displaced − swapped in
-//! beyond    = beyond − beyond / 8                        instead, in an interval without swapping
-//! beyond    = min(beyond, allocation)
+//! excess    = excess + displaced − swapped in
+//! excess    = excess − excess / 8                        instead, in an interval without swapping
+//! excess    = min(excess, allocation)
 //! ```
 //!
 //! So the demand of a guest that grows into swap rises before it reads anything back, and the
 //! demand of a guest that thrashes stays. After a grant the demand also stays while the guest reads
-//! its pages back: `beyond` falls as the working set grows. Pages swapped out because the
+//! its pages back: `excess` falls as the working set grows. Pages swapped out because the
 //! allocation was reduced count only once they are read back; pages never read back are forgotten.
 //!
 //! A guest waiting for swap touches little, so its working set appears to shrink. Its demand
@@ -34,12 +34,12 @@
 //! ```text
 //! min    = max(min, last demand)                         in an interval with swap-ins
 //! min    = max(min, allocation + displaced)              with swap-outs for lack of room
-//! min    = min − (min − WSS − beyond) / 8                with neither
-//! demand = max(WSS + beyond, min)
+//! min    = min − (min − WSS − excess) / 8                with neither
+//! demand = max(WSS + excess, min)
 //! ```
 //!
 //! If only swap-ins are reported they stand in for `displaced`, and growth of the allocation is
-//! subtracted: `beyond + swapped in − growth`.
+//! subtracted: `excess + swapped in − growth`.
 //!
 //! If swap in use is reported, the minimum is not applied. With it, ten guests on a host too small
 //! for all of them would all appear to need more than they do, and those with enough would lose
@@ -66,7 +66,7 @@ const TRAFFIC_MIN: Bytes = Bytes::pages(64);
 
 /// Measurements of one guest in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BeyondInput {
+pub struct ExcessDemandInput {
     /// The working set, plus other memory within the allocation that the guest cannot do without.
     pub wss: Bytes,
     /// The guest's allocation.
@@ -94,12 +94,12 @@ pub enum SwapEvidence {
 
 /// The demand of one guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BeyondOutput {
+pub struct ExcessDemandOutput {
     /// Working set plus the part beyond the allocation, raised to the minimum that swapping
     /// implies.
     pub demand: Bytes,
     /// The part beyond the allocation.
-    pub beyond: Bytes,
+    pub excess: Bytes,
     /// Swapped out for lack of room in this interval. Without reported swap in use, at least the
     /// figure of earlier intervals, less an eighth for each interval since.
     pub displaced: Bytes,
@@ -109,8 +109,8 @@ pub struct BeyondOutput {
 
 /// Estimates the demand of one guest beyond its allocation, interval by interval.
 #[derive(Clone, Debug, Default)]
-pub struct DemandBeyond {
-    beyond: Bytes,
+pub struct ExcessDemand {
+    excess: Bytes,
     /// Total demand in the last interval.
     demand: Bytes,
     /// The least demand that swapping implies.
@@ -124,15 +124,16 @@ pub struct DemandBeyond {
     allocation: Bytes,
 }
 
-impl DemandBeyond {
+impl ExcessDemand {
     /// Updates the estimate with an interval.
-    pub fn update(&mut self, seen: BeyondInput) -> BeyondOutput {
-        let granted = seen.allocation.saturating_sub(self.allocation);
-        let shrunk = self.allocation.saturating_sub(seen.allocation);
-        self.allocation = seen.allocation;
-        let displaced = seen.swapped_out.map(|out| out.saturating_sub(shrunk)).or(seen.swapped_in);
+    pub fn update(&mut self, input: ExcessDemandInput) -> ExcessDemandOutput {
+        let granted = input.allocation.saturating_sub(self.allocation);
+        let shrunk = self.allocation.saturating_sub(input.allocation);
+        self.allocation = input.allocation;
+        let displaced =
+            input.swapped_out.map(|out| out.saturating_sub(shrunk)).or(input.swapped_in);
         let displaced = displaced.unwrap_or(Bytes::ZERO);
-        let (beyond, evidence) = match (seen.swap_used, seen.swapped_in, seen.swapped_out) {
+        let (excess, evidence) = match (input.swap_used, input.swapped_in, input.swapped_out) {
             (Some(used), Some(swapped_in), Some(swapped_out)) => {
                 let before = self.swap_used.saturating_sub(self.cold);
                 let cold = self.swap_used.saturating_sub(forget(before, COLD_PART));
@@ -148,34 +149,34 @@ impl DemandBeyond {
                 (used, SwapEvidence::Used)
             }
             (None, Some(Bytes::ZERO), Some(Bytes::ZERO)) => {
-                (forget(self.beyond, FORGET_PART).min(seen.allocation), SwapEvidence::Traffic)
+                (forget(self.excess, FORGET_PART).min(input.allocation), SwapEvidence::Traffic)
             }
             (None, Some(swapped_in), Some(_)) => {
-                let next = self.beyond.saturating_add(displaced).saturating_sub(swapped_in);
-                (next.min(seen.allocation), SwapEvidence::Traffic)
+                let next = self.excess.saturating_add(displaced).saturating_sub(swapped_in);
+                (next.min(input.allocation), SwapEvidence::Traffic)
             }
             (None, Some(swapped_in), None) => {
-                let left = self.beyond.saturating_sub(granted);
+                let left = self.excess.saturating_sub(granted);
                 let next = match swapped_in {
                     Bytes::ZERO => forget(left, FORGET_PART),
                     swapped_in => left.saturating_add(swapped_in),
                 };
-                (next.min(seen.allocation), SwapEvidence::SwapIns)
+                (next.min(input.allocation), SwapEvidence::SwapIns)
             }
             (None, None, _) => {
-                let left = self.beyond.saturating_sub(granted);
-                (left.min(seen.allocation), SwapEvidence::Nothing)
+                let left = self.excess.saturating_sub(granted);
+                (left.min(input.allocation), SwapEvidence::Nothing)
             }
         };
-        self.beyond = beyond;
-        let plain = seen.wss.saturating_add(beyond);
-        let reads_back = evidence == SwapEvidence::Traffic && seen.swapped_in >= Some(TRAFFIC_MIN);
+        self.excess = excess;
+        let plain = input.wss.saturating_add(excess);
+        let reads_back = evidence == SwapEvidence::Traffic && input.swapped_in >= Some(TRAFFIC_MIN);
         let lacks_room = evidence == SwapEvidence::Traffic && displaced >= TRAFFIC_MIN;
         if reads_back {
             self.demand_min = self.demand_min.max(self.demand);
         }
         if lacks_room {
-            self.demand_min = self.demand_min.max(seen.allocation.saturating_add(displaced));
+            self.demand_min = self.demand_min.max(input.allocation.saturating_add(displaced));
         }
         if !reads_back && !lacks_room {
             self.demand_min = if self.demand_min > plain {
@@ -190,13 +191,13 @@ impl DemandBeyond {
             SwapEvidence::Used => displaced,
             _ => displaced.max(forget(self.displaced, FORGET_PART)),
         };
-        BeyondOutput { demand: self.demand, beyond, displaced: self.displaced, evidence }
+        ExcessDemandOutput { demand: self.demand, excess, displaced: self.displaced, evidence }
     }
 }
 
 /// Forgets one part in `part`, and at least a page, so that it reaches zero.
-fn forget(beyond: Bytes, part: u64) -> Bytes {
-    beyond.saturating_sub(beyond.fraction(1, part).max(Bytes::pages(1)))
+fn forget(excess: Bytes, part: u64) -> Bytes {
+    excess.saturating_sub(excess.fraction(1, part).max(Bytes::pages(1)))
 }
 
 #[cfg(test)]
@@ -205,8 +206,8 @@ mod tests {
 
     use super::*;
 
-    fn interval(allocation_mib: u64, swapped_in_mib: Option<u64>) -> BeyondInput {
-        BeyondInput {
+    fn interval(allocation_mib: u64, swapped_in_mib: Option<u64>) -> ExcessDemandInput {
+        ExcessDemandInput {
             wss: Bytes::mib(200),
             allocation: Bytes::mib(allocation_mib),
             swap_used: None,
@@ -217,42 +218,43 @@ mod tests {
 
     #[test]
     fn reported_swap_in_use_is_added_to_the_working_set() {
-        let mut demand = DemandBeyond::default();
-        let seen = BeyondInput { swap_used: Some(Bytes::mib(300)), ..interval(256, Some(9)) };
-        let result = demand.update(seen);
+        let mut demand = ExcessDemand::default();
+        let input =
+            ExcessDemandInput { swap_used: Some(Bytes::mib(300)), ..interval(256, Some(9)) };
+        let result = demand.update(input);
         assert_eq!((result.demand, result.evidence), (Bytes::mib(500), SwapEvidence::Used));
-        let seen = BeyondInput { swap_used: Some(Bytes::ZERO), ..interval(256, Some(9)) };
-        assert_eq!(demand.update(seen).demand, Bytes::mib(200));
+        let input = ExcessDemandInput { swap_used: Some(Bytes::ZERO), ..interval(256, Some(9)) };
+        assert_eq!(demand.update(input).demand, Bytes::mib(200));
     }
 
     /// 320 MiB in swap: a 128th is forgotten in an interval without traffic, and traffic brings it
     /// back.
     #[test]
     fn swap_that_does_not_move_is_forgotten() {
-        let mut demand = DemandBeyond::default();
-        let mut beyond = |used: u64, swapped_in: u64, swapped_out: u64| {
-            let seen = BeyondInput {
+        let mut demand = ExcessDemand::default();
+        let mut excess = |used: u64, swapped_in: u64, swapped_out: u64| {
+            let input = ExcessDemandInput {
                 swap_used: Some(Bytes::mib(used)),
                 swapped_out: Some(Bytes::mib(swapped_out)),
                 ..interval(256, Some(swapped_in))
             };
-            demand.update(seen).beyond
+            demand.update(input).excess
         };
-        assert_eq!(beyond(320, 0, 0), Bytes::mib(320));
-        assert_eq!(beyond(320, 0, 0), Bytes::kib(320 * 1024 - 2560));
-        assert!(beyond(640, 0, 0) > Bytes::mib(634), "what comes in counts at once");
-        assert_eq!(beyond(320, 200, 130), Bytes::mib(320), "at most what is in use");
+        assert_eq!(excess(320, 0, 0), Bytes::mib(320));
+        assert_eq!(excess(320, 0, 0), Bytes::kib(320 * 1024 - 2560));
+        assert!(excess(640, 0, 0) > Bytes::mib(634), "what comes in counts at once");
+        assert_eq!(excess(320, 200, 130), Bytes::mib(320), "at most what is in use");
         for _ in 0..294 {
-            beyond(320, 0, 0);
+            excess(320, 0, 0);
         }
-        assert!(beyond(320, 0, 0) < Bytes::mib(32));
-        assert!(beyond(320, 20, 20) > Bytes::mib(60));
-        assert_eq!(beyond(5, 0, 0), Bytes::mib(5), "freed");
+        assert!(excess(320, 0, 0) < Bytes::mib(32));
+        assert!(excess(320, 20, 20) > Bytes::mib(60));
+        assert_eq!(excess(5, 0, 0), Bytes::mib(5), "freed");
     }
 
     #[test]
     fn swap_ins_raise_demand_until_granted_or_forgotten() {
-        let mut demand = DemandBeyond::default();
+        let mut demand = ExcessDemand::default();
         for (allocation, swapped_in, expected) in [
             (256, Some(0), 0),
             (256, Some(16), 16),
@@ -264,15 +266,15 @@ mod tests {
             (200, Some(500), 200), // at most the allocation
         ] {
             let result = demand.update(interval(allocation, swapped_in));
-            assert_eq!(result.beyond, Bytes::mib(expected), "{allocation} {swapped_in:?}");
+            assert_eq!(result.excess, Bytes::mib(expected), "{allocation} {swapped_in:?}");
             assert_eq!(result.demand, Bytes::mib(200 + expected));
         }
     }
 
     #[test]
     fn growth_into_swap_raises_demand_and_shrinking_does_not() {
-        let mut demand_beyond = DemandBeyond::default();
-        for (allocation, out, swapped_in, beyond, demand) in [
+        let mut excess_demand = ExcessDemand::default();
+        for (allocation, out, swapped_in, excess, demand) in [
             (256, 40, 0, 40, 296.0),  // grows into swap: needs its 256 and the 40
             (256, 30, 30, 40, 296.0), // thrashes: needs no less than before
             (256, 40, 30, 50, 296.0),
@@ -284,67 +286,72 @@ mod tests {
             (20, 1, 0, 20, 285.953125), // at most the allocation; swapped out because it was shrunk
         ] {
             let swapped_out = Some(Bytes::mib(out));
-            let seen = BeyondInput { swapped_out, ..interval(allocation, Some(swapped_in)) };
-            let result = demand_beyond.update(seen);
-            let expected = (Bytes::mib(beyond), SwapEvidence::Traffic);
-            assert_eq!((result.beyond, result.evidence), expected, "{seen:?}");
-            assert_eq!(result.demand.get() as f64 / Bytes::mib(1).get() as f64, demand, "{seen:?}");
+            let input = ExcessDemandInput { swapped_out, ..interval(allocation, Some(swapped_in)) };
+            let result = excess_demand.update(input);
+            let expected = (Bytes::mib(excess), SwapEvidence::Traffic);
+            assert_eq!((result.excess, result.evidence), expected, "{input:?}");
+            assert_eq!(
+                result.demand.get() as f64 / Bytes::mib(1).get() as f64,
+                demand,
+                "{input:?}"
+            );
         }
     }
 
     #[test]
     fn demand_from_swapping_decays_to_the_working_set() {
-        let mut demand_beyond = DemandBeyond::default();
-        let grows = BeyondInput { swapped_out: Some(Bytes::mib(40)), ..interval(500, Some(0)) };
-        assert_eq!(demand_beyond.update(grows).demand, Bytes::mib(540));
-        let again = BeyondInput { swapped_out: Some(Bytes::mib(32)), ..grows };
-        let displaced = demand_beyond.update(again).displaced;
+        let mut excess_demand = ExcessDemand::default();
+        let grows =
+            ExcessDemandInput { swapped_out: Some(Bytes::mib(40)), ..interval(500, Some(0)) };
+        assert_eq!(excess_demand.update(grows).demand, Bytes::mib(540));
+        let again = ExcessDemandInput { swapped_out: Some(Bytes::mib(32)), ..grows };
+        let displaced = excess_demand.update(again).displaced;
         assert_eq!(displaced, Bytes::mib(35), "seven eighths of 40, more than the new 32");
-        assert_eq!(demand_beyond.update(grows).displaced, Bytes::mib(40));
-        let quiet = BeyondInput { swapped_out: Some(Bytes::ZERO), ..interval(500, Some(0)) };
-        let demands: Vec<Bytes> = (0..200).map(|_| demand_beyond.update(quiet).demand).collect();
+        assert_eq!(excess_demand.update(grows).displaced, Bytes::mib(40));
+        let quiet = ExcessDemandInput { swapped_out: Some(Bytes::ZERO), ..interval(500, Some(0)) };
+        let demands: Vec<Bytes> = (0..200).map(|_| excess_demand.update(quiet).demand).collect();
         assert!(demands.is_sorted_by(|before, after| before >= after));
         // 340 MiB beyond the working set: two thirds of it remain after four intervals, a third
         // after thirteen.
         assert!(demands[3] > Bytes::mib(427) && demands[12] < Bytes::mib(313), "{demands:?}");
         assert_eq!(demands[199], Bytes::mib(200));
-        assert_eq!(demand_beyond.update(quiet).displaced, Bytes::ZERO);
+        assert_eq!(excess_demand.update(quiet).displaced, Bytes::ZERO);
     }
 
     proptest! {
         #[test]
-        fn demand_from_swap_ins_decays_to_zero(beyond in 0..1u64 << 42) {
-            let beyond = Bytes::new(beyond);
+        fn demand_from_swap_ins_decays_to_zero(excess in 0..1u64 << 42) {
+            let excess = Bytes::new(excess);
             let mut demand =
-                DemandBeyond { beyond, allocation: Bytes::MAX, ..DemandBeyond::default() };
-            let quiet = BeyondInput { allocation: Bytes::MAX, ..interval(0, Some(0)) };
-            let intervals = (0..300).find(|_| demand.update(quiet).beyond == Bytes::ZERO);
+                ExcessDemand { excess, allocation: Bytes::MAX, ..ExcessDemand::default() };
+            let quiet = ExcessDemandInput { allocation: Bytes::MAX, ..interval(0, Some(0)) };
+            let intervals = (0..300).find(|_| demand.update(quiet).excess == Bytes::ZERO);
             prop_assert!(intervals.is_some());
         }
 
-        /// `beyond` is at most the swap in use: all of it while everything moves, and finally
+        /// `excess` is at most the swap in use: all of it while everything moves, and finally
         /// nothing while nothing moves.
         #[test]
         fn only_swap_that_moves_stays_in_demand(
             series in prop::collection::vec((0..1u64 << 42, 0..1u64 << 42), 1..30),
         ) {
-            let mut demand = DemandBeyond::default();
-            let mut beyond = |used: u64, swapped_in: u64| {
-                let seen = BeyondInput {
+            let mut demand = ExcessDemand::default();
+            let mut excess = |used: u64, swapped_in: u64| {
+                let input = ExcessDemandInput {
                     swap_used: Some(Bytes::new(used)),
                     swapped_in: Some(Bytes::new(swapped_in)),
                     swapped_out: Some(Bytes::ZERO),
                     ..interval(256, None)
                 };
-                demand.update(seen).beyond
+                demand.update(input).excess
             };
             for (used, swapped_in) in series {
-                let beyond = beyond(used, swapped_in);
-                prop_assert!(beyond <= Bytes::new(used));
-                prop_assert!(beyond >= Bytes::new(used.min(swapped_in)));
+                let excess = excess(used, swapped_in);
+                prop_assert!(excess <= Bytes::new(used));
+                prop_assert!(excess >= Bytes::new(used.min(swapped_in)));
             }
-            prop_assert_eq!(beyond(1 << 42, 1 << 42), Bytes::new(1 << 42));
-            prop_assert!((0..5000).any(|_| beyond(1 << 42, 0) == Bytes::ZERO));
+            prop_assert_eq!(excess(1 << 42, 1 << 42), Bytes::new(1 << 42));
+            prop_assert!((0..5000).any(|_| excess(1 << 42, 0) == Bytes::ZERO));
         }
 
         #[test]
@@ -352,9 +359,9 @@ mod tests {
             series in prop::collection::vec((any::<u64>(), any::<u64>(), any::<u64>()), 1..30),
             extra: u64,
         ) {
-            let (mut less, mut more) = (DemandBeyond::default(), DemandBeyond::default());
+            let (mut less, mut more) = (ExcessDemand::default(), ExcessDemand::default());
             for (wss, allocation, swapped_in) in series {
-                let of = |swapped_in: u64| BeyondInput {
+                let of = |swapped_in: u64| ExcessDemandInput {
                     wss: Bytes::new(wss),
                     allocation: Bytes::new(allocation),
                     swap_used: None,
@@ -364,7 +371,7 @@ mod tests {
                 let less = less.update(of(swapped_in));
                 let more = more.update(of(swapped_in.saturating_add(extra)));
                 prop_assert!(less.demand <= more.demand);
-                prop_assert!(more.beyond <= Bytes::new(allocation));
+                prop_assert!(more.excess <= Bytes::new(allocation));
                 prop_assert!(less.demand >= Bytes::new(wss));
             }
         }
