@@ -66,20 +66,21 @@ const SWITCHES_NS: u64 = 1_000;
 
 impl TrackerCounters {
     /// How long a trap has stopped the guest since `before`, in nanoseconds. If the answering
-    /// thread `is_beside` the virtual processor (on the same processor of the host), the guest
-    /// waits only for that thread; otherwise also for a wake-up on another processor, see
+    /// thread runs on the same processor of the host as the virtual processor (`is_on_same_cpu`),
+    /// the guest waits only for that thread; otherwise also for a wake-up on another processor, see
     /// [`trap_ns`](Self::trap_ns).
-    pub fn trap_ns_since(&self, before: &TrackerCounters, is_beside: bool) -> u64 {
+    pub fn trap_ns_since(&self, before: &TrackerCounters, is_on_same_cpu: bool) -> u64 {
         match self.handler_ns.saturating_sub(before.handler_ns).checked_div(self.faults(before)) {
-            Some(each_ns) if is_beside => each_ns.saturating_add(SWITCHES_NS),
+            Some(each_ns) if is_on_same_cpu => each_ns.saturating_add(SWITCHES_NS),
             _ => self.trap_ns,
         }
     }
 
     /// The cost since `before`: processor time of the revoking thread, and the time that traps
     /// stopped the guest. The latter is at least the processor time of the answering thread.
-    pub fn cost_since(&self, before: &TrackerCounters, is_beside: bool) -> Duration {
-        let stopped_ns = self.faults(before).saturating_mul(self.trap_ns_since(before, is_beside));
+    pub fn cost_since(&self, before: &TrackerCounters, is_on_same_cpu: bool) -> Duration {
+        let stopped_ns =
+            self.faults(before).saturating_mul(self.trap_ns_since(before, is_on_same_cpu));
         let stopped_ns = stopped_ns.max(self.handler_ns.saturating_sub(before.handler_ns));
         let control_ns = self.control_ns.saturating_sub(before.control_ns);
         Duration::from_nanos(stopped_ns.saturating_add(control_ns))

@@ -66,8 +66,8 @@ impl HandlerPlacement {
         HandlerPlacement { pid, handler, allowed, ticks: BTreeMap::new(), cpu: None }
     }
 
-    /// Whether the handler is pinned beside the busiest thread.
-    pub(crate) fn is_beside(&self) -> bool {
+    /// Whether the handler is pinned to the processor of the busiest thread.
+    pub(crate) fn is_on_same_cpu(&self) -> bool {
         self.cpu.is_some()
     }
 
@@ -198,7 +198,7 @@ mod tests {
         other.kill().unwrap();
         other.wait().unwrap();
         assert_eq!(after, before);
-        assert!(!place.is_beside() && place.handler.is_none(), "it is given up");
+        assert!(!place.is_on_same_cpu() && place.handler.is_none(), "it is given up");
     }
 
     #[test]

@@ -212,9 +212,9 @@ impl TrackingSession {
             return Ok(None);
         };
         let CurrentInterval { began, mut observed, .. } = interval;
-        let is_beside = self.placement.is_beside();
-        observed.cost = counters.cost_since(&self.before, is_beside);
-        observed.trap = Duration::from_nanos(counters.trap_ns_since(&self.before, is_beside));
+        let is_on_same_cpu = self.placement.is_on_same_cpu();
+        observed.cost = counters.cost_since(&self.before, is_on_same_cpu);
+        observed.trap = Duration::from_nanos(counters.trap_ns_since(&self.before, is_on_same_cpu));
         observed.length = began.elapsed();
         // A gap appears in the ring only when there is room again, perhaps in the next interval.
         observed.lost = observed.lost.max(counters.dropped.saturating_sub(self.before.dropped));

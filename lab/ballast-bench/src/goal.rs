@@ -11,7 +11,7 @@ use crate::shown::figure;
 /// A bound.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Wanted {
+enum GoalBound {
     AtLeast(f64),
     AtMost(f64),
 }
@@ -22,7 +22,7 @@ pub(crate) struct Goal {
     pub(crate) what: String,
     unit: &'static str,
     pub(crate) found: f64,
-    wanted: Wanted,
+    wanted: GoalBound,
     pub(crate) is_met: bool,
 }
 
@@ -34,7 +34,7 @@ impl Goal {
         found: f64,
         least: f64,
     ) -> Self {
-        let (wanted, is_met) = (Wanted::AtLeast(least), found >= least);
+        let (wanted, is_met) = (GoalBound::AtLeast(least), found >= least);
         Self { what: what.into(), unit, found, wanted, is_met }
     }
 
@@ -45,14 +45,14 @@ impl Goal {
         found: f64,
         most: f64,
     ) -> Self {
-        let (wanted, is_met) = (Wanted::AtMost(most), found <= most);
+        let (wanted, is_met) = (GoalBound::AtMost(most), found <= most);
         Self { what: what.into(), unit, found, wanted, is_met }
     }
 
     fn bound(&self) -> String {
         match self.wanted {
-            Wanted::AtLeast(least) => format!("≥ {}", self.shown(least)),
-            Wanted::AtMost(most) => format!("≤ {}", self.shown(most)),
+            GoalBound::AtLeast(least) => format!("≥ {}", self.shown(least)),
+            GoalBound::AtMost(most) => format!("≤ {}", self.shown(most)),
         }
     }
 

@@ -40,13 +40,13 @@ pub(crate) trait Findings: Serialize {
 
 /// Findings with their goals.
 #[derive(Debug, Serialize)]
-pub(crate) struct Held<F> {
+pub(crate) struct WithGoals<F> {
     #[serde(flatten)]
     pub(crate) findings: F,
     pub(crate) goals: Vec<Goal>,
 }
 
-impl<F: Findings> Held<F> {
+impl<F: Findings> WithGoals<F> {
     /// Compares `findings` with their goals, unless the run was quick.
     pub(crate) fn new(findings: F) -> Self {
         let goals = if findings.is_quick() { Vec::new() } else { findings.goals() };
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn only_whole_runs_are_held_against_goals() {
-        let text = |is_quick| Held::new(Measured { is_quick, figure: 2.0 }).render(None);
+        let text = |is_quick| WithGoals::new(Measured { is_quick, figure: 2.0 }).render(None);
         assert_eq!(text(true), "2\n\ntoo quick\n");
         let expected = "2\n\nGOAL       WANTED    FOUND\nfigure  ≤ 1.00 ms  2.00 ms  NOT MET\n";
         assert_eq!(text(false), expected);
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_json_is_flat() {
-        let held = Held::new(Measured { is_quick: true, figure: 2.0 });
+        let held = WithGoals::new(Measured { is_quick: true, figure: 2.0 });
         let json = serde_json::to_string(&held).unwrap();
         assert_eq!(json, r#"{"is_quick":true,"figure":2.0,"goals":[]}"#);
     }

@@ -11,7 +11,7 @@ use super::machine;
 
 /// One run, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Taken {
+pub(crate) struct RunTime {
     /// Processor time of this thread.
     pub(crate) processor: f64,
     /// Wall-clock time.
@@ -19,11 +19,11 @@ pub(crate) struct Taken {
 }
 
 /// Does `work`; returns its result and how long it took.
-pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, Taken) {
+pub(crate) fn timed<T>(work: impl FnOnce() -> T) -> (T, RunTime) {
     let (clock, processor) = (Instant::now(), machine::seconds());
     let done = work();
     let processor = machine::seconds() - processor;
-    (done, Taken { processor, wall: clock.elapsed().as_secs_f64() })
+    (done, RunTime { processor, wall: clock.elapsed().as_secs_f64() })
 }
 
 /// The median, of an even number of values the greater middle one; 0 if there are none.

@@ -21,7 +21,7 @@ use ballast_model::PolicyName;
 use ballast_report::Output;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
 
-use crate::scaffold::{self, Held, Say};
+use crate::scaffold::{self, Say, WithGoals};
 use hosts::AdviceHost;
 use report::AdviceFindings;
 
@@ -63,10 +63,10 @@ pub struct Args {
 /// A scenario cannot be read or simulated, a policy cannot be replayed, or standard output cannot
 /// be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    scaffold::print(args.output, &compare(args, &scaffold::say)?, Held::render)
+    scaffold::print(args.output, &compare(args, &scaffold::say)?, WithGoals::render)
 }
 
-fn compare(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AdviceFindings>> {
+fn compare(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<AdviceFindings>> {
     let duration = Duration::from_secs(if args.quick { 600 } else { 3600 });
     let hosts: Vec<AdviceHost> = match args.scenarios.as_slice() {
         [] => hosts::all(duration)?,
@@ -79,7 +79,7 @@ fn compare(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AdviceFindings>> {
             figures.push(measure::measure(host, *policy)?);
         }
     }
-    Ok(Held::new(AdviceFindings { is_quick: args.quick, figures }))
+    Ok(WithGoals::new(AdviceFindings { is_quick: args.quick, figures }))
 }
 
 fn read(file: &PathBuf) -> anyhow::Result<AdviceHost> {

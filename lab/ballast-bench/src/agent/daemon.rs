@@ -15,7 +15,7 @@ use ballast_model::Bytes;
 
 use super::super::process::{Guarded, processor_time, resident_most};
 use super::peers::{EMERGENCY, READY};
-use super::report::{Daemon, Side};
+use super::report::{Daemon, DaemonCost};
 
 /// Emergencies that are timed in a round, each from another guest.
 const EMERGENCIES: u32 = 20;
@@ -57,26 +57,26 @@ impl Plan {
 /// # Errors
 /// The guests or the daemon cannot be started, or end early.
 pub(super) fn measure(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Daemon> {
-    let ground = tempfile::tempdir().context("cannot make a folder")?;
+    let folder = tempfile::tempdir().context("cannot make a folder")?;
     for name in ["qmp", "agent"] {
-        std::fs::create_dir(ground.path().join(name))?;
+        std::fs::create_dir(folder.path().join(name))?;
     }
-    let mut guests = Guests::start(ground.path(), plan.guests)?;
-    let (mut with, mut without) = (Side::default(), Side::default());
+    let mut guests = Guests::start(folder.path(), plan.guests)?;
+    let (mut with, mut without) = (DaemonCost::default(), DaemonCost::default());
     let mut answers = Vec::new();
     for round in 1..=plan.rounds {
         say(&format!("{} guests, round {round} of {}: with agents", plan.guests, plan.rounds));
-        let daemon = start(ground.path(), plan.guests, true)?;
+        let daemon = start(folder.path(), plan.guests, true)?;
         watch(&daemon, plan, &mut with)?;
         // From now on by requests: an emergency is granted from what other guests do not rent.
-        set_policy(ground.path(), "fcfs")?;
+        set_policy(folder.path(), "fcfs")?;
         for _ in 0..EMERGENCIES {
             answers.extend(guests.emergency()?);
             std::thread::sleep(APART);
         }
         daemon.stop()?;
         say(&format!("{} guests, round {round} of {}: without", plan.guests, plan.rounds));
-        let daemon = start(ground.path(), plan.guests, false)?;
+        let daemon = start(folder.path(), plan.guests, false)?;
         watch(&daemon, plan, &mut without)?;
         daemon.stop()?;
     }
@@ -85,8 +85,8 @@ pub(super) fn measure(plan: &Plan, say: &dyn Fn(&str)) -> anyhow::Result<Daemon>
 }
 
 /// Starts a daemon for the guests.
-fn start(ground: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guarded> {
-    let path = |name: &str| format!("{:?}", ground.join(name));
+fn start(folder: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guarded> {
+    let path = |name: &str| format!("{:?}", folder.join(name));
     let agents = match is_listening {
         true => format!("folders = [{}]", path("agent")),
         false => "enabled = false".to_owned(),
@@ -106,7 +106,7 @@ fn start(ground: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guard
         BUDGET_EACH.fraction(guests.into(), 1),
         path("journal.db"),
     );
-    let config = ground.join("ballast.toml");
+    let config = folder.join("ballast.toml");
     std::fs::write(&config, text)?;
     let mut command = this_program()?;
     command.args(["daemon", "--config"]).arg(&config).stderr(Stdio::null());
@@ -114,7 +114,7 @@ fn start(ground: &Path, guests: u16, is_listening: bool) -> anyhow::Result<Guard
 }
 
 /// Adds a turn of `daemon` to `side`.
-fn watch(daemon: &Guarded, plan: &Plan, side: &mut Side) -> anyhow::Result<()> {
+fn watch(daemon: &Guarded, plan: &Plan, side: &mut DaemonCost) -> anyhow::Result<()> {
     std::thread::sleep(plan.warm_up);
     let before = processor_time(daemon.id()).context("the daemon is gone")?;
     std::thread::sleep(plan.turn);
@@ -123,9 +123,9 @@ fn watch(daemon: &Guarded, plan: &Plan, side: &mut Side) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn set_policy(ground: &Path, name: &str) -> anyhow::Result<()> {
+fn set_policy(folder: &Path, name: &str) -> anyhow::Result<()> {
     let mut command = this_program()?;
-    command.args(["set", "--policy", name, "--socket"]).arg(ground.join("api.sock"));
+    command.args(["set", "--policy", name, "--socket"]).arg(folder.join("api.sock"));
     if !command.stdout(Stdio::null()).status()?.success() {
         bail!("the daemon does not take the policy {name}");
     }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use report::AgentFindings;
 
 use crate::machine;
-use crate::scaffold::{self, Held, Say};
+use crate::scaffold::{self, Say, WithGoals};
 use ballast_report::Output;
 
 /// Measure what guests' agents cost, and how soon an emergency is answered.
@@ -57,10 +57,10 @@ pub(super) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(folder) = &args.peers {
         return peers::serve(folder, args.guests.into());
     }
-    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, WithGoals::render)
 }
 
-fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AgentFindings>> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<AgentFindings>> {
     let mut agent = vec![own::here(args.quick, say)?];
     if !args.no_guest {
         agent.push(own::emulated(args.quick, say)?);
@@ -68,5 +68,5 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<AgentFindings>> {
     let plan = if args.quick { daemon::Plan::QUICK } else { daemon::Plan::whole(args.guests) };
     let daemon = daemon::measure(&plan, say)?;
     let (processor, is_quick) = (machine::processor(), args.quick);
-    Ok(Held::new(AgentFindings { processor, is_quick, agent, daemon }))
+    Ok(WithGoals::new(AgentFindings { processor, is_quick, agent, daemon }))
 }

@@ -18,7 +18,7 @@ use ballast_lab_host::{AGENT, AccelChoice, Guest, GuestSpec, Run, RunOptions};
 use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::super::process::{Guarded, processor_time, resident};
-use super::report::Own;
+use super::report::ProgramCost;
 
 /// Time between two samples: the default's.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ const fn samples(is_quick: bool) -> u64 {
 ///
 /// # Errors
 /// The agent is not built, or does not answer.
-pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own> {
+pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<ProgramCost> {
     say("the agent on this machine");
     let program = AGENT.find()?;
     let folder = tempfile::tempdir().context("cannot make a folder")?;
@@ -56,7 +56,7 @@ pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own> {
     let length = began.elapsed();
     let used = processor_time(child.id())?.saturating_sub(before);
     let program_bytes = fs::metadata(&program)?.len();
-    Ok(Own::new(
+    Ok(ProgramCost::new(
         "this machine",
         samples(is_quick),
         length,
@@ -70,7 +70,7 @@ pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own> {
 ///
 /// # Errors
 /// Something needed is missing, or the guest or its agent does not answer.
-pub(super) fn emulated(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own> {
+pub(super) fn emulated(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<ProgramCost> {
     say("the agent in an emulated guest");
     let id: GuestId = "bench".parse()?;
     let spec = GuestSpec { agent: true, ..GuestSpec::new(id.clone(), MEMORY) };
@@ -95,7 +95,7 @@ pub(super) fn emulated(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Own
     let kib = resident.split_whitespace().nth(1).and_then(|text| text.parse().ok());
     let resident = Bytes::kib(kib.with_context(|| format!("no VmRSS in `{resident}`"))?);
     let program_bytes = fs::metadata(AGENT.find()?)?.len();
-    Ok(Own::new("emulated guest", samples(is_quick), length, used, resident, program_bytes))
+    Ok(ProgramCost::new("emulated guest", samples(is_quick), length, used, resident, program_bytes))
 }
 
 /// Processor time of all threads of the agent in `guest`.

@@ -57,16 +57,16 @@ pub(super) fn serve(folder: &Path, count: usize) -> anyhow::Result<()> {
 
 async fn all(folder: &Path, count: usize) -> anyhow::Result<()> {
     let statistics: Statistics = serde_json::from_str(STATISTICS).context("the statistics")?;
-    let (mut peers, mut cries) = (Vec::new(), Vec::new());
+    let (mut peers, mut emergency_orders) = (Vec::new(), Vec::new());
     for n in 0..count {
         let name = format!("guest-{n}.sock");
         let config = PeerConfig { boot_memory: MEMORY, used: USED, ..PeerConfig::default() };
         let peer = Peer::spawn(&folder.join("qmp").join(&name), config);
         peers.push(peer.context("cannot make a socket")?);
         let listener = UnixListener::bind(folder.join("agent").join(&name))?;
-        let (cry, heard) = mpsc::channel(1);
-        cries.push(cry);
-        tokio::spawn(agent(listener, statistics, heard));
+        let (emergency_order, orders) = mpsc::channel(1);
+        emergency_orders.push(emergency_order);
+        tokio::spawn(agent(listener, statistics, orders));
     }
     say(READY)?;
     let (line, mut lines) = mpsc::channel(1);
@@ -75,12 +75,12 @@ async fn all(folder: &Path, count: usize) -> anyhow::Result<()> {
         // When the bench has ended, this process ends, too.
         all.map(|text| line.blocking_send(text)).take_while(Result::is_ok).for_each(drop);
     });
-    let mut turns = peers.iter().zip(&cries).cycle();
+    let mut turns = peers.iter().zip(&emergency_orders).cycle();
     while lines.recv().await.is_some() {
-        let Some((peer, cry)) = turns.next() else { break };
+        let Some((peer, emergency_order)) = turns.next() else { break };
         let before = peer.target();
         let began = Instant::now();
-        cry.send(()).await.context("a guest's agent is gone")?;
+        emergency_order.send(()).await.context("a guest's agent is gone")?;
         while peer.target() <= before && began.elapsed() < PATIENCE {
             tokio::time::sleep(Duration::from_micros(500)).await;
         }
@@ -99,27 +99,31 @@ fn say(word: &str) -> std::io::Result<()> {
 }
 
 /// An agent that reports once a second, and reports an emergency on command.
-async fn agent(listener: UnixListener, statistics: Statistics, mut cries: mpsc::Receiver<()>) {
-    let mut talk = Talk { began: Instant::now(), seq: 0, number: 0 };
+async fn agent(
+    listener: UnixListener,
+    statistics: Statistics,
+    mut emergency_orders: mpsc::Receiver<()>,
+) {
+    let mut fake_agent = FakeAgent { began: Instant::now(), seq: 0, number: 0 };
     loop {
         let Ok((stream, _)) = listener.accept().await else { return };
         // When a daemon has gone, another one may connect.
-        let _ = talk.on(stream, &statistics, &mut cries).await;
+        let _ = fake_agent.serve(stream, &statistics, &mut emergency_orders).await;
     }
 }
 
-struct Talk {
+struct FakeAgent {
     began: Instant,
     seq: u64,
     number: u64,
 }
 
-impl Talk {
-    async fn on(
+impl FakeAgent {
+    async fn serve(
         &mut self,
         mut stream: UnixStream,
         statistics: &Statistics,
-        cries: &mut mpsc::Receiver<()>,
+        emergency_orders: &mut mpsc::Receiver<()>,
     ) -> anyhow::Result<()> {
         let mut reader = FrameReader::new();
         let mut chunk = [0; 4096];
@@ -143,7 +147,7 @@ impl Talk {
                     hello_of(session)
                 }
                 _ = period.tick(), if is_up => GuestMessage::Statistics(Box::new(*statistics)),
-                Some(()) = cries.recv(), if is_up => {
+                Some(()) = emergency_orders.recv(), if is_up => {
                     self.number += 1;
                     let why = RequestReason { rule: RequestRule::ReclaimFails, text: "a benchmark".to_owned() };
                     let (number, kind) = (self.number, WireRequestKind::Emergency);

@@ -15,13 +15,13 @@ use crate::shown::figure;
 pub(super) struct AgentFindings {
     pub(super) processor: Option<String>,
     pub(super) is_quick: bool,
-    pub(super) agent: Vec<Own>,
+    pub(super) agent: Vec<ProgramCost>,
     pub(super) daemon: Daemon,
 }
 
 /// The cost of the agent's program in one place.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Own {
+pub(super) struct ProgramCost {
     pub(super) place: &'static str,
     pub(super) samples: u64,
     /// Processor time as a share of one core, in per cent.
@@ -32,7 +32,7 @@ pub(super) struct Own {
     pub(super) program_bytes: u64,
 }
 
-impl Own {
+impl ProgramCost {
     /// Figures of an agent that took `used` of processor time in `length`.
     pub(super) fn new(
         place: &'static str,
@@ -41,8 +41,8 @@ impl Own {
         used: Duration,
         resident: Bytes,
         program_bytes: u64,
-    ) -> Own {
-        Own {
+    ) -> ProgramCost {
+        ProgramCost {
             place,
             samples,
             processor_percent: percent(used, length),
@@ -55,12 +55,12 @@ impl Own {
 
 /// What a daemon used in all turns.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Side {
+pub(super) struct DaemonCost {
     used: Duration,
     resident: Bytes,
 }
 
-impl Side {
+impl DaemonCost {
     /// Adds a turn: the processor time it used, and its greatest resident memory.
     pub(super) fn add(&mut self, used: Duration, resident: Bytes) {
         self.used += used;
@@ -91,8 +91,8 @@ impl Daemon {
     pub(super) fn new(
         guests: u16,
         length: Duration,
-        with: Side,
-        without: Side,
+        with: DaemonCost,
+        without: DaemonCost,
         emergencies: u32,
         mut answers: Vec<Duration>,
     ) -> Daemon {
@@ -164,7 +164,7 @@ impl Findings for AgentFindings {
         let processor = self.processor.as_deref().unwrap_or("unknown");
         text.line(format_args!("processor  {processor}\nfigures    ballast {VERSION}"));
         text.line("\nthe agent, a sample a second");
-        let columns = Report::<Own>::new()
+        let columns = Report::<ProgramCost>::new()
             .text("WHERE", |it| it.place)
             .figure("SAMPLES", |it| it.samples)
             .figure("OF A CORE", |it| format!("{} %", figure(it.processor_percent)))
@@ -200,7 +200,7 @@ mod tests {
     /// 60 samples in a minute, 9 ms: 150 µs each, 0.015 %. 3 s of 60 are 5 %, 1.2 s are 2 %.
     #[test]
     fn figures_by_hand() {
-        let own = Own::new(
+        let own = ProgramCost::new(
             "this machine",
             60,
             Duration::from_secs(60),
@@ -212,7 +212,7 @@ mod tests {
             (own.processor_percent - 0.015).abs() < 1e-9 && (own.sample_us - 150.0).abs() < 1e-9
         );
         let side = |ms, mib| {
-            let mut side = Side::default();
+            let mut side = DaemonCost::default();
             side.add(Duration::from_millis(ms), Bytes::mib(mib));
             side
         };

@@ -18,7 +18,7 @@ use ballast_lab_host::{Accel, DiskSpec, Speed};
 use ballast_model::Bytes;
 use serde::Serialize;
 
-use super::bed::Bed;
+use super::test_guest::TestGuest;
 use crate::timing::median;
 
 /// Memory of the guest, and how much of it the balloon takes.
@@ -77,21 +77,21 @@ impl Content {
     }
 
     /// Fills the guest again, whatever is left from the previous run.
-    fn fill(self, bed: &Bed, is_first: bool) -> anyhow::Result<()> {
+    fn fill(self, test_guest: &TestGuest, is_first: bool) -> anyhow::Result<()> {
         match self {
             Content::PageCache if is_first => {
-                bed.start_workload(Pattern::FileRandom { size: MOUNTED_BY }, None)?;
-                bed.stop_workload()?;
+                test_guest.start_workload(Pattern::FileRandom { size: MOUNTED_BY }, None)?;
+                test_guest.stop_workload()?;
                 let mib = FILLED.get() >> 20;
                 let line = format!("dd if=/dev/zero of=/data/full bs=1M count={mib} && sync");
-                bed.shell(&line).map(drop)
+                test_guest.shell(&line).map(drop)
             }
-            Content::PageCache => bed.shell("cat /data/full > /dev/null").map(drop),
+            Content::PageCache => test_guest.shell("cat /data/full > /dev/null").map(drop),
             Content::IdleMemory => {
                 if !is_first {
-                    bed.stop_workload()?;
+                    test_guest.stop_workload()?;
                 }
-                bed.start_workload(Pattern::Constant { size: FILLED }, Some(1))
+                test_guest.start_workload(Pattern::Constant { size: FILLED }, Some(1))
             }
         }
     }
@@ -143,7 +143,7 @@ pub(super) struct Figure {
 }
 
 /// The times of one run: of the help, and of the balloon.
-type Taken = (Duration, Duration);
+type HelpAndBalloonTimes = (Duration, Duration);
 
 /// Measures; progress goes to `say`. Also returns how guests execute.
 ///
@@ -155,7 +155,7 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
     for content in Content::ALL {
         say(&format!("help for a balloon, {}: booting", content.name()));
         let disk = |size| Some(DiskSpec { size, speed: Speed::Nvme });
-        let bed = Bed::start(
+        let test_guest = TestGuest::start(
             MEMORY,
             |spec| match content {
                 Content::PageCache => spec.data = disk(FILLED.saturating_add(Bytes::mib(64))),
@@ -163,21 +163,21 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
             },
             say,
         )?;
-        accel = bed.accel();
-        figures.extend(of_content(bed, content, rounds, say)?);
+        accel = test_guest.accel();
+        figures.extend(of_content(test_guest, content, rounds, say)?);
     }
     Ok((accel, figures))
 }
 
 fn of_content(
-    mut bed: Bed,
+    mut test_guest: TestGuest,
     content: Content,
     rounds: usize,
     say: &dyn Fn(&str),
 ) -> anyhow::Result<Vec<Figure>> {
-    bed.shell("mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup")?;
+    test_guest.shell("mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup")?;
     let helps = content.helps();
-    let mut taken: Vec<Vec<Taken>> = vec![Vec::new(); helps.len()];
+    let mut taken: Vec<Vec<HelpAndBalloonTimes>> = vec![Vec::new(); helps.len()];
     let mut is_first = true;
     for round in 0..rounds {
         for turn in 0..helps.len() {
@@ -186,25 +186,25 @@ fn of_content(
             let help = helps[which];
             let runs = format!("{}/{rounds}: {}", round + 1, help.name());
             say(&format!("help for a balloon, {} {runs}", content.name()));
-            content.fill(&bed, is_first)?;
+            content.fill(&test_guest, is_first)?;
             is_first = false;
             let began = Instant::now();
             if let Some(line) = help.line() {
-                bed.shell(&line)?;
+                test_guest.shell(&line)?;
             }
             let helped = began.elapsed();
-            taken[which].push((helped, bed.reach(MEMORY.saturating_sub(TAKEN))?));
-            bed.reach(MEMORY)?;
+            taken[which].push((helped, test_guest.reach(MEMORY.saturating_sub(TAKEN))?));
+            test_guest.reach(MEMORY)?;
         }
     }
     Ok(figures(content, helps, &taken))
 }
 
 /// The figures of runs that took these times; the first help is none.
-fn figures(content: Content, helps: &[Help], taken: &[Vec<Taken>]) -> Vec<Figure> {
-    let total = |&(help, balloon): &Taken| (help + balloon).as_secs_f64();
+fn figures(content: Content, helps: &[Help], taken: &[Vec<HelpAndBalloonTimes>]) -> Vec<Figure> {
+    let total = |&(help, balloon): &HelpAndBalloonTimes| (help + balloon).as_secs_f64();
     let plain = taken.first().map_or(0.0, |runs| median(runs.iter().map(total)));
-    let figure = |(&help, runs): (&Help, &Vec<Taken>)| {
+    let figure = |(&help, runs): (&Help, &Vec<HelpAndBalloonTimes>)| {
         let total_s = median(runs.iter().map(total));
         Figure {
             content,

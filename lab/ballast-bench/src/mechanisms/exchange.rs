@@ -19,7 +19,7 @@ use ballast_lab_host::Accel;
 use ballast_model::Bytes;
 use serde::Serialize;
 
-use super::bed::Bed;
+use super::test_guest::TestGuest;
 use crate::timing::median;
 
 /// Memory of the guest, what the workload uses, and what is moved out and back.
@@ -99,8 +99,8 @@ pub(super) fn measure(
     say: &dyn Fn(&str),
 ) -> anyhow::Result<(Accel, Vec<Figure>)> {
     say("work beside moving memory: booting");
-    let mut bed = Bed::start(MEMORY, |_| {}, say)?;
-    bed.start_workload(Pattern::Constant { size: COMPUTED }, None)?;
+    let mut test_guest = TestGuest::start(MEMORY, |_| {}, say)?;
+    test_guest.start_workload(Pattern::Constant { size: COMPUTED }, None)?;
     let (paces, length) = match is_quick {
         true => (&Pace::QUICK[..], Duration::from_secs(3)),
         false => (&Pace::ROUND[..], Duration::from_secs(10)),
@@ -109,17 +109,22 @@ pub(super) fn measure(
     for round in 0..rounds {
         for &pace in paces {
             say(&format!("work beside moving memory {}/{rounds}: {}", round + 1, pace.name()));
-            windows.push(window(&mut bed, round, pace, length)?);
-            bed.reach(MEMORY)?;
+            windows.push(window(&mut test_guest, round, pace, length)?);
+            test_guest.reach(MEMORY)?;
         }
     }
-    Ok((bed.accel(), figures(&windows)))
+    Ok((test_guest.accel(), figures(&windows)))
 }
 
-fn window(bed: &mut Bed, round: usize, pace: Pace, length: Duration) -> anyhow::Result<Window> {
+fn window(
+    test_guest: &mut TestGuest,
+    round: usize,
+    pace: Pace,
+    length: Duration,
+) -> anyhow::Result<Window> {
     let mut mover = Mover { pace, began: Instant::now(), steps: 0, is_taking: true };
-    let before = mover.until_report(bed, Duration::ZERO)?;
-    let after = mover.until_report(bed, length)?;
+    let before = mover.until_report(test_guest, Duration::ZERO)?;
+    let after = mover.until_report(test_guest, length)?;
     let seconds = Duration::from_millis(after.uptime_ms - before.uptime_ms).as_secs_f64();
     let touches = |report: &LabReport| {
         report.workloads.first().map(|work| work.touches).context("the workload is gone")
@@ -151,12 +156,17 @@ struct Mover {
 
 impl Mover {
     /// Continues for `length`, and until the guest's next report.
-    fn until_report(&mut self, bed: &mut Bed, length: Duration) -> anyhow::Result<LabReport> {
+    fn until_report(
+        &mut self,
+        test_guest: &mut TestGuest,
+        length: Duration,
+    ) -> anyhow::Result<LabReport> {
         let end = Instant::now() + length;
         let mut seen = None;
         loop {
-            self.step(bed)?;
-            let latest = bed.guest()?.latest_report()?.context("the guest reports nothing")?;
+            self.step(test_guest)?;
+            let latest =
+                test_guest.guest()?.latest_report()?.context("the guest reports nothing")?;
             if Instant::now() >= end {
                 let seq = *seen.get_or_insert(latest.seq);
                 if latest.seq > seq {
@@ -167,7 +177,7 @@ impl Mover {
     }
 
     /// Gives the next order, if it is due.
-    fn step(&mut self, bed: &mut Bed) -> anyhow::Result<()> {
+    fn step(&mut self, test_guest: &mut TestGuest) -> anyhow::Result<()> {
         match self.pace {
             Pace::Rest => std::thread::sleep(PAUSE),
             Pace::MibPerS(rate) => {
@@ -177,7 +187,7 @@ impl Mover {
                 } else {
                     // One order makes up for all steps that are late.
                     self.steps = due as u64;
-                    bed.ask(MEMORY.saturating_sub(swung(self.steps)))?;
+                    test_guest.ask(MEMORY.saturating_sub(swung(self.steps)))?;
                 }
             }
             Pace::AsFastAsItGoes => {
@@ -185,11 +195,11 @@ impl Mover {
                     true => MEMORY.saturating_sub(SWING),
                     false => MEMORY,
                 };
-                if self.steps == 0 || bed.holds()? == target {
+                if self.steps == 0 || test_guest.holds()? == target {
                     self.is_taking = self.steps == 0 || !self.is_taking;
                     self.steps += 1;
                     let next = if self.is_taking { SWING } else { Bytes::ZERO };
-                    bed.ask(MEMORY.saturating_sub(next))?;
+                    test_guest.ask(MEMORY.saturating_sub(next))?;
                 } else {
                     std::thread::sleep(PAUSE);
                 }

@@ -8,10 +8,10 @@
 //! kernel does is far slower: compare rows with each other.
 
 mod assist;
-mod bed;
 mod exchange;
 mod rates;
 mod report;
+mod test_guest;
 
 use anyhow::bail;
 use clap::ValueEnum;

@@ -18,7 +18,7 @@ use ballast_reclaim::{
 };
 use serde::Serialize;
 
-use super::bed::Bed;
+use super::test_guest::TestGuest;
 use crate::timing::Spread;
 
 /// Boot memory of the guest, and how much can be plugged in.
@@ -62,25 +62,25 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
     say("rates of mechanisms: booting");
     let with_device =
         |spec: &mut ballast_lab_host::GuestSpec| spec.hotplug = Some(Hotplug::virtio_mem(PLUGGED));
-    let mut bed = Bed::start(MEMORY, with_device, say)?;
+    let mut test_guest = TestGuest::start(MEMORY, with_device, say)?;
     let mut runs: [Runs; 4] = Default::default();
     for round in 0..rounds {
         say(&format!("rates of mechanisms {}/{rounds}: balloon, virtio-mem", round + 1));
-        runs[0].push((TAKEN, bed.reach(MEMORY.saturating_sub(TAKEN))?));
-        runs[1].push((TAKEN, bed.reach(MEMORY)?));
-        runs[2].push((PLUGGED, bed.plug(PLUGGED)?));
-        runs[3].push((PLUGGED, bed.plug(Bytes::ZERO)?));
+        runs[0].push((TAKEN, test_guest.reach(MEMORY.saturating_sub(TAKEN))?));
+        runs[1].push((TAKEN, test_guest.reach(MEMORY)?));
+        runs[2].push((PLUGGED, test_guest.plug(PLUGGED)?));
+        runs[3].push((PLUGGED, test_guest.plug(Bytes::ZERO)?));
     }
     let names =
         ["balloon, inflating", "balloon, deflating", "virtio-mem, plug", "virtio-mem, unplug"];
     let mut figures: Vec<Figure> =
         names.into_iter().zip(&runs).map(|(name, runs)| figure(name, runs, None)).collect();
-    bed.start_workload(Pattern::Constant { size: USED }, Some(1))?;
+    test_guest.start_workload(Pattern::Constant { size: USED }, Some(1))?;
     let mut runs: [Runs; 2] = Default::default();
     let mut why_not = None;
     for round in 0..rounds {
         say(&format!("rates of mechanisms {}/{rounds}: pages", round + 1));
-        match there_and_back(&bed) {
+        match there_and_back(&test_guest) {
             Ok([out, back]) => {
                 runs[0].push(out);
                 runs[1].push(back);
@@ -94,12 +94,12 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
     for (name, runs) in ["pages, out", "pages, in"].into_iter().zip(&runs) {
         figures.push(figure(name, runs, why_not.clone()));
     }
-    Ok((bed.accel(), figures))
+    Ok((test_guest.accel(), figures))
 }
 
 /// Pages moved to the host's swap and back.
-fn there_and_back(bed: &Bed) -> anyhow::Result<[(Bytes, Duration); 2]> {
-    let paging = bed.paging()?;
+fn there_and_back(test_guest: &TestGuest) -> anyhow::Result<[(Bytes, Duration); 2]> {
+    let paging = test_guest.paging()?;
     let limits = PageOutLimits { per_second: NO_LIMIT, step_bytes_max: STEP_MAX, swap: SWAP };
     let mut out = PageOut::new(PAGED, Picker::new(1).granule_pages(GRANULE_PAGES), limits);
     let out = finish(|now| out.step(&paging, now))?;

@@ -27,7 +27,7 @@ use report::MrcFindings;
 use workload::{Workload, WorkloadName};
 
 use crate::machine::Machine;
-use crate::scaffold::{self, Held, Say};
+use crate::scaffold::{self, Say, WithGoals};
 use ballast_report::{Output, harmless_line};
 
 /// Measure the speed and accuracy of the engines for stack distances.
@@ -68,10 +68,10 @@ pub struct Args {
 /// # Errors
 /// A trace cannot be read, engines disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, WithGoals::render)
 }
 
-fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<MrcFindings>> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<MrcFindings>> {
     let machine = Machine::pinned()?;
     let repetitions = if args.quick { 1 } else { args.repetitions.into() };
     let contenders = chosen(&args.engine);
@@ -92,7 +92,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<MrcFindings>> {
         };
         reports.push(measure::measure(&workload, &plan, tell)?);
     }
-    Ok(Held::new(MrcFindings {
+    Ok(WithGoals::new(MrcFindings {
         machine,
         exact_path: Exact::new().path(),
         repetitions,

@@ -10,7 +10,7 @@ struct Line {
     args: Args,
 }
 
-fn report(options: &[&str]) -> Held<MrcFindings> {
+fn report(options: &[&str]) -> WithGoals<MrcFindings> {
     let line = Line::parse_from(["mrc"].iter().chain(options));
     measure(&line.args, &|_| ()).unwrap()
 }

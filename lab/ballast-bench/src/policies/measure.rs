@@ -9,7 +9,7 @@ use ballast_model::{Desired, PolicyName, Reason};
 use ballast_policy::fairness::Fairness;
 use ballast_policy::{Division, Policy, PolicySettings, Problem, build};
 
-use super::super::timing::{Taken, timed};
+use super::super::timing::{RunTime, timed};
 use super::guests::{self, Situation, problem};
 
 /// Decisions before the one that is timed.
@@ -71,7 +71,7 @@ pub(super) fn measure(
     situation: Situation,
     guests: u64,
     repetitions: usize,
-) -> anyhow::Result<Vec<Vec<Taken>>> {
+) -> anyhow::Result<Vec<Vec<RunTime>>> {
     let (mut deciders, guests) = (Decider::all(), guests::names(guests)?);
     for turn in 0..TURNS_BEFORE {
         let problem = problem(situation, &guests, turn);

@@ -13,7 +13,7 @@ use guests::Situation;
 use report::PolicyFindings;
 
 use crate::machine::Machine;
-use crate::scaffold::{self, Held, Say};
+use crate::scaffold::{self, Say, WithGoals};
 use ballast_report::Output;
 
 /// Measure what one decision of each policy costs.
@@ -52,10 +52,10 @@ const GUESTS_QUICK: u64 = 300;
 /// # Errors
 /// Standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, WithGoals::render)
 }
 
-fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<PolicyFindings>> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<PolicyFindings>> {
     let machine = Machine::pinned()?;
     let (guests, repetitions) = match args.quick {
         true => (GUESTS_QUICK, 1),
@@ -68,7 +68,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<PolicyFindings>> {
         figures.extend(report::figures(situation, &runs));
     }
     let is_quick = args.quick;
-    Ok(Held::new(PolicyFindings { machine, guests, repetitions, is_quick, figures }))
+    Ok(WithGoals::new(PolicyFindings { machine, guests, repetitions, is_quick, figures }))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::goal::Goal;
 use crate::machine::Machine;
 use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
-use crate::timing::{Spread, Taken};
+use crate::timing::{RunTime, Spread};
 
 /// The goal for a decision of any policy but `meb` with 10,000 guests, in milliseconds.
 const MS_MAX: f64 = 5.0;
@@ -40,7 +40,7 @@ pub(super) struct Figures {
 }
 
 /// The figures of runs in one situation, in the order of [`names`].
-pub(super) fn figures(situation: Situation, runs: &[Vec<Taken>]) -> Vec<Figures> {
+pub(super) fn figures(situation: Situation, runs: &[Vec<RunTime>]) -> Vec<Figures> {
     let mut figures: Vec<Figures> = names()
         .zip(runs)
         .map(|(what, runs)| Figures {

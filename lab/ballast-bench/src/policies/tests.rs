@@ -6,7 +6,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::timing::Taken;
+use crate::timing::RunTime;
 
 #[derive(Parser)]
 struct Line {
@@ -32,7 +32,7 @@ fn a_quick_run_has_every_policy_in_every_situation() {
 /// The JSON has the form that docs/json.md documents.
 #[test]
 fn the_json_is_as_documented() {
-    let taken = |ms: f64| vec![Taken { processor: ms / 1e3, wall: 2.0 * ms / 1e3 }];
+    let taken = |ms: f64| vec![RunTime { processor: ms / 1e3, wall: 2.0 * ms / 1e3 }];
     let runs = vec![taken(0.5), taken(1.0), taken(4.0)];
     let figures = report::figures(Situation::Short, &runs);
     let found = serde_json::to_value(&figures).unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use ballast_model::{Bytes, PAGE_SIZE, PolicyName};
 use ballast_sim::{Scenario, Simulation, named};
 
-use super::super::timing::{Taken, timed};
+use super::super::timing::{RunTime, timed};
 use super::crowd::crowd;
 
 /// A host to simulate.
@@ -82,7 +82,7 @@ pub(super) fn measure(
     policies: &[PolicyName],
     repetitions: usize,
     mut tell: impl FnMut(usize, PolicyName),
-) -> anyhow::Result<Vec<Vec<Taken>>> {
+) -> anyhow::Result<Vec<Vec<RunTime>>> {
     let scenario = crowd(setup.guests, setup.duration, setup.block)?;
     let mut runs = vec![Vec::with_capacity(repetitions); policies.len()];
     for repetition in 0..repetitions {

@@ -14,7 +14,7 @@ use measure::Setup;
 use report::SimFindings;
 
 use crate::machine::Machine;
-use crate::scaffold::{self, Held, Say};
+use crate::scaffold::{self, Say, WithGoals};
 use ballast_report::Output;
 
 /// Measure how much faster than real time hosts are simulated.
@@ -53,10 +53,10 @@ pub struct Args {
 /// # Errors
 /// A host cannot be simulated, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, WithGoals::render)
 }
 
-fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<SimFindings>> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<SimFindings>> {
     let machine = Machine::pinned()?;
     let mut policies = args.policy.clone();
     policies.sort_unstable();
@@ -73,7 +73,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<SimFindings>> {
         measured.push((setup, measure::measure(&setup, &policies, repetitions, tell)?));
     }
     let (figures, goals) = report::figures(&measured, &policies);
-    Ok(Held::new(SimFindings { machine, is_quick: args.quick, figures, goals }))
+    Ok(WithGoals::new(SimFindings { machine, is_quick: args.quick, figures, goals }))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use crate::goal::Goal;
 use crate::machine::Machine;
 use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
-use crate::timing::{Spread, Taken};
+use crate::timing::{RunTime, Spread};
 
 /// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -42,7 +42,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    fn new(setup: &Setup, policy: PolicyName, runs: &[Taken]) -> Self {
+    fn new(setup: &Setup, policy: PolicyName, runs: &[RunTime]) -> Self {
         let virtual_s = setup.duration.as_secs();
         let speed = |seconds: f64| virtual_s as f64 / f64::max(seconds, 1e-9);
         Self {
@@ -61,7 +61,7 @@ impl Figures {
 
 /// The figures of the runs of each policy on each host, and the goals.
 pub(super) fn figures(
-    measured: &[(Setup, Vec<Vec<Taken>>)],
+    measured: &[(Setup, Vec<Vec<RunTime>>)],
     policies: &[PolicyName],
 ) -> (Vec<Figures>, Vec<Goal>) {
     let (mut figures, mut goals) = (Vec::new(), Vec::new());

@@ -7,7 +7,7 @@ use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::timing::Taken;
+use crate::timing::RunTime;
 
 #[derive(Parser)]
 struct Line {
@@ -34,7 +34,7 @@ fn a_quick_run_has_every_host_under_every_policy() {
 #[test]
 fn the_json_is_as_documented() {
     let policies = [PolicyName::Global];
-    let taken = |seconds: f64| vec![vec![Taken { processor: seconds, wall: 2.0 * seconds }]];
+    let taken = |seconds: f64| vec![vec![RunTime { processor: seconds, wall: 2.0 * seconds }]];
     let measured = [(Setup::ALL[0], taken(0.03)), (Setup::ALL[1], taken(3.0))];
     let (figures, goals) = report::figures(&measured, &policies);
     let found: Value = serde_json::to_value((figures, goals)).unwrap();

@@ -16,7 +16,7 @@ use report::SolverFindings;
 use setup::Setup;
 
 use crate::machine::Machine;
-use crate::scaffold::{self, Held, Say};
+use crate::scaffold::{self, Say, WithGoals};
 use ballast_report::Output;
 
 /// Measure how fast the solvers of meb are.
@@ -54,10 +54,10 @@ pub struct Args {
 /// # Errors
 /// The solvers disagree, or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    scaffold::print(args.output, &measure(args, &scaffold::say)?, Held::render)
+    scaffold::print(args.output, &measure(args, &scaffold::say)?, WithGoals::render)
 }
 
-fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<SolverFindings>> {
+fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<SolverFindings>> {
     let machine = Machine::pinned()?;
     let (instances, repetitions) = match args.quick {
         true => (2, 1),
@@ -79,7 +79,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<Held<SolverFindings>> {
         }
     }
     let is_quick = args.quick;
-    Ok(Held::new(SolverFindings { machine, instances, repetitions, is_quick, figures }))
+    Ok(WithGoals::new(SolverFindings { machine, instances, repetitions, is_quick, figures }))
 }
 
 #[cfg(test)]

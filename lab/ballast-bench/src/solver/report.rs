@@ -9,7 +9,7 @@ use crate::goal::Goal;
 use crate::machine::Machine;
 use crate::scaffold::{Findings, Text, VERSION};
 use crate::shown::figure;
-use crate::timing::{Taken, median};
+use crate::timing::{RunTime, median};
 
 /// All figures of one run.
 #[derive(Clone, Debug, Serialize)]
@@ -27,22 +27,22 @@ pub(super) struct SolverFindings {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Times {
     /// By instance: the median run.
-    medians: Vec<Taken>,
+    medians: Vec<RunTime>,
     /// All runs.
-    all: Vec<Taken>,
+    all: Vec<RunTime>,
 }
 
 impl Times {
     /// Adds an instance with its runs.
-    pub(super) fn push(&mut self, runs: &[Taken]) {
-        let median = |time: fn(&Taken) -> f64| median(runs.iter().map(time));
+    pub(super) fn push(&mut self, runs: &[RunTime]) {
+        let median = |time: fn(&RunTime) -> f64| median(runs.iter().map(time));
         let (processor, wall) = (median(|run| run.processor), median(|run| run.wall));
-        self.medians.push(Taken { processor, wall });
+        self.medians.push(RunTime { processor, wall });
         self.all.extend(runs);
     }
 
     fn summary(&self) -> Summary {
-        let spread = |time: fn(&Taken) -> f64| Spread {
+        let spread = |time: fn(&RunTime) -> f64| Spread {
             median: median(self.medians.iter().map(time)),
             worst_instance: self.medians.iter().map(time).fold(0.0, f64::max),
             worst_run: self.all.iter().map(time).fold(0.0, f64::max),

@@ -27,7 +27,7 @@ use super::guests::subject::start_workload;
 use super::guests::way::Way;
 use crate::goal::Goal;
 use crate::machine;
-use crate::scaffold::{Findings, Held, Say, Text};
+use crate::scaffold::{Findings, Say, Text, WithGoals};
 use crate::shown::percent;
 use crate::timing::mean;
 use ballast_daemon::track::FollowSettings;
@@ -62,7 +62,7 @@ pub(crate) struct BeyondFindings {
 /// The source of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-enum By {
+enum EstimateSource {
     SwapUsed,
     SwapTraffic,
     Statistical,
@@ -70,7 +70,7 @@ enum By {
 
 #[derive(Clone, Debug, Serialize)]
 struct Figures {
-    by: By,
+    by: EstimateSource,
     /// The mean relative error, the greatest one, and the mean with its sign.
     error: f64,
     error_most: f64,
@@ -84,21 +84,21 @@ struct Figures {
     series_bytes: Vec<[u64; 2]>,
 }
 
-impl By {
+impl EstimateSource {
     const fn name(self) -> &'static str {
         match self {
-            By::SwapUsed => "daemon, and swap in use",
-            By::SwapTraffic => "daemon, and swap traffic",
-            By::Statistical => "statistical",
+            EstimateSource::SwapUsed => "daemon, and swap in use",
+            EstimateSource::SwapTraffic => "daemon, and swap traffic",
+            EstimateSource::Statistical => "statistical",
         }
     }
 
     /// MEB's mean error for a guest within its allocation.
     const fn paper(self) -> Option<f64> {
         match self {
-            By::SwapUsed => Way::Every.paper(),
-            By::SwapTraffic => None,
-            By::Statistical => Way::Statistical.paper(),
+            EstimateSource::SwapUsed => Way::Every.paper(),
+            EstimateSource::SwapTraffic => None,
+            EstimateSource::Statistical => Way::Statistical.paper(),
         }
     }
 }
@@ -107,7 +107,7 @@ impl By {
 ///
 /// # Errors
 /// Something that guests need is missing or not permitted.
-pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<BeyondFindings>> {
+pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<WithGoals<BeyondFindings>> {
     let daemon = session::daemon()?;
     say("a guest that swaps: booting");
     let with_swap = |spec: &mut GuestSpec| {
@@ -118,20 +118,20 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<Beyon
     let rows = session.truth()?;
     let last = &rows[rows.len().saturating_sub(BEFORE as usize)..];
     let sum: Bytes = last.iter().map(|row| row.bytes).sum();
-    let beside = Bytes::new(sum.get() / (last.len() as u64).max(1));
+    let other_memory = Bytes::new(sum.get() / (last.len() as u64).max(1));
     let pattern = Pattern::RandomDrawn { low: LOW, high: HIGH, period: STAY };
     start_workload(session.guest()?, &WorkloadSpec { seed: 5, ..pattern.into() })?;
     let intervals = if is_quick { QUICK } else { INTERVALS };
     let mut figures = Vec::new();
     for way in [Way::Daemon, Way::Statistical] {
         say(&format!("a guest that swaps: {}", way.name()));
-        figures.extend(watch(&session, way, &daemon, intervals, beside)?);
+        figures.extend(watch(&session, way, &daemon, intervals, other_memory)?);
     }
-    Ok(Held::new(BeyondFindings {
+    Ok(WithGoals::new(BeyondFindings {
         processor: machine::processor(),
         is_quick,
         allocation_bytes: ALLOCATION.get(),
-        beside_bytes: beside.get(),
+        beside_bytes: other_memory.get(),
         figures,
     }))
 }
@@ -142,11 +142,13 @@ fn watch(
     way: Way,
     daemon: &FollowSettings,
     intervals: u32,
-    beside: Bytes,
+    other_memory: Bytes,
 ) -> anyhow::Result<Vec<Figures>> {
     let mut readings = match way {
-        Way::Statistical => vec![Reading::new(By::Statistical)],
-        _ => vec![Reading::new(By::SwapUsed), Reading::new(By::SwapTraffic)],
+        Way::Statistical => vec![Reading::new(EstimateSource::Statistical)],
+        _ => {
+            vec![Reading::new(EstimateSource::SwapUsed), Reading::new(EstimateSource::SwapTraffic)]
+        }
     };
     let mut costs = Vec::new();
     let mut before = None;
@@ -156,7 +158,7 @@ fn watch(
         let traffic = swap.since(before.replace(swap).unwrap_or(swap));
         costs.push(row.cost_share());
         let size = report.workloads.first().map_or(Bytes::ZERO, |workload| workload.size);
-        let truth = size.saturating_add(beside);
+        let truth = size.saturating_add(other_memory);
         if let Some(wss) = row.known {
             for reading in &mut readings {
                 reading.add(truth, wss, traffic);
@@ -207,13 +209,13 @@ fn swap(report: &GuestReport) -> Swap {
 
 /// Estimates from one source.
 struct Reading {
-    by: By,
+    by: EstimateSource,
     demand: ExcessDemand,
     points: Vec<Point>,
 }
 
 impl Reading {
-    fn new(by: By) -> Reading {
+    fn new(by: EstimateSource) -> Reading {
         Reading { by, demand: ExcessDemand::default(), points: Vec::new() }
     }
 
@@ -221,15 +223,17 @@ impl Reading {
         let input = ExcessDemandInput {
             wss,
             allocation: ALLOCATION,
-            swap_used: (self.by == By::SwapUsed).then_some(swap.used),
+            swap_used: (self.by == EstimateSource::SwapUsed).then_some(swap.used),
             swapped_in: Some(swap.swapped_in),
             swapped_out: Some(swap.swapped_out),
         };
-        let told = match self.by {
-            By::Statistical => wss,
-            By::SwapUsed | By::SwapTraffic => self.demand.update(input).demand,
+        let estimate = match self.by {
+            EstimateSource::Statistical => wss,
+            EstimateSource::SwapUsed | EstimateSource::SwapTraffic => {
+                self.demand.update(input).demand
+            }
         };
-        self.points.push(Point { truth, told });
+        self.points.push(Point { truth, estimate });
     }
 
     fn figures(self, cost_cores: f64) -> Figures {
@@ -243,7 +247,11 @@ impl Reading {
             bias: errors.bias,
             error_beyond: (!beyond.is_empty()).then(|| compare(&beyond).mean),
             cost_cores,
-            series_bytes: self.points.iter().map(|it| [it.truth.get(), it.told.get()]).collect(),
+            series_bytes: self
+                .points
+                .iter()
+                .map(|it| [it.truth.get(), it.estimate.get()])
+                .collect(),
         }
     }
 }
@@ -255,7 +263,7 @@ fn goals(figures: &[Figures]) -> Vec<Goal> {
         let what = format!("{}: error", it.by.name());
         Goal::at_most(what, "%", it.error * 100.0, most)
     };
-    figures.iter().filter(|it| it.by != By::Statistical).map(goal).collect()
+    figures.iter().filter(|it| it.by != EstimateSource::Statistical).map(goal).collect()
 }
 
 impl Findings for BeyondFindings {
@@ -301,7 +309,8 @@ mod tests {
     #[test]
     fn an_example_by_hand() {
         let mib = Bytes::mib;
-        let (mut used, mut sampled) = (Reading::new(By::SwapUsed), Reading::new(By::Statistical));
+        let (mut used, mut sampled) =
+            (Reading::new(EstimateSource::SwapUsed), Reading::new(EstimateSource::Statistical));
         for (truth, wss, swap) in [(500, 400, 100), (500, 400, 150), (200, 200, 0)] {
             let swap = Swap { used: mib(swap), swapped_in: mib(7), swapped_out: mib(swap) };
             used.add(mib(truth), mib(wss), swap);

@@ -22,7 +22,7 @@ use self::cost::report::CostFindings;
 use self::curve::report::CurveFindings;
 use self::granularity::report::GranularityFindings;
 use self::guests::report::GuestFindings;
-use crate::scaffold::{self, Held};
+use crate::scaffold::{self, WithGoals};
 use ballast_report::Output;
 
 /// Measure what tracking costs, and how right it is.
@@ -83,15 +83,15 @@ enum Table {
 #[derive(Debug, Default, Serialize)]
 struct TrackFindings {
     #[serde(skip_serializing_if = "Option::is_none")]
-    cost: Option<Held<CostFindings>>,
+    cost: Option<WithGoals<CostFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    granularity: Option<Held<GranularityFindings>>,
+    granularity: Option<WithGoals<GranularityFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    curve: Option<Held<CurveFindings>>,
+    curve: Option<WithGoals<CurveFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    guests: Option<Held<GuestFindings>>,
+    guests: Option<WithGoals<GuestFindings>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    beyond: Option<Held<BeyondFindings>>,
+    beyond: Option<WithGoals<BeyondFindings>>,
 }
 
 /// Measures and prints; progress goes to standard error.

@@ -27,15 +27,15 @@ use anyhow::Context;
 use ballast_model::Bytes;
 
 use self::report::{CostFindings, Figures, means};
-use super::native::brain::Brain;
+use super::native::algorithm::TrackingAlgorithm;
 use super::native::cores::Cores;
 use super::native::followed::Followed;
 use super::native::program::{Subject, Truth};
-use super::native::running::{Place, Running};
+use super::native::running::{HandlerPlacement, Running};
 use super::native::steer::{Steer, Window};
 use super::native::way::Way;
 use crate::machine::Machine;
-use crate::scaffold::{Held, Say};
+use crate::scaffold::{Say, WithGoals};
 
 /// What is measured, and how often.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,7 +50,7 @@ pub(super) struct Choice {
     programs: Vec<Subject>,
     /// For the table `cost`: where the tracker's thread that answers faults runs
     #[arg(long = "handler", value_name = "PLACE", value_enum, default_value_t)]
-    place: Place,
+    place: HandlerPlacement,
     /// For the table `cost`: pairs of windows for each way and program; several times as many for
     /// ways that rest or sample
     #[arg(long, value_name = "N", default_value_t = 4,
@@ -61,7 +61,9 @@ pub(super) struct Choice {
 impl Choice {
     /// Whether the user asked for less than everything.
     pub(super) fn is_narrowed(&self) -> bool {
-        !self.ways.is_empty() || !self.programs.is_empty() || self.place != Place::default()
+        !self.ways.is_empty()
+            || !self.programs.is_empty()
+            || self.place != HandlerPlacement::default()
     }
 }
 
@@ -73,7 +75,7 @@ pub(super) fn measure(
     choice: &Choice,
     is_quick: bool,
     say: Say<'_>,
-) -> anyhow::Result<Held<CostFindings>> {
+) -> anyhow::Result<WithGoals<CostFindings>> {
     let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let ways = match choice.ways.is_empty() {
@@ -98,7 +100,7 @@ pub(super) fn measure(
         }
     }
     let (handler, means) = (choice.place, means(&figures));
-    Ok(Held::new(CostFindings { machine, is_quick, rounds, handler, figures, means }))
+    Ok(WithGoals::new(CostFindings { machine, is_quick, rounds, handler, figures, means }))
 }
 
 /// The elements of `every` that were chosen, in its order.
@@ -115,12 +117,12 @@ enum WayTracker {
 }
 
 impl WayTracker {
-    fn of(way: Way, running: &mut Running, place: Place) -> anyhow::Result<WayTracker> {
+    fn of(way: Way, running: &mut Running, place: HandlerPlacement) -> anyhow::Result<WayTracker> {
         if way == Way::Daemon {
             return Ok(WayTracker::Followed(Box::new(Followed::new(running, way.interval())?)));
         }
-        let brain = Brain::of(way, Bytes::new(running.bytes()));
-        Ok(WayTracker::Steer(Box::new(Steer::new(running, brain, way.interval(), place)?)))
+        let algorithm = TrackingAlgorithm::of(way, Bytes::new(running.bytes()));
+        Ok(WayTracker::Steer(Box::new(Steer::new(running, algorithm, way.interval(), place)?)))
     }
 
     fn window(&mut self, running: &mut Running, intervals: u32) -> anyhow::Result<Window> {
@@ -150,7 +152,7 @@ fn pairs(
     running: &mut Running,
     (subject, truth): (Subject, &Truth),
     way: Way,
-    place: Place,
+    place: HandlerPlacement,
     rounds: usize,
 ) -> anyhow::Result<Figures> {
     let mut tracker = WayTracker::of(way, running, place)?;

@@ -7,7 +7,7 @@ use ballast_report::figures::{self, or_none};
 use serde::Serialize;
 
 use super::super::native::program::Subject;
-use super::super::native::running::Place;
+use super::super::native::running::HandlerPlacement;
 use super::super::native::steer::{Interval, Totals, Window};
 use super::super::native::way::Way;
 use crate::goal::Goal;
@@ -35,7 +35,7 @@ pub(crate) struct CostFindings {
     /// Pairs of windows; ways that rest or sample have several times as many.
     pub(super) rounds: usize,
     /// Where the tracker's thread that answers faults ran.
-    pub(super) handler: Place,
+    pub(super) handler: HandlerPlacement,
     pub(super) figures: Vec<Figures>,
     /// The mean over all programs, for each way.
     pub(super) means: Vec<Mean>,
@@ -61,7 +61,8 @@ pub(super) struct Figures {
     pub(super) wss_error_most: f64,
     /// How long a trap stopped the program, and what the tracker reports for that, in nanoseconds.
     pub(super) trap_ns: f64,
-    pub(super) trap_said_ns: f64,
+    #[serde(rename = "trap_said_ns")]
+    pub(super) trap_reported_ns: f64,
     /// Processor time of the thread that answers faults, and of the thread that revokes, as a share
     /// of a core.
     pub(super) handler_cores: f64,
@@ -99,16 +100,16 @@ pub(super) struct Mean {
 /// The slowdown in each interval in which the program was watched, and in each in which it was left
 /// alone, against the windows of `off` before and after.
 fn slowdowns(off: &[Window], on: &[Window]) -> [Vec<f64>; 2] {
-    let beside: Vec<(f64, f64, &Interval)> = on
+    let off_and_on: Vec<(f64, f64, &Interval)> = on
         .iter()
         .zip(off.windows(2))
         .flat_map(|(on, off)| on.intervals.iter().map(|it| (off[0].rate(), off[1].rate(), it)))
         .collect();
     let is_steady =
         |(before, after, _): &(f64, f64, &Interval)| (before - after).abs() <= DRIFT_MAX * before;
-    let steady = beside.iter().any(is_steady);
+    let steady = off_and_on.iter().any(is_steady);
     let mut lost = [Vec::new(), Vec::new()];
-    for (before, after, it) in beside.into_iter().filter(|pair| !steady || is_steady(pair)) {
+    for (before, after, it) in off_and_on.into_iter().filter(|pair| !steady || is_steady(pair)) {
         let slowdown = f64::midpoint(before, after) / it.rate().max(1e-9) - 1.0;
         lost[usize::from(!it.watch.is_on)].push(slowdown);
     }
@@ -155,7 +156,7 @@ impl Figures {
             .iter()
             .map(|interval| error(interval.wss.get(), truth(interval.touches.clone())))
             .collect();
-        let tracked = intervals.iter().filter(|interval| interval.told.is_some()).count();
+        let tracked = intervals.iter().filter(|interval| interval.result.is_some()).count();
         Figures {
             program,
             way,
@@ -165,7 +166,7 @@ impl Figures {
             wss_error: mean(errors.iter().copied()),
             wss_error_most: errors.iter().copied().fold(0.0, f64::max),
             trap_ns: totals.stopped / traps.max(1.0) * 1e9,
-            trap_said_ns: median(on.iter().map(|on| on.trap)) * 1e9,
+            trap_reported_ns: median(on.iter().map(|on| on.trap)) * 1e9,
             handler_cores: totals.handler / seconds,
             control_cores: totals.control / seconds,
             daemon_cores: totals.daemon / seconds,
@@ -217,9 +218,9 @@ impl Findings for CostFindings {
             self.machine.processor.as_deref().unwrap_or("an unknown processor"),
             self.rounds,
             match self.handler {
-                Place::Beside => "on the program's core",
-                Place::Apart => "on another core",
-                Place::Free => "on any core",
+                HandlerPlacement::Beside => "on the program's core",
+                HandlerPlacement::Apart => "on another core",
+                HandlerPlacement::Free => "on any core",
             }
         ));
         let size = |bytes: u64| figures::size(bytes as f64);
@@ -235,7 +236,7 @@ impl Findings for CostFindings {
             })
             .figure("TRAPS/S", |it| format!("{:.0}", it.traps_per_s))
             .figure("TRAP", |it| micros(it.trap_ns))
-            .figure("SAID", |it| micros(it.trap_said_ns))
+            .figure("SAID", |it| micros(it.trap_reported_ns))
             .figure("LOST", |it| percent(it.dropped))
             .figure("DAEMON", |it| percent(it.daemon_cores))
             .figure("UP", |it| percent(it.up_ratio))
@@ -295,7 +296,7 @@ mod tests {
         Interval {
             touches: 0..touches,
             watch: WatchPlan { is_on, watched: Sampling::ALL, hot: None },
-            told: None,
+            result: None,
             wss: Bytes::new(touches * 9 / 10),
             traps: 0,
             handler: 0.0,

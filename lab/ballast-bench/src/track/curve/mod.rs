@@ -21,13 +21,13 @@ use ballast_working_set::WatchPlannerSettings;
 
 use self::model::{Model, distance};
 use self::report::{CurveFindings, Figures};
-use super::native::brain::Brain;
+use super::native::algorithm::TrackingAlgorithm;
 use super::native::cores::Cores;
 use super::native::program::{Subject, Truth};
-use super::native::running::{Place, Running};
+use super::native::running::{HandlerPlacement, Running};
 use super::native::steer::{Interval, Steer};
 use crate::machine::Machine;
-use crate::scaffold::{Held, Say};
+use crate::scaffold::{Say, WithGoals};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ const COMPARED: u32 = 8;
 ///
 /// # Errors
 /// The tracker or the program is not built or not allowed.
-pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<CurveFindings>> {
+pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<WithGoals<CurveFindings>> {
     let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let compared = if is_quick { 1 } else { COMPARED };
@@ -57,14 +57,14 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<Curve
                 hot_set: has_hot_set,
                 ..WatchPlannerSettings::default()
             };
-            let brain = Brain::piloted(settings, Bytes::new(running.bytes()));
-            let window = Steer::new(&mut running, brain, INTERVAL, Place::Beside)
+            let algorithm = TrackingAlgorithm::planner(settings, Bytes::new(running.bytes()));
+            let window = Steer::new(&mut running, algorithm, INTERVAL, HandlerPlacement::Beside)
                 .and_then(|mut steer| steer.window(&mut running, WARM_UP + compared))
                 .with_context(|| format!("cannot track {} {what}", subject.name()))?;
             figures.push(compare(subject, &truth, &window.intervals, compared as usize));
         }
     }
-    Ok(Held::new(CurveFindings { machine, is_quick, intervals: compared, figures }))
+    Ok(WithGoals::new(CurveFindings { machine, is_quick, intervals: compared, figures }))
 }
 
 /// Compares the last `compared` of the intervals with the exact result.
@@ -76,9 +76,9 @@ fn compare(subject: Subject, truth: &Truth, intervals: &[Interval], compared: us
         let share = interval.watch.watched.share;
         let hot_pages = interval.watch.hot.map(|hot| (hot as f64 / share).round() as u64);
         let exact = model.interval(truth, interval.touches.clone(), hot_pages);
-        let Some(told) = interval.told.as_ref().filter(|_| number >= first) else { continue };
+        let Some(result) = interval.result.as_ref().filter(|_| number >= first) else { continue };
         let from = Bytes::pages(hot_pages.unwrap_or(0));
-        let apart = told
+        let apart = result
             .curve
             .as_ref()
             .zip(exact.curve.as_ref())

@@ -18,13 +18,13 @@ use ballast_mrc::Granularity;
 use ballast_working_set::WatchPlannerSettings;
 
 use self::report::{Footprint, GranularityFindings, Point, Switch};
-use super::native::brain::Brain;
+use super::native::algorithm::TrackingAlgorithm;
 use super::native::cores::Cores;
 use super::native::program::{Program, Subject, Truth};
-use super::native::running::{Place, Running};
+use super::native::running::{HandlerPlacement, Running};
 use super::native::steer::Steer;
 use crate::machine::Machine;
-use crate::scaffold::{Held, Say};
+use crate::scaffold::{Say, WithGoals};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -43,7 +43,10 @@ const SWITCH_INTERVALS: u32 = 60;
 ///
 /// # Errors
 /// The tracker or the program is not built or not allowed, or there is too little memory.
-pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<GranularityFindings>> {
+pub(super) fn measure(
+    is_quick: bool,
+    say: Say<'_>,
+) -> anyhow::Result<WithGoals<GranularityFindings>> {
     let cores = Cores::allowed()?;
     let machine = Machine::pinned()?;
     let rounds = if is_quick { 1 } else { ROUNDS };
@@ -61,7 +64,7 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<Held<Granu
     }
     say("the switch above 2 GiB");
     let switch = switch(cores, if is_quick { 3 } else { SWITCH_INTERVALS })?;
-    Ok(Held::new(GranularityFindings { machine, is_quick, points, switch }))
+    Ok(WithGoals::new(GranularityFindings { machine, is_quick, points, switch }))
 }
 
 fn program(footprint: Footprint) -> anyhow::Result<Program> {
@@ -80,7 +83,12 @@ fn point(
     rounds: u32,
 ) -> anyhow::Result<Point> {
     let granule = Granularity::new(pages).context("no power of two")?;
-    let mut steer = Steer::new(running, Brain::granules(granule), INTERVAL, Place::Beside)?;
+    let mut steer = Steer::new(
+        running,
+        TrackingAlgorithm::granules(granule),
+        INTERVAL,
+        HandlerPlacement::Beside,
+    )?;
     // The first touches of pages cost more than later ones.
     steer.window(running, 2)?;
     let mut off = vec![steer.rest(running, REST)?];
@@ -100,8 +108,8 @@ fn switch(cores: Cores, intervals: u32) -> anyhow::Result<Vec<Switch>> {
     let mut running = Running::start(&program, cores)?;
     let settings =
         WatchPlannerSettings { sample: None, rest: None, ..WatchPlannerSettings::default() };
-    let brain = Brain::piloted(settings, Bytes::new(running.bytes()));
-    let mut steer = Steer::new(&mut running, brain, INTERVAL, Place::Beside)?;
+    let algorithm = TrackingAlgorithm::planner(settings, Bytes::new(running.bytes()));
+    let mut steer = Steer::new(&mut running, algorithm, INTERVAL, HandlerPlacement::Beside)?;
     let window = steer.window(&mut running, intervals)?;
     Ok(window
         .intervals

@@ -45,7 +45,7 @@ pub(crate) struct Actual {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Point {
     pub(crate) truth: Bytes,
-    pub(crate) told: Bytes,
+    pub(crate) estimate: Bytes,
 }
 
 /// The errors of estimates.
@@ -64,13 +64,14 @@ pub(crate) struct Errors {
 
 /// The intervals of `truth`, each `interval` long, from the first to the last that have an
 /// estimate; both inputs are in order of time.
-pub(crate) fn align(told: &[Estimate], truth: &[Actual], interval: Duration) -> Vec<Point> {
+pub(crate) fn align(estimates: &[Estimate], truth: &[Actual], interval: Duration) -> Vec<Point> {
     let late_ns = (interval.as_nanos() as f64 * LATE) as u64;
-    let last_ns = told.last().map_or(0, |told| told.at_ns);
+    let last_ns = estimates.last().map_or(0, |estimate| estimate.at_ns);
     let point = |row: &Actual| {
-        let known = told.partition_point(|told| told.at_ns <= row.end_ns.saturating_add(late_ns));
-        let told = told.get(known.checked_sub(1)?)?;
-        (row.bytes > Bytes::ZERO).then_some(Point { truth: row.bytes, told: told.bytes })
+        let known = estimates
+            .partition_point(|estimate| estimate.at_ns <= row.end_ns.saturating_add(late_ns));
+        let estimate = estimates.get(known.checked_sub(1)?)?;
+        (row.bytes > Bytes::ZERO).then_some(Point { truth: row.bytes, estimate: estimate.bytes })
     };
     let until = truth.partition_point(|row| row.end_ns <= last_ns.saturating_add(late_ns));
     truth[..until].iter().filter_map(point).collect()
@@ -78,7 +79,7 @@ pub(crate) fn align(told: &[Estimate], truth: &[Actual], interval: Duration) -> 
 
 impl Point {
     fn error(self) -> f64 {
-        self.told.get() as f64 / self.truth.get() as f64 - 1.0
+        self.estimate.get() as f64 / self.truth.get() as f64 - 1.0
     }
 }
 
@@ -107,12 +108,13 @@ fn lag(
     is_followed: impl Fn(f64) -> bool,
 ) -> Option<usize> {
     let of = |bytes: Bytes| bytes.get() as f64;
-    let ratio = |place: usize| of(points[place].truth) / of(points[place - 1].truth);
-    let changes = (1..points.len()).filter(|&place| is_change(ratio(place)));
+    let ratio = |index: usize| of(points[index].truth) / of(points[index - 1].truth);
+    let changes = (1..points.len()).filter(|&index| is_change(ratio(index)));
     changes
-        .map(|place| {
-            let (went, after) = (of(points[place].truth), &points[place..]);
-            let followed = after.iter().position(|point| is_followed(of(point.told) / went));
+        .map(|index| {
+            let (changed_to, after) = (of(points[index].truth), &points[index..]);
+            let followed =
+                after.iter().position(|point| is_followed(of(point.estimate) / changed_to));
             followed.unwrap_or(after.len())
         })
         .max()
@@ -127,7 +129,8 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn points(pairs: &[(u64, u64)]) -> Vec<Point> {
-        let point = |&(truth, told)| Point { truth: Bytes::mib(truth), told: Bytes::mib(told) };
+        let point =
+            |&(truth, estimate)| Point { truth: Bytes::mib(truth), estimate: Bytes::mib(estimate) };
         pairs.iter().map(point).collect()
     }
 
@@ -164,14 +167,14 @@ mod tests {
     #[test]
     fn an_estimate_belongs_to_the_interval_just_ended() {
         let row = |s: u64, mib| Actual { end_ns: s * 1_000_000_000, bytes: Bytes::mib(mib) };
-        let told = |ms: u64, mib| Estimate { at_ns: ms * 1_000_000, bytes: Bytes::mib(mib) };
+        let estimate = |ms: u64, mib| Estimate { at_ns: ms * 1_000_000, bytes: Bytes::mib(mib) };
         let truth = [row(1, 10), row(2, 20), row(3, 30), row(4, 40), row(5, 0), row(6, 60)];
-        let all = align(&[told(2100, 2), told(3300, 3)], &truth, SECOND);
+        let all = align(&[estimate(2100, 2), estimate(3300, 3)], &truth, SECOND);
         assert_eq!(all, points(&[(20, 2), (30, 2)]));
-        let all = align(&[told(1990, 2), told(4000, 3), told(5900, 4)], &truth, SECOND);
+        let all = align(&[estimate(1990, 2), estimate(4000, 3), estimate(5900, 4)], &truth, SECOND);
         assert_eq!(all, points(&[(20, 2), (30, 2), (40, 3), (60, 4)]));
         assert_eq!(align(&[], &truth, SECOND), []);
-        assert_eq!(align(&[told(1000, 1)], &[], SECOND), []);
+        assert_eq!(align(&[estimate(1000, 1)], &[], SECOND), []);
     }
 
     proptest! {

@@ -26,7 +26,7 @@ use self::session::Session;
 use self::subject::Subject;
 use self::way::Way;
 use crate::machine;
-use crate::scaffold::{Held, Say};
+use crate::scaffold::{Say, WithGoals};
 use crate::timing::mean;
 use ballast_daemon::track::FollowSettings;
 
@@ -71,7 +71,7 @@ pub(super) fn measure(
     choice: &Choice,
     is_quick: bool,
     say: Say<'_>,
-) -> anyhow::Result<Held<GuestFindings>> {
+) -> anyhow::Result<WithGoals<GuestFindings>> {
     let daemon = session::daemon()?;
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
     for guest in choice.guests(is_quick) {
@@ -92,7 +92,7 @@ pub(super) fn measure(
     let interval_s = daemon.interval.as_secs_f64();
     let (processor, means) = (machine::processor(), means(&figures));
     let found = GuestFindings { processor, is_quick, interval_s, figures, failed, means };
-    Ok(Held::new(found))
+    Ok(WithGoals::new(found))
 }
 
 /// Measures one guest in every way.
@@ -130,7 +130,7 @@ fn one(
         let cost_cores = mean(costs.into_iter());
         let effort = Effort { cost_cores, share, trap_us, restarts };
         let truth = session.truth()?;
-        let points = |told: &[Estimate]| align(told, &truth, daemon.interval);
+        let points = |estimates: &[Estimate]| align(estimates, &truth, daemon.interval);
         let touched = compare(&points(&touched));
         let found = Figures::new(subject, way, &points(&working_set), touched, effort);
         say(&format!("{}: {}: {}", subject.name(), way.name(), found.line()));

@@ -108,7 +108,7 @@ impl Figures {
             share: effort.share,
             trap_us: effort.trap_us,
             restarts: effort.restarts,
-            series_bytes: points.iter().map(|it| [it.truth.get(), it.told.get()]).collect(),
+            series_bytes: points.iter().map(|it| [it.truth.get(), it.estimate.get()]).collect(),
         }
     }
 
@@ -235,9 +235,9 @@ mod tests {
 
     #[test]
     fn means_and_goals_are_those_of_the_way() {
-        let figures = |guest, way, touched: f64, told: u64| {
-            let points =
-                [100, 50].map(|truth| Point { truth: Bytes::mib(truth), told: Bytes::mib(told) });
+        let figures = |guest, way, touched: f64, estimate: u64| {
+            let points = [100, 50]
+                .map(|truth| Point { truth: Bytes::mib(truth), estimate: Bytes::mib(estimate) });
             let touched = Errors { mean: touched, ..Errors::default() };
             let effort = Effort { cost_cores: 0.004, ..Effort::default() };
             Figures::new(guest, way, &points, touched, effort)

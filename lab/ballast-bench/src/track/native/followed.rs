@@ -14,7 +14,7 @@ use ballast_model::Bytes;
 use ballast_mrc::Granularity;
 use ballast_working_set::{Sampling, WatchPlan, WatchPlannerSettings};
 
-use super::brain::IntervalResult;
+use super::algorithm::IntervalResult;
 use super::running::Running;
 use super::steer::{Interval, Window};
 use crate::machine;
@@ -100,17 +100,17 @@ impl Followed {
         let end = self.follower.counters()?;
         self.wss = row.known.unwrap_or(self.wss);
         let mut watch = WatchPlan { is_on: row.seen.is_some(), watched: Sampling::ALL, hot: None };
-        let mut told = None;
+        let mut result = None;
         if let Some(seen) = row.seen {
             let granule = Granularity::new(seen.granule_pages).context("a granule of no pages")?;
             watch.watched = Sampling { granule, share: seen.share };
             (self.share, self.trap) = (seen.share, seen.trap);
-            told = Some(IntervalResult { wss: seen.working_set, curve: seen.curve });
+            result = Some(IntervalResult { wss: seen.working_set, curve: seen.curve });
         }
         Ok(Interval {
             touches: from..to,
             watch,
-            told,
+            result,
             wss: self.wss,
             traps: end.traps - counters.traps,
             handler: (end.handler_ns - counters.handler_ns) as f64 / 1e9,

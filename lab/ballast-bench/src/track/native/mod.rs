@@ -9,7 +9,7 @@
 //! hypervisor it would be wherever there is room. The event that marks phases is here the program's
 //! own count of touches.
 
-pub(super) mod brain;
+pub(super) mod algorithm;
 pub(super) mod clock;
 pub(super) mod cores;
 pub(super) mod followed;

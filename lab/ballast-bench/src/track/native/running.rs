@@ -31,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Where the tracker's thread runs that answers faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Place {
+pub(crate) enum HandlerPlacement {
     /// On the program's core
     #[default]
     Beside,
@@ -44,7 +44,7 @@ pub(crate) enum Place {
 /// A running program with the tracker's library.
 pub(crate) struct Running {
     child: Child,
-    asked: ChildStdin,
+    stdin: ChildStdin,
     answers: BufReader<ChildStdout>,
     region: RegionSpec,
     address: TrackerAddress,
@@ -68,7 +68,7 @@ impl Running {
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("cannot start {}", program.display()))?;
-        let (Some(asked), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(stdin), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             bail!("the program has no pipes");
         };
         let mut answers = BufReader::new(answers);
@@ -78,7 +78,7 @@ impl Running {
             format!("{} says {line:?}: is it of this version?", program.display())
         })?;
         stay_on(tid, cores.first)?;
-        Ok(Running { child, asked, answers, region, address, cores, tid, _file: file })
+        Ok(Running { child, stdin, answers, region, address, cores, tid, _file: file })
     }
 
     /// The program in the form in which the daemon finds a guest.
@@ -93,7 +93,7 @@ impl Running {
 
     /// The number of touches so far, and when it was read.
     pub(crate) fn touches(&mut self) -> anyhow::Result<(u64, Instant)> {
-        self.asked.write_all(b"\n").context("the program has ended")?;
+        self.stdin.write_all(b"\n").context("the program has ended")?;
         let mut line = String::new();
         self.answers.read_line(&mut line).context("the program has ended")?;
         let count = line.trim().parse().with_context(|| format!("the program says {line:?}"))?;
@@ -106,7 +106,7 @@ impl Running {
     }
 
     /// Connects a client to its tracker; `place` is for the tracker's thread that answers faults.
-    pub(super) fn track(&self, place: Place) -> anyhow::Result<TrackerClient> {
+    pub(super) fn track(&self, place: HandlerPlacement) -> anyhow::Result<TrackerClient> {
         let end = Instant::now() + PATIENCE;
         let device = fs::OpenOptions::new().read(true).write(true).open("/dev/userfaultfd").ok();
         let device = device.as_ref().map(AsFd::as_fd);
@@ -122,9 +122,9 @@ impl Running {
             }
         };
         let is_wanted = |core: &usize| match place {
-            Place::Beside => *core == self.cores.first,
-            Place::Apart => *core != self.cores.first,
-            Place::Free => true,
+            HandlerPlacement::Beside => *core == self.cores.first,
+            HandlerPlacement::Apart => *core != self.cores.first,
+            HandlerPlacement::Free => true,
         };
         let cores: Vec<usize> = self.cores.all.iter().copied().filter(is_wanted).collect();
         client.pin(&cores)?;

@@ -15,9 +15,9 @@ use ballast_tracker_proto::{
 };
 use ballast_working_set::{FinishedInterval, WatchPlan};
 
-use super::brain::{Brain, IntervalResult};
+use super::algorithm::{IntervalResult, TrackingAlgorithm};
 use super::clock::Spent;
-use super::running::{Place, Running};
+use super::running::{HandlerPlacement, Running};
 use crate::machine;
 
 /// Time between two reads of the ring, which has room for some 65,000 entries.
@@ -122,7 +122,7 @@ pub(crate) struct Interval {
     /// How it was watched.
     pub(crate) watch: WatchPlan,
     /// The result; `None` for an interval of rest.
-    pub(crate) told: Option<IntervalResult>,
+    pub(crate) result: Option<IntervalResult>,
     /// The working set as known at its end.
     pub(crate) wss: Bytes,
     /// Number of traps.
@@ -144,12 +144,12 @@ impl Interval {
 /// A tracked program.
 pub(crate) struct Steer {
     client: TrackerClient,
-    brain: Brain,
+    algorithm: TrackingAlgorithm,
     allocation: Bytes,
     length: Duration,
     interval: u32,
     is_on: bool,
-    is_beside: bool,
+    is_on_same_cpu: bool,
     sample: GranuleSample,
     mode: Option<WatchMode>,
     pages: Vec<u64>,
@@ -158,7 +158,7 @@ pub(crate) struct Steer {
     /// The number of touches at the end of the last interval.
     touches: u64,
     /// When the tracker last heard from this side.
-    heard: Instant,
+    heartbeat_at: Instant,
 }
 
 impl Steer {
@@ -168,28 +168,28 @@ impl Steer {
     /// The tracker is missing, or refuses.
     pub(crate) fn new(
         running: &mut Running,
-        brain: Brain,
+        algorithm: TrackingAlgorithm,
         length: Duration,
-        place: Place,
+        place: HandlerPlacement,
     ) -> anyhow::Result<Steer> {
         let mut client = running.track(place)?;
         let counters = client.heartbeat()?;
         let (touches, _) = running.touches()?;
         Ok(Steer {
             client,
-            brain,
+            algorithm,
             allocation: Bytes::new(running.bytes()),
             length,
             interval: 0,
             is_on: false,
-            is_beside: place == Place::Beside,
+            is_on_same_cpu: place == HandlerPlacement::Beside,
             sample: GranuleSample::ALL,
             mode: None,
             pages: Vec::new(),
             wss: Bytes::ZERO,
             counters,
             touches,
-            heard: Instant::now(),
+            heartbeat_at: Instant::now(),
         })
     }
 
@@ -239,7 +239,7 @@ impl Steer {
         }
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
         let end = self.client.heartbeat()?;
-        let trap = end.trap_ns_since(&counters, self.is_beside) as f64 / 1e9;
+        let trap = end.trap_ns_since(&counters, self.is_on_same_cpu) as f64 / 1e9;
         let times = (machine::seconds() - daemon, trap);
         Ok(Window::between((&counters, &end), (after - before, spent), times, seen))
     }
@@ -247,7 +247,7 @@ impl Steer {
     /// One interval.
     fn interval(&mut self, running: &mut Running) -> anyhow::Result<Interval> {
         let (began, clock) = (Instant::now(), running.clock()?);
-        let watch = self.brain.watch();
+        let watch = self.algorithm.watch();
         self.begin(watch)?;
         let (from, _) = running.touches()?;
         while began.elapsed() < self.length {
@@ -255,30 +255,30 @@ impl Steer {
         }
         let counters = self.client.heartbeat()?;
         let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        self.look()?;
+        self.read_touches()?;
         let since =
             |of: fn(&TrackerCounters) -> u64| of(&counters).saturating_sub(of(&self.counters));
         let finished = FinishedInterval {
             touches: watch.is_on.then_some(self.pages.as_slice()),
             lost: since(|it| it.dropped),
             events: Some(to - self.touches),
-            cost: counters.cost_since(&self.counters, self.is_beside),
+            cost: counters.cost_since(&self.counters, self.is_on_same_cpu),
             length: began.elapsed(),
             allocation: self.allocation,
         };
         let sample = self.sample;
-        let brain = &mut self.brain;
-        let told = heard_meanwhile(&mut self.client, || {
-            brain.end_interval(finished, |granule| sample.has(granule))
+        let algorithm = &mut self.algorithm;
+        let result = with_heartbeats(&mut self.client, || {
+            algorithm.end_interval(finished, |granule| sample.has(granule))
         })?;
-        self.heard = Instant::now();
-        if let Some(told) = &told {
-            self.wss = told.wss;
+        self.heartbeat_at = Instant::now();
+        if let Some(result) = &result {
+            self.wss = result.wss;
         }
         let (traps, handler) = (since(|it| it.traps), since(|it| it.handler_ns) as f64 / 1e9);
         (self.counters, self.touches) = (counters, to);
         self.pages.clear();
-        Ok(Interval { touches: from..to, watch, told, wss: self.wss, traps, handler, spent })
+        Ok(Interval { touches: from..to, watch, result, wss: self.wss, traps, handler, spent })
     }
 
     /// Has the interval watched as `watch` says.
@@ -303,7 +303,7 @@ impl Steer {
         }
         let hot = watch.hot.map_or(0, |granules| u32::try_from(granules).unwrap_or(u32::MAX));
         self.client.set_hot_set(hot)?;
-        if is_new || !self.is_on || self.brain.revokes() {
+        if is_new || !self.is_on || self.algorithm.revokes() {
             self.interval = self.interval.wrapping_add(1);
             self.client.revoke(self.interval)?;
         }
@@ -314,14 +314,14 @@ impl Steer {
     /// Waits a short time, at most `left`, and keeps the tracker from giving up on this side.
     fn wait(&mut self, left: Duration) -> anyhow::Result<()> {
         std::thread::sleep(LOOK_EVERY.min(left));
-        if self.heard.elapsed() >= HEARTBEAT_PERIOD {
+        if self.heartbeat_at.elapsed() >= HEARTBEAT_PERIOD {
             self.client.heartbeat()?;
-            self.heard = Instant::now();
+            self.heartbeat_at = Instant::now();
         }
-        self.look()
+        self.read_touches()
     }
 
-    fn look(&mut self) -> anyhow::Result<()> {
+    fn read_touches(&mut self) -> anyhow::Result<()> {
         let pages = &mut self.pages;
         self.client.read(ENTRIES_MAX, |entry| {
             match entry {
@@ -338,7 +338,7 @@ impl Steer {
 
 /// Does `work` and meanwhile sends the tracker signs of life: analysing hundreds of thousands of
 /// touches may take longer than the silence that the tracker tolerates.
-fn heard_meanwhile<T>(client: &mut TrackerClient, work: impl FnOnce() -> T) -> anyhow::Result<T> {
+fn with_heartbeats<T>(client: &mut TrackerClient, work: impl FnOnce() -> T) -> anyhow::Result<T> {
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let beats = scope.spawn(|| {

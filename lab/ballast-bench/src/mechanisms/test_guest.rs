@@ -2,8 +2,8 @@
 //!
 //! Idea: one guest of the lab and the benchmark's own QMP connection, without the daemon, so that
 //! only the mechanism is timed. Every wait is for QEMU's report that the guest has done something.
-//! Limits: polls every [`LOOK`], which limits the resolution of times. An emulated guest is slower
-//! than a real one in everything that its kernel does.
+//! Limits: polls every [`POLL_PERIOD`], which limits the resolution of times. An emulated guest is
+//! slower than a real one in everything that its kernel does.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
 
 /// Time between two polls of a guest's progress.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
 /// Far longer than moving some hundred MiB takes.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// The lab's virtio-mem device.
@@ -32,7 +32,7 @@ const RAM_MIN: Bytes = Bytes::mib(64);
 const WORKLOAD: &str = "w";
 
 /// The guest.
-pub(super) struct Bed {
+pub(super) struct TestGuest {
     run: Run,
     id: GuestId,
     client: QmpClient,
@@ -44,7 +44,7 @@ struct BalloonReply {
     actual: u64,
 }
 
-impl Bed {
+impl TestGuest {
     /// Boots a guest with `memory`; `change` adds its other properties.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Bed {
         memory: Bytes,
         change: impl FnOnce(&mut GuestSpec),
         say: &dyn Fn(&str),
-    ) -> anyhow::Result<Bed> {
+    ) -> anyhow::Result<TestGuest> {
         let id: GuestId = "bench".parse()?;
         let mut spec = GuestSpec::new(id.clone(), memory);
         change(&mut spec);
@@ -66,7 +66,7 @@ impl Bed {
         let client = runtime
             .block_on(QmpClient::connect(&socket, PATIENCE))
             .map_err(|error| anyhow::anyhow!("{}: {error}", socket.display()))?;
-        Ok(Bed { run, id, client, runtime })
+        Ok(TestGuest { run, id, client, runtime })
     }
 
     /// How guests execute on this machine.
@@ -193,6 +193,6 @@ pub(super) fn wait<T>(
         if Instant::now() > end {
             bail!("waited in vain for {what}");
         }
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_PERIOD);
     }
 }

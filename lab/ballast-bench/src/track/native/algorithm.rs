@@ -26,11 +26,11 @@ const THRESHOLD: f64 = 0.2;
 const HOT_SET: u64 = 1024;
 
 /// Computes a working set from touches, and decides how to watch the next interval.
-pub(crate) enum Brain {
+pub(crate) enum TrackingAlgorithm {
     /// The algorithms of MEB, with every page watched.
-    Every(Box<Every>),
+    EveryPage(Box<EveryPage>),
     /// The daemon's planner.
-    Piloted(Box<WatchPlanner>),
+    Planner(Box<WatchPlanner>),
     /// Every granule of one size, once in an interval.
     Granules(Box<Analysis>, Granularity),
 }
@@ -43,16 +43,16 @@ pub(crate) struct IntervalResult {
 }
 
 /// Every page, as in MEB.
-pub(crate) struct Every {
+pub(crate) struct EveryPage {
     engine: Box<dyn Engine>,
     aging: Aging,
     hot: Option<HotSet>,
     phase: Option<Intermittent>,
 }
 
-impl Brain {
+impl TrackingAlgorithm {
     /// The one for a way to track.
-    pub(crate) fn of(way: Way, allocation: Bytes) -> Brain {
+    pub(crate) fn of(way: Way, allocation: Bytes) -> TrackingAlgorithm {
         let rest = way.rests().then(|| match way {
             Way::Fixed => IntermittentSettings {
                 mode: Threshold::new(THRESHOLD)
@@ -64,14 +64,14 @@ impl Brain {
         });
         if way.is_sampled() {
             let settings = WatchPlannerSettings { rest, ..WatchPlannerSettings::default() };
-            return Brain::piloted(settings, allocation);
+            return TrackingAlgorithm::planner(settings, allocation);
         }
         let engine: Box<dyn Engine> = match way {
             Way::List | Way::HotList => Box::new(Counted::new(EngineName::List, List::new())),
             _ => Box::new(Counted::new(EngineName::Avl, Avl::new())),
         };
         let is_dynamic = !matches!(way, Way::List | Way::Avl);
-        Brain::Every(Box::new(Every {
+        TrackingAlgorithm::EveryPage(Box::new(EveryPage {
             engine,
             aging: Aging::default(),
             hot: is_dynamic.then(HotSet::default),
@@ -80,28 +80,28 @@ impl Brain {
     }
 
     /// The daemon's planner with these settings.
-    pub(crate) fn piloted(settings: WatchPlannerSettings, allocation: Bytes) -> Brain {
-        Brain::Piloted(Box::new(WatchPlanner::new(settings, allocation)))
+    pub(crate) fn planner(settings: WatchPlannerSettings, allocation: Bytes) -> TrackingAlgorithm {
+        TrackingAlgorithm::Planner(Box::new(WatchPlanner::new(settings, allocation)))
     }
 
     /// Every granule of `granule` pages.
-    pub(crate) fn granules(granule: Granularity) -> Brain {
-        Brain::Granules(Box::new(Analysis::new(AnalysisSettings::default())), granule)
+    pub(crate) fn granules(granule: Granularity) -> TrackingAlgorithm {
+        TrackingAlgorithm::Granules(Box::new(Analysis::new(AnalysisSettings::default())), granule)
     }
 
     /// Whether all watched pages have to be revoked at the start of an interval; else pages outside
     /// the hot set are revoked already.
     pub(super) fn revokes(&self) -> bool {
-        !matches!(self, Brain::Every(_))
+        !matches!(self, TrackingAlgorithm::EveryPage(_))
     }
 
     pub(super) fn watch(&self) -> WatchPlan {
         match self {
-            Brain::Piloted(pilot) => pilot.watch(),
-            Brain::Granules(_, granule) => {
+            TrackingAlgorithm::Planner(planner) => planner.watch(),
+            TrackingAlgorithm::Granules(_, granule) => {
                 WatchPlan { is_on: true, watched: all_in(*granule), hot: None }
             }
-            Brain::Every(every) => WatchPlan {
+            TrackingAlgorithm::EveryPage(every) => WatchPlan {
                 is_on: every.phase.as_ref().is_none_or(Intermittent::is_tracking),
                 watched: Sampling::ALL,
                 hot: Some(every.hot.as_ref().map_or(HOT_SET, HotSet::pages)),
@@ -115,13 +115,15 @@ impl Brain {
         finished: FinishedInterval<'_>,
         has: impl Fn(u64) -> bool,
     ) -> Option<IntervalResult> {
-        let told = |seen: IntervalAnalysis| IntervalResult {
-            wss: seen.report.working_set,
-            curve: seen.report.curve,
+        let to_result = |analysis: IntervalAnalysis| IntervalResult {
+            wss: analysis.report.working_set,
+            curve: analysis.report.curve,
         };
         match self {
-            Brain::Piloted(pilot) => pilot.end_interval(finished, has).0.map(told),
-            Brain::Granules(analysis, granule) => {
+            TrackingAlgorithm::Planner(planner) => {
+                planner.end_interval(finished, has).0.map(to_result)
+            }
+            TrackingAlgorithm::Granules(analysis, granule) => {
                 let FinishedInterval { touches, lost, length, .. } = finished;
                 let watched = all_in(*granule);
                 let interval = |touches| ballast_working_set::IntervalTouches {
@@ -130,9 +132,9 @@ impl Brain {
                     lost,
                     length,
                 };
-                touches.map(|touches| told(analysis.end_interval(interval(touches), has)))
+                touches.map(|touches| to_result(analysis.end_interval(interval(touches), has)))
             }
-            Brain::Every(every) => every.end_interval(finished),
+            TrackingAlgorithm::EveryPage(every) => every.end_interval(finished),
         }
     }
 }
@@ -141,7 +143,7 @@ fn all_in(granule: Granularity) -> Sampling {
     Sampling { granule, share: 1.0 }
 }
 
-impl Every {
+impl EveryPage {
     fn end_interval(&mut self, finished: FinishedInterval<'_>) -> Option<IntervalResult> {
         let wss = finished.touches.and_then(|pages| {
             let tags: Vec<u64> = pages.iter().map(|page| page / TAG_PAGES).collect();
