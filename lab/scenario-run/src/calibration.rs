@@ -23,7 +23,7 @@ use ballast_sim::{GuestReport, PolicyReport, Scenario, Sources, compare};
 use serde::Serialize;
 
 use super::compare::{Comparison, Figure, Spread};
-use super::record::{GuestRun, Inside, Record};
+use super::record::{GuestRun, InsideSample, Record};
 use crate::simulate::contestants::Contestants;
 
 /// The figures that exist for real and for simulated guests.
@@ -60,7 +60,7 @@ pub struct Speeds {
 
 /// One figure, measured and simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Compared {
+pub struct CalibratedFigure {
     /// The guest; `None`: all of them together.
     pub guest: Option<String>,
     /// The policy.
@@ -96,7 +96,7 @@ pub struct Calibration {
     /// Work ratios of the policies.
     pub gains: Vec<GainCompared>,
     /// The rows of every guest under every policy, then those of all guests together.
-    pub figures: Vec<Compared>,
+    pub figures: Vec<CalibratedFigure>,
 }
 
 impl Calibration {
@@ -111,9 +111,9 @@ impl Calibration {
         policies: &Contestants,
     ) -> anyhow::Result<Calibration> {
         let speeds = Speeds::of(record);
-        let told = told_as_in_the_lab(scenario);
-        let as_written = simulate(&told, policies)?;
-        let at_speeds = simulate(&speeds.apply(&told), policies)?;
+        let lab_scenario = without_agents_and_trackers(scenario);
+        let as_written = simulate(&lab_scenario, policies)?;
+        let at_speeds = simulate(&speeds.apply(&lab_scenario), policies)?;
         let mut figures = Vec::new();
         for row in &real.rows {
             let find = |reports: &[PolicyReport]| {
@@ -127,7 +127,7 @@ impl Calibration {
                 let Some(pair) = simulated(&as_written).zip(simulated(&at_speeds)) else {
                     continue;
                 };
-                figures.push(Compared {
+                figures.push(CalibratedFigure {
                     guest: row.guest.clone(),
                     policy: row.policy.clone(),
                     figure,
@@ -152,7 +152,7 @@ impl Calibration {
 
 /// The scenario as the lab runs it: no agent is in the lab's guests, so the daemon has only the
 /// balloon's statistics.
-fn told_as_in_the_lab(scenario: &Scenario) -> Scenario {
+fn without_agents_and_trackers(scenario: &Scenario) -> Scenario {
     let mut scenario = scenario.clone();
     for guest in &mut scenario.guests {
         guest.sources = Sources { agent: false, tracker: None, ..guest.sources };
@@ -211,9 +211,9 @@ struct Interval {
 }
 
 fn intervals(guest: &GuestRun) -> Vec<Interval> {
-    let reports: Vec<&Inside> =
+    let reports: Vec<&InsideSample> =
         guest.samples.iter().filter_map(|sample| sample.inside.as_ref()).collect();
-    let between = |pair: &[&Inside]| {
+    let between = |pair: &[&InsideSample]| {
         let [before, now] = pair else { return None };
         let span_s = (now.at_ms - before.at_ms) as f64 / 1000.0;
         let per_s = |now: u64, before: u64| (now as f64 - before as f64) / span_s;
@@ -291,13 +291,13 @@ mod tests {
         let mut record = fixture::record(&[("static", &[1]), ("global", &[1])]);
         for run in &mut record.runs {
             let samples = seconds.iter().enumerate().map(|(at, &(size, touches, faults, out))| {
-                let inside = Inside {
+                let inside = InsideSample {
                     at_ms: at as i64 * 1000,
                     touches,
                     size_bytes: size << 20,
                     major_faults: Some(faults),
                     swap_out_bytes: Some(out << 20),
-                    ..Inside::default()
+                    ..InsideSample::default()
                 };
                 Sample { at_s: at as f64, inside: Some(inside), ..Sample::default() }
             });

@@ -60,7 +60,7 @@ pub fn calls(record: &Record) -> Vec<CallRuns> {
 
 impl CallRuns {
     /// In words: the call, and when each of its runs began.
-    pub fn told(&self) -> String {
+    pub fn description(&self) -> String {
         let run = |it: &CallRun| format!("{} {} at {}", it.policy, it.repetition, it.began_at);
         let runs: Vec<String> = self.runs.iter().map(run).collect();
         let commit = self.commit.as_ref().map(|commit| format!(", commit {commit}"));
@@ -72,9 +72,9 @@ impl CallRuns {
 /// A remark for the comparison when several calls played its runs; `None`: at most one did.
 pub(super) fn remark(record: &Record) -> Option<String> {
     let calls = calls(record);
-    let told: Vec<String> = calls.iter().map(CallRuns::told).collect();
+    let runs: Vec<String> = calls.iter().map(CallRuns::runs).collect();
     (calls.len() > 1)
-        .then(|| format!("the runs were played by {} calls: {}", calls.len(), told.join("; ")))
+        .then(|| format!("the runs were played by {} calls: {}", calls.len(), runs.join("; ")))
 }
 
 #[cfg(test)]
@@ -83,7 +83,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn runs_are_told_by_the_calls_that_played_them() {
+    fn runs_are_listed_by_the_calls_that_played_them() {
         let mut record = fixture::record(&[("static", &[100, 100]), ("global", &[150, 150])]);
         assert_eq!(calls(&record), []);
         let origin = |began: &str, call: &str| RunOrigin {
@@ -98,9 +98,9 @@ mod tests {
         for run in &mut record.runs[2..] {
             run.origin.as_mut().unwrap().call_at = "T20".to_owned();
         }
-        let told = remark(&record).unwrap();
+        let text = remark(&record).unwrap();
         assert_eq!(
-            told,
+            text,
             "the runs were played by 2 calls: call of T10, commit c0ffee: static 1 at T11, \
              global 1 at T12; call of T20, commit c0ffee: static 2 at T21, global 2 at T22"
         );

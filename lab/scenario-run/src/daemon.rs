@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::follow::follow;
 use super::rival;
-use super::settings::Places;
+use super::settings::DaemonPaths;
 
 /// The hidden command that starts a run's daemon.
 pub const COMMAND: &str = "lab-daemon";
@@ -73,23 +73,27 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 pub(super) struct Daemon {
     child: Child,
     client: Client,
-    places: Places,
+    paths: DaemonPaths,
 }
 
 impl Daemon {
     /// Starts a daemon with the configuration `toml`. If a rival is named, the rival's rule
     /// decides.
-    pub(super) fn start(toml: &str, rival: Option<&str>, places: Places) -> anyhow::Result<Daemon> {
-        let folder = places.folder();
+    pub(super) fn start(
+        toml: &str,
+        rival: Option<&str>,
+        paths: DaemonPaths,
+    ) -> anyhow::Result<Daemon> {
+        let folder = paths.folder();
         fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let write = |path: PathBuf| format!("cannot write {}", path.display());
-        fs::write(places.config(), toml).with_context(|| write(places.config()))?;
-        let log = File::create(places.log()).with_context(|| write(places.log()))?;
+        fs::write(paths.config(), toml).with_context(|| write(paths.config()))?;
+        let log = File::create(paths.log()).with_context(|| write(paths.log()))?;
         let child = Command::new(Helper::default().program)
             .arg0("ballast")
             .arg(COMMAND)
             .arg("--config")
-            .arg(places.config())
+            .arg(paths.config())
             .args(["--parent", &std::process::id().to_string()])
             .args(rival.iter().flat_map(|name| ["--rival", name]))
             .env_remove("NOTIFY_SOCKET")
@@ -99,8 +103,8 @@ impl Daemon {
             .kill_on_drop(true)
             .spawn()
             .context("cannot start the daemon")?;
-        let client = Client::new(places.socket()).with_timeout(ANSWER_PATIENCE);
-        Ok(Daemon { child, client, places })
+        let client = Client::new(paths.socket()).with_timeout(ANSWER_PATIENCE);
+        Ok(Daemon { child, client, paths })
     }
 
     /// Waits until the daemon sees every one of `guests` with its allocation and statistics.
@@ -146,8 +150,8 @@ impl Daemon {
     /// Sets a guest's floor.
     pub(super) async fn guarantee(&self, guest: &GuestId, floor: Bytes) -> anyhow::Result<()> {
         let change = GuestChange { floor: Some(floor), ..GuestChange::default() };
-        let told = || format!("the daemon does not guarantee {floor} to guest {guest}");
-        self.client.set_guest(guest, &change).await.map(drop).with_context(told)
+        let context = || format!("the daemon does not guarantee {floor} to guest {guest}");
+        self.client.set_guest(guest, &change).await.map(drop).with_context(context)
     }
 
     /// Makes the daemon only observe from now on.
@@ -156,13 +160,13 @@ impl Daemon {
     }
 
     /// Ends the daemon, waits until it has ended, and returns where its files are.
-    pub(super) async fn stop(mut self) -> anyhow::Result<Places> {
+    pub(super) async fn stop(mut self) -> anyhow::Result<DaemonPaths> {
         self.ensure_alive()?;
         if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
             kill_process(pid, Signal::TERM).context("cannot end the daemon")?;
         }
         match tokio::time::timeout(END_PATIENCE, self.child.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(self.places),
+            Ok(Ok(status)) if status.success() => Ok(self.paths),
             Ok(Ok(status)) => bail!("the daemon ended with an error ({status}){}", self.log()),
             Ok(Err(error)) => Err(error).context("cannot wait for the daemon"),
             Err(_) => {
@@ -181,7 +185,7 @@ impl Daemon {
 
     /// The end of the daemon's log, for an error message.
     fn log(&self) -> String {
-        let text = fs::read_to_string(self.places.log()).unwrap_or_default();
+        let text = fs::read_to_string(self.paths.log()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().collect();
         let from = lines.len().saturating_sub(LOG_LINES_QUOTED);
         format!("; the end of its log:\n{}", lines[from..].join("\n"))

@@ -7,7 +7,7 @@
 use serde::Serialize;
 
 use super::fixed_work::{of_best_around, time_of_work};
-use super::record::{GuestInfo, GuestRun, RunRecord, Sample, ScenarioInfo, TrackingNow};
+use super::record::{GuestInfo, GuestRun, RunRecord, Sample, ScenarioInfo, TrackingStatus};
 use super::series;
 
 /// How close to its final value, or to the guest's need, an allocation must be to count as settled,
@@ -201,7 +201,7 @@ fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     (count > 0).then(|| sum / f64::from(count))
 }
 
-fn tracked(samples: &[Sample]) -> impl Iterator<Item = &TrackingNow> {
+fn tracked(samples: &[Sample]) -> impl Iterator<Item = &TrackingStatus> {
     samples.iter().filter_map(|sample| sample.daemon.as_ref()?.tracking.as_ref())
 }
 
@@ -259,7 +259,7 @@ fn mean_allocation(samples: &[Sample]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Inside, Outside};
+    use crate::record::{InsideSample, OutsideSample};
 
     /// Within 5 % of 100 from 4 s on: 96 at 2 s was near, but 94 came after it.
     #[test]
@@ -277,8 +277,14 @@ mod tests {
     fn a_guest_is_at_its_need_when_near_it() {
         let sample = |at: usize, held: u64| Sample {
             at_s: at as f64,
-            daemon: Some(Outside { allocation_bytes: Some(held), ..Outside::default() }),
-            inside: Some(Inside { iterations: u64::from(at >= 2), ..Inside::default() }),
+            daemon: Some(OutsideSample {
+                allocation_bytes: Some(held),
+                ..OutsideSample::default()
+            }),
+            inside: Some(InsideSample {
+                iterations: u64::from(at >= 2),
+                ..InsideSample::default()
+            }),
             ..Sample::default()
         };
         let series = |held: &[u64]| -> Vec<Sample> {
@@ -296,7 +302,10 @@ mod tests {
     fn the_mean_allocation_weighs_by_time_and_skips_gaps() {
         let sample = |at_s, held: Option<u64>| Sample {
             at_s,
-            daemon: held.map(|held| Outside { allocation_bytes: Some(held), ..Outside::default() }),
+            daemon: held.map(|held| OutsideSample {
+                allocation_bytes: Some(held),
+                ..OutsideSample::default()
+            }),
             ..Sample::default()
         };
         let samples = [sample(0.0, Some(10)), sample(1.0, None), sample(3.0, Some(20))];

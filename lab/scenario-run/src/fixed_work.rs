@@ -57,7 +57,7 @@ pub(super) fn of_best_around(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::{Inside, Sample, WorkloadRecord};
+    use crate::record::{InsideSample, Sample, WorkloadRecord};
 
     fn started_at(started_s: f64) -> WorkloadRecord {
         WorkloadRecord {
@@ -81,10 +81,10 @@ mod tests {
             samples: (0..=10_u64)
                 .map(|second| Sample {
                     at_s: second as f64,
-                    inside: Some(Inside {
+                    inside: Some(InsideSample {
                         at_ms: second as i64 * 1000,
                         touches: second.min(4) * rates[0] + second.saturating_sub(4) * rates[1],
-                        ..Inside::default()
+                        ..InsideSample::default()
                     }),
                     ..Sample::default()
                 })

@@ -7,8 +7,8 @@ use super::fleet_record::{
     MigrationRecord, PhaseRecord, PlaceRecord,
 };
 use super::record::{
-    FORMAT_VERSION, GuestInfo, GuestRun, Inside, Machine, Outside, Record, RunRecord, Sample,
-    ScenarioInfo, WorkloadRecord,
+    FORMAT_VERSION, GuestInfo, GuestRun, InsideSample, Machine, OutsideSample, Record, RunRecord,
+    Sample, ScenarioInfo, WorkloadRecord,
 };
 
 const SECONDS: u64 = 10;
@@ -103,7 +103,7 @@ fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> 
     let faults = |at: u64| if works && !moved { at * 100 } else { 0 };
     let sample = |at: u64| Sample {
         at_s: at as f64,
-        daemon: Some(Outside {
+        daemon: Some(OutsideSample {
             allocation_bytes: Some(held(at)),
             target_bytes: Some(held((at + 1).min(SECONDS))),
             used_bytes: Some(if works { (60 + 40 * at) * MIB } else { 60 * MIB }),
@@ -112,7 +112,7 @@ fn guest(name: &str, moved: bool, work: u64, workloads: Vec<WorkloadRecord>) -> 
             doing_text: None,
         }),
         // A report that was late.
-        inside: (at != 4).then(|| Inside {
+        inside: (at != 4).then(|| InsideSample {
             at_ms: (at * 1000) as i64,
             used_bytes: Some(60 * MIB),
             available_bytes: Some(400 * MIB),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::compare::Spread;
 use super::fleet_record::{FleetInfo, FleetRun};
-use super::record::{GuestRun, Inside, Record, RunRecord};
+use super::record::{GuestRun, InsideSample, Record, RunRecord};
 
 /// An expectation and its result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -87,7 +87,7 @@ fn expectation(expected: String, faults: Vec<String>, otherwise: String) -> Expe
 fn moves(record: &Record, info: &FleetInfo) -> Expectation {
     let last_s = record.scenario.duration_s - info.window_s;
     let mut faults = Vec::new();
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     for run in &record.runs {
         let name = run.name(record);
         let Some(fleet) = &run.fleet else { continue };
@@ -100,7 +100,7 @@ fn moves(record: &Record, info: &FleetInfo) -> Expectation {
                 if one.from != info.overloaded || there_s > last_s {
                     faults.push(format!("{text} after {there_s:.0} s"));
                 }
-                told.push(text);
+                sentences.push(text);
             }
             (_, moved) => {
                 let ended = fleet.migrations.iter().map(|it| match &it.ended {
@@ -116,7 +116,7 @@ fn moves(record: &Record, info: &FleetInfo) -> Expectation {
     let expected = format!(
         "with moves one guest leaves host {overloaded} within {last_s:.0} s, and without none moves"
     );
-    expectation(expected, faults, told.join("; "))
+    expectation(expected, faults, sentences.join("; "))
 }
 
 fn work(record: &Record, info: &FleetInfo) -> Expectation {
@@ -216,10 +216,10 @@ pub fn occupied(record: &Record) -> Option<(String, String, u64)> {
 
 fn goes_on(record: &Record) -> Expectation {
     let mut faults = Vec::new();
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     for run in &record.runs {
         for guest in &run.guests {
-            let insides: Vec<(f64, &Inside)> = guest
+            let insides: Vec<(f64, &InsideSample)> = guest
                 .samples
                 .iter()
                 .filter_map(|sample| Some((sample.at_s, sample.inside.as_ref()?)))
@@ -245,12 +245,12 @@ fn goes_on(record: &Record) -> Expectation {
                     guest.guest,
                     place.host
                 );
-                if done == 0 { faults.push(text) } else { told.push(text) }
+                if done == 0 { faults.push(text) } else { sentences.push(text) }
             }
         }
     }
     let expected = "work goes on where it was: no clock or counter of a guest falls".to_owned();
-    expectation(expected, faults, told.join("; "))
+    expectation(expected, faults, sentences.join("; "))
 }
 
 fn plans(record: &Record) -> Expectation {
@@ -265,7 +265,7 @@ fn plans(record: &Record) -> Expectation {
 
 fn leader(record: &Record) -> Expectation {
     let mut faults = Vec::new();
-    let mut told = Vec::new();
+    let mut sentences = Vec::new();
     for (run, fleet) in moving(record) {
         let name = run.name(record);
         let Some(kill) = &fleet.kill else {
@@ -288,14 +288,14 @@ fn leader(record: &Record) -> Expectation {
         );
         let is_other = fleet.successor().is_some_and(|(host, _)| host != kill.host);
         let is_well = is_other && is_removed && fleet.migrations.iter().any(|it| it.is_moved());
-        if is_well { told.push(text) } else { faults.push(text) }
+        if is_well { sentences.push(text) } else { faults.push(text) }
     }
-    if told.is_empty() && faults.is_empty() {
+    if sentences.is_empty() && faults.is_empty() {
         faults.push("no run with moves".to_owned());
     }
     let expected =
         "the leader is killed while an order is under way, and another host finishes".to_owned();
-    expectation(expected, faults, told.join("; "))
+    expectation(expected, faults, sentences.join("; "))
 }
 
 fn size(bytes: u64) -> String {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use ballast_lab_guest::protocol::{FromGuest, LabReport, ProcessEnd, VmCounters, WorkloadTotals};
 use ballast_model::{Bytes, PAGE_SIZE};
 
-use super::record::Inside;
+use super::record::InsideSample;
 
 /// What one guest has reported since the schedule began.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Collector {
     /// The guest's counters at that time.
     base: VmCounters,
     /// What its workloads had done at that time.
-    before: BTreeMap<String, Done>,
+    before: BTreeMap<String, WorkDone>,
     ended: BTreeMap<String, (ProcessEnd, WorkloadTotals)>,
     refusals: Vec<String>,
     last: VmCounters,
@@ -29,7 +29,7 @@ pub(super) struct Collector {
 
 /// What a workload has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Done {
+pub(super) struct WorkDone {
     pub(super) touches: u64,
     pub(super) iterations: u64,
 }
@@ -43,7 +43,9 @@ impl Collector {
             before: report
                 .workloads
                 .iter()
-                .map(|it| (it.id.clone(), Done { touches: it.touches, iterations: it.iterations }))
+                .map(|it| {
+                    (it.id.clone(), WorkDone { touches: it.touches, iterations: it.iterations })
+                })
                 .collect(),
             ended: BTreeMap::new(),
             refusals: Vec::new(),
@@ -54,7 +56,7 @@ impl Collector {
     }
 
     /// Takes a message of the guest; a report yields a sample.
-    pub(super) fn take(&mut self, message: FromGuest) -> Option<Inside> {
+    pub(super) fn take(&mut self, message: FromGuest) -> Option<InsideSample> {
         match message {
             FromGuest::Report(report) => return Some(self.report(&report)),
             FromGuest::Done { id, end, totals } => {
@@ -69,7 +71,7 @@ impl Collector {
         None
     }
 
-    fn report(&mut self, report: &LabReport) -> Inside {
+    fn report(&mut self, report: &LabReport) -> InsideSample {
         self.lost += report.seq.saturating_sub(self.last_seq + 1);
         self.last_seq = report.seq;
         self.last = report.vm;
@@ -79,7 +81,7 @@ impl Collector {
         let before = || self.before.values();
         let pages = |now, base| since(now, base).map(|pages| pages * PAGE_SIZE);
         let bytes = |size: Option<Bytes>| size.map(Bytes::get);
-        Inside {
+        InsideSample {
             at_ms: signed(report.uptime_ms) - self.began_ms,
             used_bytes: bytes(memory.total)
                 .zip(bytes(memory.available))
@@ -107,7 +109,7 @@ impl Collector {
     }
 
     /// What a workload had done before the schedule began.
-    pub(super) fn before(&self, id: &str) -> Done {
+    pub(super) fn before(&self, id: &str) -> WorkDone {
         self.before.get(id).copied().unwrap_or_default()
     }
 
@@ -183,7 +185,7 @@ mod tests {
         FromGuest::Done { id: id.to_owned(), end: ProcessEnd::Stopped {}, totals }
     }
 
-    fn take(collector: &mut Collector, report: LabReport) -> Inside {
+    fn take(collector: &mut Collector, report: LabReport) -> InsideSample {
         collector.take(FromGuest::Report(Box::new(report))).unwrap()
     }
 
@@ -215,8 +217,8 @@ mod tests {
     #[test]
     fn what_was_done_before_the_schedule_does_not_count() {
         let mut collector = Collector::new(&report(0, None, &[("w", 1000)]), 0);
-        assert_eq!(collector.before("w"), Done { touches: 1000, iterations: 1 });
-        assert_eq!(collector.before("v"), Done::default());
+        assert_eq!(collector.before("w"), WorkDone { touches: 1000, iterations: 1 });
+        assert_eq!(collector.before("v"), WorkDone::default());
         let inside = take(&mut collector, report(1, None, &[("w", 1007), ("v", 2)]));
         assert_eq!((inside.touches, inside.iterations), (9, 1));
         collector.take(done("w", 1010));

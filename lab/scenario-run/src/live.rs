@@ -8,7 +8,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use super::figures::{self, count, size};
-use super::record::{Inside, Outside};
+use super::record::{InsideSample, OutsideSample};
 use super::turns::Turn;
 
 /// Time between two lines where there is no terminal, in seconds.
@@ -20,10 +20,10 @@ const UNKNOWN: &str = "?";
 
 /// A guest now.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct GuestNow {
+pub(super) struct GuestStatus {
     pub(super) name: String,
-    pub(super) outside: Option<Outside>,
-    pub(super) inside: Option<Inside>,
+    pub(super) outside: Option<OutsideSample>,
+    pub(super) inside: Option<InsideSample>,
     /// Page touches a second since the previous report.
     pub(super) touches_per_s: Option<f64>,
     /// Major faults a second since the previous report.
@@ -54,7 +54,13 @@ impl Live {
     }
 
     /// Shows the guests `second` seconds after the schedule began.
-    pub(super) fn show(&mut self, turn: &Turn, second: u64, duration_s: u64, guests: &[GuestNow]) {
+    pub(super) fn show(
+        &mut self,
+        turn: &Turn,
+        second: u64,
+        duration_s: u64,
+        guests: &[GuestStatus],
+    ) {
         let title = title(turn, second, duration_s);
         if let Some(columns) = self.columns {
             let mut lines = vec![title];
@@ -102,7 +108,7 @@ fn title(turn: &Turn, second: u64, duration_s: u64) -> String {
 }
 
 /// One guest in one line.
-fn line(guest: &GuestNow) -> String {
+fn line(guest: &GuestStatus) -> String {
     let outside = guest.outside.clone().unwrap_or_default();
     let bytes = |bytes: Option<u64>| bytes.map_or(UNKNOWN.to_owned(), |bytes| size(bytes as f64));
     let rate = |rate: Option<f64>| rate.map_or(UNKNOWN.to_owned(), count);
@@ -129,10 +135,10 @@ mod tests {
     use ballast_lab_host::Variant;
     use expect_test::expect;
 
-    fn guest() -> GuestNow {
-        GuestNow {
+    fn guest() -> GuestStatus {
+        GuestStatus {
             name: "a".to_owned(),
-            outside: Some(Outside {
+            outside: Some(OutsideSample {
                 allocation_bytes: Some(512 << 20),
                 target_bytes: Some(761 << 20),
                 used_bytes: Some(490 << 20),
@@ -140,7 +146,10 @@ mod tests {
                 doing: Some("grow".to_owned()),
                 doing_text: Some("grow by 249MiB".to_owned()),
             }),
-            inside: Some(Inside { swap_used_bytes: Some(12 << 20), ..Inside::default() }),
+            inside: Some(InsideSample {
+                swap_used_bytes: Some(12 << 20),
+                ..InsideSample::default()
+            }),
             touches_per_s: Some(1_234_567.0),
             faults_per_s: Some(340.4),
         }
@@ -148,12 +157,12 @@ mod tests {
 
     #[test]
     fn a_guest_is_one_line_and_unknown_is_not_zero() {
-        let told = line(&guest());
-        let (figures, doing) = told.split_at(told.len() - "  grow by 249MiB".len());
+        let text = line(&guest());
+        let (figures, doing) = text.split_at(text.len() - "  grow by 249MiB".len());
         expect!["a  512MiB→761MiB  used  490MiB swap   12MiB  1.23 M touches/s    340 majflt/s"]
             .assert_eq(figures);
         assert_eq!(doing, "  grow by 249MiB");
-        let unknown = GuestNow { name: "b".to_owned(), ..GuestNow::default() };
+        let unknown = GuestStatus { name: "b".to_owned(), ..GuestStatus::default() };
         expect!["b       ?→–       used       ? swap       ?       ? touches/s      ? majflt/s"]
             .assert_eq(&line(&unknown));
     }

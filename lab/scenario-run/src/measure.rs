@@ -20,8 +20,10 @@ use tokio::time::Instant;
 use super::balloon;
 use super::daemon::Daemon;
 use super::inside::Collector;
-use super::live::{GuestNow, Live};
-use super::record::{GuestRun, Inside, Outside, RunRecord, Sample, TrackingNow, WorkloadRecord};
+use super::live::{GuestStatus, Live};
+use super::record::{
+    GuestRun, InsideSample, OutsideSample, RunRecord, Sample, TrackingStatus, WorkloadRecord,
+};
 use super::stillness::{StillnessWatch, is_steady};
 use super::turns::{Start, Turn, starts};
 
@@ -34,12 +36,12 @@ const REPORT_PATIENCE: Duration = Duration::from_secs(30);
 const UNLOAD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// One guest under observation.
-pub(super) struct Watched<'a> {
+pub(super) struct WatchedGuest<'a> {
     pub(super) guest: &'a Guest,
     events: Subscription,
     collector: Collector,
     pub(super) samples: Vec<Sample>,
-    latest: [Option<Inside>; 2],
+    latest: [Option<InsideSample>; 2],
     stillness: StillnessWatch,
     reported: Instant,
     /// It is being moved to another QEMU, so silence of this one is no error.
@@ -122,7 +124,7 @@ pub(super) async fn measure(
             guest.sample(at_s, views.as_deref(), &started)?;
             guest.ensure_moving()?;
         }
-        let now: Vec<GuestNow> = watched.iter().map(Watched::now).collect();
+        let now: Vec<GuestStatus> = watched.iter().map(WatchedGuest::now).collect();
         let whole = |span: Duration| span.as_secs_f64().round() as u64;
         live.show(turn, whole(sample_at - began), whole(scenario.duration), &now);
         if sample_at >= end || is_work_done(scenario, &watched) {
@@ -144,7 +146,7 @@ pub(super) async fn measure(
     let demanded = started.iter().rfind(|it| is_receiver(scenario, &it.start));
     let demanded = demanded.map(|it| began.into_std() + Duration::from_secs_f64(it.at_s));
     let workloads = stop(started, &mut watched, measured_s)?;
-    let remarks = watched.iter().flat_map(Watched::remarks).collect();
+    let remarks = watched.iter().flat_map(WatchedGuest::remarks).collect();
     let record = run_record(turn, measured_s, watched, &workloads, remarks);
     Ok(Measured { record, demanded })
 }
@@ -153,7 +155,7 @@ pub(super) async fn measure(
 pub(super) fn run_record(
     turn: &Turn,
     measured_s: f64,
-    watched: Vec<Watched<'_>>,
+    watched: Vec<WatchedGuest<'_>>,
     workloads: &[(String, WorkloadRecord)],
     remarks: Vec<String>,
 ) -> RunRecord {
@@ -179,7 +181,7 @@ pub(super) fn run_record(
 }
 
 /// Whether there are guests with a fixed work and all of them have done it.
-fn is_work_done(scenario: &Scenario, watched: &[Watched<'_>]) -> bool {
+fn is_work_done(scenario: &Scenario, watched: &[WatchedGuest<'_>]) -> bool {
     let mut fixed = watched.iter().filter_map(|guest| guest.has_done_work(scenario)).peekable();
     fixed.peek().is_some() && fixed.all(|is_done| is_done)
 }
@@ -220,7 +222,7 @@ fn unload_balloon(guest: &Guest) -> anyhow::Result<()> {
 }
 
 /// Waits until every guest has reported, and begins.
-pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Watched<'a>>)> {
+pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<WatchedGuest<'a>>)> {
     let mut first = Vec::new();
     for &guest in guests {
         let events = guest.subscribe()?;
@@ -242,7 +244,7 @@ pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Wa
         let age = began.into_std().saturating_duration_since(at);
         let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
         let collector = Collector::new(&report, age_ms);
-        Watched {
+        WatchedGuest {
             guest,
             events,
             collector,
@@ -257,7 +259,7 @@ pub(super) fn begin<'a>(guests: &[&'a Guest]) -> anyhow::Result<(Instant, Vec<Wa
     Ok((began, watched.collect()))
 }
 
-impl<'a> Watched<'a> {
+impl<'a> WatchedGuest<'a> {
     /// Watches the guest in the other QEMU from now on.
     pub(super) fn arrive(&mut self, guest: &'a Guest) -> anyhow::Result<()> {
         self.events = guest.subscribe()?;
@@ -266,7 +268,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-impl Watched<'_> {
+impl WatchedGuest<'_> {
     pub(super) fn name(&self) -> &str {
         self.guest.id().as_str()
     }
@@ -277,7 +279,7 @@ impl Watched<'_> {
     }
 
     /// Takes all events since the last call; returns the latest report, if there is one.
-    fn take_events(&mut self) -> anyhow::Result<Option<Inside>> {
+    fn take_events(&mut self) -> anyhow::Result<Option<InsideSample>> {
         let mut latest = None;
         while let Some(event) = self.events.next(Duration::ZERO) {
             latest = self.collector.take(event.message).or(latest);
@@ -350,15 +352,15 @@ impl Watched<'_> {
     }
 
     /// Its state for the progress display.
-    pub(super) fn now(&self) -> GuestNow {
+    pub(super) fn now(&self) -> GuestStatus {
         let [before, latest] = &self.latest;
-        let rate = |counter: fn(&Inside) -> Option<u64>| {
+        let rate = |counter: fn(&InsideSample) -> Option<u64>| {
             let (before, latest) = (before.as_ref()?, latest.as_ref()?);
             let span_s = (latest.at_ms - before.at_ms) as f64 / 1000.0;
             let grown = counter(latest)?.saturating_sub(counter(before)?);
             (span_s > 0.0).then_some(grown as f64 / span_s)
         };
-        GuestNow {
+        GuestStatus {
             name: self.name().to_owned(),
             outside: self.samples.last().and_then(|sample| sample.daemon.clone()),
             inside: latest.clone(),
@@ -368,12 +370,12 @@ impl Watched<'_> {
     }
 }
 
-fn outside(view: &GuestView) -> Outside {
-    Outside {
+fn outside(view: &GuestView) -> OutsideSample {
+    OutsideSample {
         allocation_bytes: view.allocation_bytes,
         target_bytes: view.target_bytes,
         used_bytes: view.used_bytes,
-        tracking: view.tracking.as_ref().map(|tracking| TrackingNow {
+        tracking: view.tracking.as_ref().map(|tracking| TrackingStatus {
             state: tracking.state.code.clone(),
             working_set_bytes: tracking.working_set_bytes,
             cost: tracking.cost_millionths.map(|share| f64::from(share) / 1e6),
@@ -386,7 +388,7 @@ fn outside(view: &GuestView) -> Outside {
 /// Stops all workloads that still run, at the same time so that none runs longer than another.
 pub(super) fn stop(
     started: Vec<Started>,
-    watched: &mut [Watched<'_>],
+    watched: &mut [WatchedGuest<'_>],
     measured_s: f64,
 ) -> anyhow::Result<Vec<(String, WorkloadRecord)>> {
     let stopped: Vec<Result<(ProcessEnd, WorkloadTotals), LabError>> =

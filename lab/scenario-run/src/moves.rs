@@ -24,12 +24,12 @@ use super::record::{MoveReason, MoveRecord};
 /// # Errors
 /// The journal cannot be read.
 pub(super) fn read(path: &Path, since: SystemTime) -> anyhow::Result<Vec<MoveRecord>> {
-    let told = || format!("cannot read what was moved from {}", path.display());
+    let context = || format!("cannot read what was moved from {}", path.display());
     let since = since.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
     let range = Range { from_wall_ms: i64::try_from(since).ok(), ..Range::default() };
     let mut moves = Moves::default();
-    for entry in Reader::open(path).with_context(told)?.ticks(range) {
-        if let EntryContent::Tick(tick) = entry.with_context(told)?.content {
+    for entry in Reader::open(path).with_context(context)?.ticks(range) {
+        if let EntryContent::Tick(tick) = entry.with_context(context)?.content {
             moves.tick(&tick.snapshot, &tick.plan);
         }
     }
@@ -40,7 +40,7 @@ pub(super) fn read(path: &Path, since: SystemTime) -> anyhow::Result<Vec<MoveRec
 #[derive(Default)]
 struct Moves {
     rows: BTreeMap<(GuestId, Mechanism), Row>,
-    before: BTreeMap<GuestId, Before>,
+    previous: BTreeMap<GuestId, PreviousTick>,
 }
 
 /// What one mechanism of one guest moved.
@@ -54,23 +54,23 @@ struct Row {
 }
 
 /// The guest at the previous tick.
-struct Before {
+struct PreviousTick {
     at: Timestamp,
-    seen: Seen,
+    amounts: GovernedAmounts,
     ordered: BTreeSet<(Mechanism, Bytes)>,
     paging: Option<Mechanism>,
 }
 
 /// The amounts of one guest that mechanisms govern.
 #[derive(Clone, Copy, Default)]
-struct Seen {
+struct GovernedAmounts {
     balloon: Option<Bytes>,
     plugged: Option<(Mechanism, Bytes)>,
     resident: Option<Bytes>,
 }
 
-impl Seen {
-    fn of(guest: &GuestSample) -> Seen {
+impl GovernedAmounts {
+    fn of(guest: &GuestSample) -> GovernedAmounts {
         let plugged = guest.hotplug.map(|hotplug| {
             let mechanism = match hotplug.kind {
                 HotplugKind::VirtioMem => Mechanism::VirtioMem,
@@ -80,7 +80,7 @@ impl Seen {
         });
         let all = |boot: Bytes| boot.saturating_add(plugged.map_or(Bytes::ZERO, |(_, size)| size));
         let held = guest.allocation.map(|measured| measured.value);
-        Seen {
+        GovernedAmounts {
             balloon: guest.boot_memory.zip(held).map(|(boot, held)| all(boot).saturating_sub(held)),
             plugged,
             resident: guest.resident.map(|measured| measured.value),
@@ -88,7 +88,11 @@ impl Seen {
     }
 
     /// What each mechanism moved since `earlier`: (mechanism, to the host, to the guest).
-    fn since(self, earlier: Seen, paging: Option<Mechanism>) -> Vec<(Mechanism, Bytes, Bytes)> {
+    fn since(
+        self,
+        earlier: GovernedAmounts,
+        paging: Option<Mechanism>,
+    ) -> Vec<(Mechanism, Bytes, Bytes)> {
         let mut moved = Vec::new();
         if let (Some(before), Some(now)) = (earlier.balloon, self.balloon) {
             moved.push((
@@ -115,10 +119,12 @@ impl Moves {
     fn tick(&mut self, snapshot: &Snapshot, plan: &Plan) {
         let is_refused = plan.notes.iter().any(|note| matches!(note, Note::Refused { .. }));
         for guest in snapshot.guests() {
-            let seen = Seen::of(guest);
-            if let Some(before) = self.before.get(&guest.id) {
-                let span_s = snapshot.taken_at.saturating_since(before.at).as_secs_f64();
-                for (mechanism, to_host, to_guest) in seen.since(before.seen, before.paging) {
+            let amounts = GovernedAmounts::of(guest);
+            if let Some(previous) = self.previous.get(&guest.id) {
+                let span_s = snapshot.taken_at.saturating_since(previous.at).as_secs_f64();
+                for (mechanism, to_host, to_guest) in
+                    amounts.since(previous.amounts, previous.paging)
+                {
                     if to_host.max(to_guest) > Bytes::ZERO {
                         let row = self.rows.entry((guest.id.clone(), mechanism)).or_default();
                         row.to_host = row.to_host.saturating_add(to_host);
@@ -130,14 +136,14 @@ impl Moves {
             let moves = plan.guest(&guest.id).filter(|_| !is_refused);
             let moves = moves.map_or(&[][..], |planned| planned.moves.as_slice());
             let ordered: BTreeSet<_> = moves.iter().map(|it| (it.mechanism, it.to)).collect();
-            let earlier = self.before.remove(&guest.id).map(|it| it.ordered).unwrap_or_default();
+            let earlier = self.previous.remove(&guest.id).map(|it| it.ordered).unwrap_or_default();
             for order in moves.iter().filter(|it| !earlier.contains(&(it.mechanism, it.to))) {
                 self.rows.entry((guest.id.clone(), order.mechanism)).or_default().order(order);
             }
             let paging = plan.paging.iter().find(|it| it.guest == guest.id);
             let paging = paging.map(|paging| paging.mechanism);
-            let now = Before { at: snapshot.taken_at, seen, ordered, paging };
-            self.before.insert(guest.id.clone(), now);
+            let now = PreviousTick { at: snapshot.taken_at, amounts, ordered, paging };
+            self.previous.insert(guest.id.clone(), now);
         }
     }
 
@@ -189,7 +195,7 @@ mod tests {
 
     /// A guest of 512 MiB boot memory: what it holds, its plugged memory and its resident memory,
     /// in MiB.
-    fn seen(at_s: u64, holds: u64, plugged: u64, resident: u64) -> Snapshot {
+    fn snapshot(at_s: u64, holds: u64, plugged: u64, resident: u64) -> Snapshot {
         let hotplug = Hotplug {
             kind: HotplugKind::VirtioMem,
             plugged: Bytes::mib(plugged),
@@ -252,10 +258,10 @@ mod tests {
         }
     }
 
-    fn told(ticks: &[(Snapshot, Plan)]) -> Vec<String> {
+    fn move_lines(ticks: &[(Snapshot, Plan)]) -> Vec<String> {
         let mut moves = Moves::default();
         ticks.iter().for_each(|(snapshot, plan)| moves.tick(snapshot, plan));
-        let told = |it: MoveRecord| {
+        let line = |it: MoveRecord| {
             let reasons: Vec<String> =
                 it.reasons.iter().map(|why| format!("{} {}", why.code, why.count)).collect();
             let (out, back) = (it.to_host_bytes >> 20, it.to_guest_bytes >> 20);
@@ -267,7 +273,7 @@ mod tests {
                 reasons.join(", ")
             )
         };
-        moves.finish().into_iter().map(told).collect()
+        moves.finish().into_iter().map(line).collect()
     }
 
     #[test]
@@ -275,16 +281,16 @@ mod tests {
         let takes = || [(Mechanism::Balloon, 400, Why::BalloonTakesIt)];
         let nothing = || plan(&[], None);
         let ticks = [
-            (seen(0, 512, 0, 500), plan(&takes(), None)),
-            (seen(1, 450, 0, 438), plan(&takes(), None)),
-            (seen(2, 400, 0, 390), plan(&[(Mechanism::Balloon, 512, Why::BalloonHasIt)], None)),
-            (seen(3, 512, 0, 400), nothing()),
-            (seen(4, 512, 0, 500), plan(&[(Mechanism::VirtioMem, 128, PAGE_OUT)], None)),
+            (snapshot(0, 512, 0, 500), plan(&takes(), None)),
+            (snapshot(1, 450, 0, 438), plan(&takes(), None)),
+            (snapshot(2, 400, 0, 390), plan(&[(Mechanism::Balloon, 512, Why::BalloonHasIt)], None)),
+            (snapshot(3, 512, 0, 400), nothing()),
+            (snapshot(4, 512, 0, 500), plan(&[(Mechanism::VirtioMem, 128, PAGE_OUT)], None)),
             // Plugged in, and held by the guest: the balloon has not moved.
-            (seen(6, 640, 128, 500), nothing()),
+            (snapshot(6, 640, 128, 500), nothing()),
         ];
         assert_eq!(
-            told(&ticks),
+            move_lines(&ticks),
             [
                 "balloon 2 112 112 3 s: balloon-takes-it 1, balloon-has-it 1",
                 "virtio-mem 1 0 128 2 s: not-given 1",
@@ -296,16 +302,16 @@ mod tests {
     fn a_standing_order_counts_once_and_paging_while_it_stands() {
         let pages = || plan(&[(Mechanism::PageOut, 200, PAGE_OUT)], Some(Mechanism::PageOut));
         let ticks = [
-            (seen(0, 512, 0, 500), pages()),
-            (seen(1, 512, 0, 400), pages()),
-            (seen(2, 512, 0, 410), pages()),
-            (seen(3, 512, 0, 210), plan(&[], None)),
+            (snapshot(0, 512, 0, 500), pages()),
+            (snapshot(1, 512, 0, 400), pages()),
+            (snapshot(2, 512, 0, 410), pages()),
+            (snapshot(3, 512, 0, 210), plan(&[], None)),
             // Paging has ended.
-            (seen(4, 512, 0, 100), pages()),
+            (snapshot(4, 512, 0, 100), pages()),
         ];
-        assert_eq!(told(&ticks), ["page-out 2 300 0 2 s: not-given 2"]);
+        assert_eq!(move_lines(&ticks), ["page-out 2 300 0 2 s: not-given 2"]);
         let mut refused = pages();
         refused.notes.push(Note::Refused { violation: "why".to_owned() });
-        assert_eq!(told(&[(seen(0, 512, 0, 500), refused)]), Vec::<String>::new());
+        assert_eq!(move_lines(&[(snapshot(0, 512, 0, 500), refused)]), Vec::<String>::new());
     }
 }

@@ -46,8 +46,8 @@ pub(super) async fn find(
     scenario: &Scenario,
     live: &mut Live,
 ) -> anyhow::Result<BTreeMap<String, Bytes>> {
-    let told = RefCell::new(live);
-    let say = |line: &str| told.borrow_mut().say(line);
+    let shared_live = RefCell::new(live);
+    let say = |line: &str| shared_live.borrow_mut().say(line);
     let run = Run::start(&scenario.unlimited().run_options(), &say)?;
     for start in starts(scenario).into_iter().filter(|start| start.at.is_zero()) {
         run.guest(start.guest.as_str())?.send_start(&start.id, &start.spec)?;
@@ -72,32 +72,32 @@ struct Subject<'a> {
     guest: &'a Guest,
     events: Subscription,
     balloon: Balloon,
-    seen: Seen,
+    counters: ReportCounters,
 }
 
 /// Counters of its last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
+struct ReportCounters {
     passes: u64,
     read_back_pages: u64,
 }
 
-impl Seen {
-    fn of(report: &LabReport) -> Seen {
+impl ReportCounters {
+    fn of(report: &LabReport) -> ReportCounters {
         let counters = [report.vm.pswpin, report.vm.workingset_refault_file];
-        Seen {
+        ReportCounters {
             passes: report.workloads.iter().map(|workload| workload.iterations).sum(),
             read_back_pages: counters.into_iter().flatten().sum(),
         }
     }
 
     /// Whether no more pages were read back since `earlier` than chance explains.
-    fn is_quiet_since(self, earlier: Seen) -> bool {
+    fn is_quiet_since(self, earlier: ReportCounters) -> bool {
         self.read_back_pages.saturating_sub(earlier.read_back_pages) <= READ_BACK_MAX
     }
 
     /// Whether the guest has gone through its memory since `earlier`.
-    fn is_through_since(self, earlier: Seen) -> bool {
+    fn is_through_since(self, earlier: ReportCounters) -> bool {
         self.passes.saturating_sub(earlier.passes) >= PASSES
     }
 }
@@ -105,7 +105,12 @@ impl Seen {
 impl<'a> Subject<'a> {
     async fn new(guest: &'a Guest) -> anyhow::Result<Subject<'a>> {
         let balloon = Balloon::of(guest).await?;
-        Ok(Subject { guest, events: guest.subscribe()?, balloon, seen: Seen::default() })
+        Ok(Subject {
+            guest,
+            events: guest.subscribe()?,
+            balloon,
+            counters: ReportCounters::default(),
+        })
     }
 
     async fn need(
@@ -134,10 +139,10 @@ impl<'a> Subject<'a> {
 
     /// Whether the guest shrinks to `size` without reading anything back on the way.
     async fn shrinks_to(&mut self, size: Bytes) -> anyhow::Result<bool> {
-        let before = self.seen;
+        let before = self.counters;
         self.balloon.set(size).await?;
         let end = Instant::now() + PATIENCE;
-        while self.look().await?.is_quiet_since(before) {
+        while self.poll().await?.is_quiet_since(before) {
             if self.balloon.actual().await? == size {
                 return Ok(true);
             }
@@ -150,19 +155,19 @@ impl<'a> Subject<'a> {
 
     /// Whether the guest goes through its memory without reading anything back.
     async fn is_quiet(&mut self) -> anyhow::Result<bool> {
-        let (before, began) = (self.seen, Instant::now());
+        let (before, began) = (self.counters, Instant::now());
         loop {
-            let seen = self.look().await?;
-            if !seen.is_quiet_since(before) {
+            let counters = self.poll().await?;
+            if !counters.is_quiet_since(before) {
                 return Ok(false);
             }
-            if seen.is_through_since(before) && began.elapsed() >= TRIAL_MIN {
+            if counters.is_through_since(before) && began.elapsed() >= TRIAL_MIN {
                 return Ok(true);
             }
             if began.elapsed() > PATIENCE {
                 bail!(
                     "{} passes in {} s; the end of its console:\n{}",
-                    seen.passes.saturating_sub(before.passes),
+                    counters.passes.saturating_sub(before.passes),
                     PATIENCE.as_secs(),
                     self.guest.console_tail()
                 );
@@ -182,11 +187,11 @@ impl<'a> Subject<'a> {
     }
 
     /// Its counters now.
-    async fn look(&mut self) -> anyhow::Result<Seen> {
+    async fn poll(&mut self) -> anyhow::Result<ReportCounters> {
         tokio::time::sleep(POLL).await;
         while let Some(Event { message, .. }) = self.events.next(Duration::ZERO) {
             match message {
-                FromGuest::Report(report) => self.seen = Seen::of(&report),
+                FromGuest::Report(report) => self.counters = ReportCounters::of(&report),
                 FromGuest::Done { id, .. } => {
                     bail!("its workload {id} has ended, so that no size can be tried")
                 }
@@ -198,7 +203,7 @@ impl<'a> Subject<'a> {
             let console = self.guest.console_tail();
             bail!("it {}; the end of its console:\n{console}", self.guest.state());
         }
-        Ok(self.seen)
+        Ok(self.counters)
     }
 }
 
@@ -208,11 +213,15 @@ mod tests {
 
     #[test]
     fn a_size_is_enough_after_whole_passes_without_reading_back() {
-        let seen = |passes, read_back_pages| Seen { passes, read_back_pages };
-        let before = seen(3, 100);
-        assert!(!seen(4, 100).is_through_since(before) && seen(5, 100).is_through_since(before));
-        assert!(seen(5, 132).is_quiet_since(before) && !seen(5, 133).is_quiet_since(before));
+        let counters = |passes, read_back_pages| ReportCounters { passes, read_back_pages };
+        let before = counters(3, 100);
+        assert!(
+            !counters(4, 100).is_through_since(before) && counters(5, 100).is_through_since(before)
+        );
+        assert!(
+            counters(5, 132).is_quiet_since(before) && !counters(5, 133).is_quiet_since(before)
+        );
         // A guest that rebooted counts from zero again.
-        assert!(seen(0, 0).is_quiet_since(before));
+        assert!(counters(0, 0).is_quiet_since(before));
     }
 }

@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::compare::{Comparison, Figure, Ratio, Spread};
 use super::record::Record;
-use crate::simulate::beside::shown;
 use crate::simulate::paper::{Metric, PAPER_MAX, PaperFigure};
+use crate::simulate::paper_comparison::shown;
 use ballast_report::Report;
 
 /// The paper's figures in `scenario`.
@@ -24,13 +24,13 @@ pub fn figures(scenario: &Scenario) -> anyhow::Result<Vec<PaperFigure>> {
         bail!("{} tables [[paper]]: expected at most {PAPER_MAX}", scenario.paper.len());
     }
     let one = |(number, table): (usize, &serde_json::Map<String, Value>)| {
-        let told = || format!("[[paper]], the {}. of {}", number + 1, scenario.paper.len());
+        let context = || format!("[[paper]], the {}. of {}", number + 1, scenario.paper.len());
         let figure: PaperFigure =
-            serde_json::from_value(Value::Object(table.clone())).with_context(told)?;
+            serde_json::from_value(Value::Object(table.clone())).with_context(context)?;
         figure
             .validate()
             .map_err(|(key, message)| anyhow::anyhow!("{key}: {message}"))
-            .with_context(told)?;
+            .with_context(context)?;
         Ok(figure)
     };
     scenario.paper.iter().enumerate().map(one).collect()

@@ -20,7 +20,7 @@ use super::live::Live;
 use super::measure::Measured;
 use super::part::{Part, PartRecord};
 use super::record::{DomainRecord, Machine, RunOrigin, RunRecord};
-use super::settings::{self, Places, daemon_toml};
+use super::settings::{self, DaemonPaths, daemon_toml};
 use super::traces::Traces;
 use super::transfer::Watch;
 use super::turns::Turn;
@@ -108,8 +108,8 @@ async fn play_turn(
     turn: &Turn,
     live: &mut Live,
 ) -> anyhow::Result<(Machine, RunRecord)> {
-    let told = RefCell::new(&mut *live);
-    let run = Run::start(&scenario.run_options(), &|line| told.borrow_mut().say(line))?;
+    let shared_live = RefCell::new(&mut *live);
+    let run = Run::start(&scenario.run_options(), &|line| shared_live.borrow_mut().say(line))?;
     let traces = Traces::of(&run);
     let machine = machine::look(&run);
     let measured = with_daemon(scenario, turn, &run, live).await;
@@ -146,8 +146,8 @@ async fn with_daemon(
     let looks = watch.map(Watch::finish);
     let Measured { mut record, demanded } = measured?;
     record.domains = with_end(domains)?;
-    let places = daemon.stop().await?;
-    record.moves = moves::read(&places.journal(), since)?;
+    let paths = daemon.stop().await?;
+    record.moves = moves::read(&paths.journal(), since)?;
     if let (Some(transfer), Some(looks), Some(demand)) = (&scenario.transfer, looks, demanded) {
         live.say(&format!("the balloon of {} alone", transfer.from));
         let figures = transfer::figures(scenario, transfer, run, &looks?, demand).await?;
@@ -172,8 +172,8 @@ fn with_end(domains: Vec<(GuestId, Bytes)>) -> anyhow::Result<Vec<DomainRecord>>
 }
 
 fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow::Result<Daemon> {
-    let places = Places::of(folder);
+    let paths = DaemonPaths::of(folder);
     let is_root = rustix::process::geteuid().is_root();
-    let toml = daemon_toml(scenario, &turn.variant, &places, is_root)?;
-    Daemon::start(&toml, turn.variant.rival(), places)
+    let toml = daemon_toml(scenario, &turn.variant, &paths, is_root)?;
+    Daemon::start(&toml, turn.variant.rival(), paths)
 }

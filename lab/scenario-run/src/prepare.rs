@@ -35,10 +35,10 @@ pub(super) async fn fill(
     }
     let end = Instant::now() + PATIENCE;
     for (start, guest, events) in filling {
-        let told = format!("workload {} of guest {}", start.id, start.guest);
+        let workload = format!("workload {} of guest {}", start.id, start.guest);
         let bad = |why: &str| {
             let console = guest.console_tail();
-            anyhow::anyhow!("{told} {why}; the end of its console:\n{console}")
+            anyhow::anyhow!("{workload} {why}; the end of its console:\n{console}")
         };
         while !guest.latest_report()?.is_some_and(|report| has_filled(&report, &start.id)) {
             match events.next(Duration::ZERO).map(|event| event.message) {
@@ -55,7 +55,7 @@ pub(super) async fn fill(
                 None => tokio::time::sleep(POLL).await,
             }
         }
-        live.say(&format!("{told} has filled its memory"));
+        live.say(&format!("{workload} has filled its memory"));
     }
     Ok(prepared)
 }

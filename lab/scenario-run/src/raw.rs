@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::record::{GuestRun, Inside, Outside, Record, RunRecord, Sample};
+use super::record::{GuestRun, InsideSample, OutsideSample, Record, RunRecord, Sample};
 use ballast_report::{Report, csv_field};
 
 /// The paths of the raw data that belong to the page `report`.
@@ -47,13 +47,13 @@ fn columns<'a>() -> Report<'a, Row<'a>> {
     fn number<'a>(figure: fn(&Sample) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
         move |it| csv_field(figure(it.2))
     }
-    fn outside<'a>(figure: fn(&Outside) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
+    fn outside<'a>(figure: fn(&OutsideSample) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
         move |it| csv_field(it.2.daemon.as_ref().and_then(figure))
     }
-    fn inside<'a>(figure: fn(&Inside) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
+    fn inside<'a>(figure: fn(&InsideSample) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
         move |it| csv_field(it.2.inside.as_ref().and_then(figure))
     }
-    fn text<'a>(text: fn(&Outside) -> Option<&String>) -> impl Fn(&Row<'a>) -> String {
+    fn text<'a>(text: fn(&OutsideSample) -> Option<&String>) -> impl Fn(&Row<'a>) -> String {
         move |it| it.2.daemon.as_ref().and_then(text).cloned().unwrap_or_default()
     }
     Report::<Row<'a>>::new()

@@ -239,7 +239,8 @@ pub struct TransferRecord {
     pub balloon_alone_s: f64,
     /// The longest time between two polls of the receiver until all of it had arrived, in seconds:
     /// the resolution of the times above.
-    pub looks_apart_s_max: f64,
+    #[serde(rename = "looks_apart_s_max")]
+    pub polls_apart_s_max: f64,
 }
 
 impl TransferRecord {
@@ -276,7 +277,7 @@ impl GuestRun {
     }
 
     /// The guest's last report.
-    pub fn last_inside(&self) -> Option<&Inside> {
+    pub fn last_inside(&self) -> Option<&InsideSample> {
         self.samples.iter().rev().find_map(|sample| sample.inside.as_ref())
     }
 }
@@ -287,9 +288,9 @@ pub struct Sample {
     /// Time since the schedule began, in seconds.
     pub at_s: f64,
     /// The daemon's view of the guest; `None`: it did not answer in time.
-    pub daemon: Option<Outside>,
+    pub daemon: Option<OutsideSample>,
     /// The guest's own report; `None`: none has come since the previous sample.
-    pub inside: Option<Inside>,
+    pub inside: Option<InsideSample>,
     /// Memory it touched in the last whole second, if that is recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub touched_bytes: Option<u64>,
@@ -297,7 +298,7 @@ pub struct Sample {
 
 /// The daemon's view of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Outside {
+pub struct OutsideSample {
     /// Memory the guest holds.
     pub allocation_bytes: Option<u64>,
     /// The target in force.
@@ -306,7 +307,7 @@ pub struct Outside {
     pub used_bytes: Option<u64>,
     /// How its page touches are tracked; `None`: they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tracking: Option<TrackingNow>,
+    pub tracking: Option<TrackingStatus>,
     /// What the daemon does with the guest: `grow`, `shrink`, `hold`, …
     pub doing: Option<String>,
     /// The same in words.
@@ -315,7 +316,7 @@ pub struct Outside {
 
 /// How a guest is tracked at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct TrackingNow {
+pub struct TrackingStatus {
     /// `watching`, `resting`, …, as in `ballast status --json`.
     pub state: String,
     /// Its working set.
@@ -326,7 +327,7 @@ pub struct TrackingNow {
 
 /// A guest's view of itself. Counters count from the moment at which the schedule began.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Inside {
+pub struct InsideSample {
     /// When the guest wrote it, on its own clock, in milliseconds since the schedule began.
     pub at_ms: i64,
     /// Its `MemTotal` less its `MemAvailable`.

@@ -4,7 +4,7 @@
 //! Limits: a rate is the one between two reports of a guest, on the guest's own clock, so a late
 //! report makes one longer interval and no false peak.
 
-use super::record::{GuestRun, Inside, Outside};
+use super::record::{GuestRun, InsideSample, OutsideSample};
 
 const MIB: f64 = 1_048_576.0;
 
@@ -112,8 +112,8 @@ impl Panel {
 }
 
 /// The series of one of the daemon's figures, in MiB.
-fn outside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Outside) -> Option<u64>) -> Series {
-    let point = |(at, it): (f64, &Outside)| Some((at, figure(it)? as f64 / MIB));
+fn outside(guest: &GuestRun, kind: Kind, figure: impl Fn(&OutsideSample) -> Option<u64>) -> Series {
+    let point = |(at, it): (f64, &OutsideSample)| Some((at, figure(it)? as f64 / MIB));
     let known =
         guest.samples.iter().filter_map(|sample| Some((sample.at_s, sample.daemon.as_ref()?)));
     Series { kind, points: known.filter_map(point).collect() }
@@ -127,14 +127,14 @@ fn touched(guest: &GuestRun) -> Series {
 }
 
 /// The guest's own reports since the schedule began, each with its time in seconds.
-fn reports(guest: &GuestRun) -> impl Iterator<Item = (f64, &Inside)> {
+fn reports(guest: &GuestRun) -> impl Iterator<Item = (f64, &InsideSample)> {
     let reports = guest.samples.iter().filter_map(|sample| sample.inside.as_ref());
     reports.map(|inside| (inside.at_ms as f64 / 1000.0, inside))
 }
 
 /// The series of one of the guest's figures, in MiB.
-fn inside(guest: &GuestRun, kind: Kind, figure: impl Fn(&Inside) -> Option<u64>) -> Series {
-    let point = |(at, it): (f64, &Inside)| Some((at.max(0.0), figure(it)? as f64 / MIB));
+fn inside(guest: &GuestRun, kind: Kind, figure: impl Fn(&InsideSample) -> Option<u64>) -> Series {
+    let point = |(at, it): (f64, &InsideSample)| Some((at.max(0.0), figure(it)? as f64 / MIB));
     Series { kind, points: reports(guest).filter_map(point).collect() }
 }
 
@@ -145,7 +145,7 @@ pub(super) fn touch_rates(guest: &GuestRun) -> Vec<(f64, f64)> {
 
 /// The rate of one of the guest's counters, per second. Each value covers the interval before its
 /// point.
-fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&Inside) -> Option<u64>) -> Series {
+fn rate(guest: &GuestRun, kind: Kind, counter: impl Fn(&InsideSample) -> Option<u64>) -> Series {
     let known: Vec<(f64, u64)> =
         reports(guest).filter_map(|(at, it)| Some((at, counter(it)?))).collect();
     let points = known.windows(2).filter_map(|pair| {

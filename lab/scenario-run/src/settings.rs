@@ -24,7 +24,7 @@ const XL_TIMEOUT: &str = "20s";
 
 /// Where a run's daemon has its files and sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Places {
+pub(super) struct DaemonPaths {
     /// The daemon's own folder.
     folder: PathBuf,
     /// The guests' QMP sockets.
@@ -35,17 +35,17 @@ pub(super) struct Places {
     libvirt: PathBuf,
 }
 
-impl Places {
+impl DaemonPaths {
     /// Places in a run's folder.
     pub(super) fn of(run: &RunFolder) -> Self {
         let own = run.path().join(DAEMON_FOLDER);
-        Places::new(own, run.qmp_folder(), run.agent_folder(), run.libvirt_socket())
+        DaemonPaths::new(own, run.qmp_folder(), run.agent_folder(), run.libvirt_socket())
     }
 
     /// Places in `folder`, which only the daemon uses. `qmp` has the sockets of the guests,
     /// `agents` those of their agents; `libvirt` is the socket of the run's libvirt.
     fn new(folder: PathBuf, qmp: PathBuf, agents: PathBuf, libvirt: PathBuf) -> Self {
-        Places { folder, qmp, agents, libvirt }
+        DaemonPaths { folder, qmp, agents, libvirt }
     }
 
     pub(super) fn folder(&self) -> &Path {
@@ -76,14 +76,15 @@ impl Places {
 /// The daemon refuses a setting (the error names the policy or variant), or a rival does not exist.
 pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
     paper::figures(scenario)?;
-    let places = Places::new("/daemon".into(), "/qmp".into(), "/agent".into(), "/libvirt".into());
+    let paths =
+        DaemonPaths::new("/daemon".into(), "/qmp".into(), "/agent".into(), "/libvirt".into());
     for variant in scenario.contestants() {
         if let Some(name) = variant.rival() {
             rival::rule(name)?;
         }
-        let text = daemon_toml(scenario, &variant, &places, false)?;
-        let told = || format!("the daemon's configuration under {}", variant.name);
-        ballast_config::parse(&text, Path::new("ballast.toml")).with_context(told)?;
+        let text = daemon_toml(scenario, &variant, &paths, false)?;
+        let context = || format!("the daemon's configuration under {}", variant.name);
+        ballast_config::parse(&text, Path::new("ballast.toml")).with_context(context)?;
     }
     Ok(())
 }
@@ -97,7 +98,7 @@ pub(super) fn check(scenario: &Scenario) -> anyhow::Result<()> {
 pub(super) fn daemon_toml(
     scenario: &Scenario,
     variant: &Variant,
-    places: &Places,
+    paths: &DaemonPaths,
     is_root: bool,
 ) -> anyhow::Result<String> {
     let has_libvirt = scenario.settings.manager == Manager::Libvirt;
@@ -121,21 +122,21 @@ pub(super) fn daemon_toml(
     if has_xen {
         guests.insert(DOM0.to_owned(), json!({ "managed": false }));
     }
-    let qmp = if has_libvirt || has_xen { Vec::new() } else { vec![text(&places.qmp)?] };
+    let qmp = if has_libvirt || has_xen { Vec::new() } else { vec![text(&paths.qmp)?] };
     let settings = json!({
         "daemon": {
             "tick": format!("{}ms", scenario.settings.tick.as_millis()),
-            "socket": text(&places.socket())?,
+            "socket": text(&paths.socket())?,
             "raise_priority": is_root,
         },
         "host": host,
         "qmp": { "folders": qmp },
-        "libvirt": { "enabled": has_libvirt, "socket": text(&places.libvirt)? },
+        "libvirt": { "enabled": has_libvirt, "socket": text(&paths.libvirt)? },
         "xen": { "enabled": has_xen, "dom0_floor": DOM0_MEMORY, "timeout": XL_TIMEOUT },
-        "agents": { "folders": [text(&places.agents)?] },
+        "agents": { "folders": [text(&paths.agents)?] },
         "policy": policy,
         "tracking": tracking,
-        "journal": { "path": text(&places.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
+        "journal": { "path": text(&paths.journal())?, "keep_bytes": JOURNAL_BYTES_MAX },
         "guests": guests,
     });
     toml::to_string(&settings).context("cannot write the daemon's configuration")
@@ -191,7 +192,7 @@ mod tests {
 
     #[test]
     fn the_daemon_reads_what_is_generated() {
-        let places = Places::new(
+        let paths = DaemonPaths::new(
             "/r/with \"quotes\"/daemon".into(),
             "/r/qmp".into(),
             "/r/agent".into(),
@@ -200,15 +201,15 @@ mod tests {
         let mut scenario = scenario();
         scenario.policies = PolicyName::BUILT_IN.iter().map(PolicyName::to_string).collect();
         for (variant, &policy) in scenario.contestants().iter().zip(PolicyName::BUILT_IN) {
-            let text = daemon_toml(&scenario, variant, &places, false).unwrap();
-            let config = ballast_config::parse(&text, &places.config()).unwrap();
+            let text = daemon_toml(&scenario, variant, &paths, false).unwrap();
+            let config = ballast_config::parse(&text, &paths.config()).unwrap();
             assert_eq!(config.settings.policy, policy);
             assert_eq!(config.settings.guard.budget, Some(Bytes::gib(1)));
             assert_eq!(config.settings.guard.host_reserve, Bytes::mib(256));
             assert_eq!(config.qmp_folders, [PathBuf::from("/r/qmp")]);
             assert_eq!(config.agents.unwrap().folders, [PathBuf::from("/r/agent")]);
-            assert_eq!(config.socket, Some(places.socket()));
-            assert_eq!(config.journal.unwrap().path, places.journal());
+            assert_eq!(config.socket, Some(paths.socket()));
+            assert_eq!(config.journal.unwrap().path, paths.journal());
             assert!(!config.raise_priority);
             let a: GuestId = "a".parse().unwrap();
             let limits = &config.settings.limits.named[&a];
@@ -221,11 +222,11 @@ mod tests {
         let mut scenario = scenario();
         scenario.policies = vec!["rival:mom".to_owned()];
         check(&scenario).unwrap();
-        let places = Places::new("/d".into(), "/q".into(), "/a".into(), "/v".into());
+        let paths = DaemonPaths::new("/d".into(), "/q".into(), "/a".into(), "/v".into());
         let variant = &scenario.contestants()[0];
         assert_eq!((variant.name.as_str(), variant.rival()), ("rival:mom", Some("mom")));
-        let text = daemon_toml(&scenario, variant, &places, false).unwrap();
-        let config = ballast_config::parse(&text, &places.config()).unwrap();
+        let text = daemon_toml(&scenario, variant, &paths, false).unwrap();
+        let config = ballast_config::parse(&text, &paths.config()).unwrap();
         assert_eq!(config.settings.policy, PolicyName::Static);
         scenario.policies = vec!["rival:mum".to_owned()];
         assert!(check(&scenario).is_err());
@@ -235,10 +236,10 @@ mod tests {
     fn the_first_domain_of_xen_counts_and_is_left_alone() {
         let mut scenario = scenario();
         scenario.settings.manager = Manager::Xen;
-        let places = Places::new("/d".into(), "/q".into(), "/a".into(), "/v".into());
+        let paths = DaemonPaths::new("/d".into(), "/q".into(), "/a".into(), "/v".into());
         let variant = &scenario.contestants()[0];
-        let text = daemon_toml(&scenario, variant, &places, false).unwrap();
-        let config = ballast_config::parse(&text, &places.config()).unwrap();
+        let text = daemon_toml(&scenario, variant, &paths, false).unwrap();
+        let config = ballast_config::parse(&text, &paths.config()).unwrap();
         assert!(config.xen.is_some() && config.qmp_folders.is_empty());
         let budget = scenario.host.budget.saturating_add(DOM0_MEMORY);
         assert_eq!(config.settings.guard.budget, Some(budget));

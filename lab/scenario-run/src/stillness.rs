@@ -14,7 +14,7 @@ use std::time::Duration;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_model::PAGE_SIZE;
 
-use super::record::Inside;
+use super::record::InsideSample;
 
 /// How long nothing may move, on the guest's own clock, in milliseconds.
 const STILL_MS: i64 = 30_000;
@@ -70,7 +70,7 @@ pub(super) struct StillnessWatch {
 
 impl StillnessWatch {
     /// Takes a report. `should_run`: whether a workload is running that touches pages all the time.
-    pub(super) fn report(&mut self, inside: &Inside, should_run: bool) {
+    pub(super) fn report(&mut self, inside: &InsideSample, should_run: bool) {
         let now = Progress {
             touches: inside.touches,
             iterations: inside.iterations,
@@ -120,11 +120,11 @@ mod tests {
     use ballast_model::Bytes;
     use proptest::prelude::*;
 
-    fn inside(at_ms: i64, touches: u64, faults: u64) -> Inside {
-        Inside { at_ms, touches, major_faults: Some(faults), ..Inside::default() }
+    fn inside(at_ms: i64, touches: u64, faults: u64) -> InsideSample {
+        InsideSample { at_ms, touches, major_faults: Some(faults), ..InsideSample::default() }
     }
 
-    fn watched(reports: impl IntoIterator<Item = (Inside, bool)>) -> Option<Stillness> {
+    fn watched(reports: impl IntoIterator<Item = (InsideSample, bool)>) -> Option<Stillness> {
         let mut watch = StillnessWatch::default();
         reports.into_iter().for_each(|(inside, should_run)| watch.report(&inside, should_run));
         watch.found(Duration::ZERO)
@@ -149,7 +149,8 @@ mod tests {
         let thrashes = (0..200).map(|second| (inside(second * 1000, 5, second as u64), true));
         assert_eq!(watched(thrashes), None);
         let fills = (0..200).map(|second| {
-            let filled = Inside { size_bytes: second as u64 * 4096, ..inside(second * 1000, 0, 0) };
+            let filled =
+                InsideSample { size_bytes: second as u64 * 4096, ..inside(second * 1000, 0, 0) };
             (filled, true)
         });
         assert_eq!(watched(fills), None);

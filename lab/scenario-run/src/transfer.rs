@@ -24,9 +24,9 @@ use super::record::TransferRecord;
 use super::start_size;
 
 /// Time between two polls.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const POLL_PERIOD: Duration = Duration::from_millis(5);
 /// The greatest number of polls of a guest: more than an hour's.
-const LOOKS_MAX: usize = 1 << 20;
+const POLLS_MAX: usize = 1 << 20;
 /// How long filling, freeing, or the balloon alone may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The workload that fills the giver's memory.
@@ -38,7 +38,7 @@ struct Series(Vec<(Instant, Bytes)>);
 
 /// What both guests held during the run.
 #[derive(Debug, Default)]
-pub(super) struct Looks {
+pub(super) struct HeldSeries {
     from: Series,
     to: Series,
 }
@@ -50,7 +50,7 @@ struct Times {
     given_s: Option<f64>,
     arrived_s: Option<f64>,
     /// The longest time between two polls of the receiver until all had arrived.
-    looks_apart_s_max: f64,
+    polls_apart_s_max: f64,
 }
 
 impl Series {
@@ -75,7 +75,7 @@ impl Series {
     }
 }
 
-impl Looks {
+impl HeldSeries {
     /// The times of a transfer of `amount` that was demanded at `demand`.
     fn times(&self, demand: Instant, amount: Bytes) -> Times {
         let (Some(from), Some(to)) = (self.from.base(demand), self.to.base(demand)) else {
@@ -87,7 +87,7 @@ impl Looks {
             first_use_s: self.to.when(demand, |held| held > to),
             given_s: self.from.when(demand, |held| held <= less),
             arrived_s,
-            looks_apart_s_max: self.to.apart_max(demand, arrived_s),
+            polls_apart_s_max: self.to.apart_max(demand, arrived_s),
         }
     }
 }
@@ -95,7 +95,7 @@ impl Looks {
 /// The thread that polls.
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
-    thread: JoinHandle<anyhow::Result<Looks>>,
+    thread: JoinHandle<anyhow::Result<HeldSeries>>,
 }
 
 impl Watch {
@@ -114,30 +114,30 @@ impl Watch {
     }
 
     /// Stops and returns what the polls showed.
-    pub(super) fn finish(self) -> anyhow::Result<Looks> {
+    pub(super) fn finish(self) -> anyhow::Result<HeldSeries> {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the thread that looks at balloons has panicked"))?
     }
 }
 
-fn watch(sockets: &[PathBuf; 2], stop: &AtomicBool) -> anyhow::Result<Looks> {
+fn watch(sockets: &[PathBuf; 2], stop: &AtomicBool) -> anyhow::Result<HeldSeries> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let [from, to] = sockets;
     // Separately: QEMU does not answer while it takes pages from the giver.
     let both = async { tokio::try_join!(series(from, stop), series(to, stop)) };
     let (from, to) = runtime.block_on(both)?;
-    Ok(Looks { from, to })
+    Ok(HeldSeries { from, to })
 }
 
 async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<Series> {
     let mut balloon = Balloon::at(socket).await?;
-    let mut looks = Vec::new();
-    while !stop.load(Ordering::Relaxed) && looks.len() < LOOKS_MAX {
+    let mut polls = Vec::new();
+    while !stop.load(Ordering::Relaxed) && polls.len() < POLLS_MAX {
         let held = balloon.actual().await?;
-        looks.push((Instant::now(), held));
-        tokio::time::sleep(LOOK_EVERY).await;
+        polls.push((Instant::now(), held));
+        tokio::time::sleep(POLL_PERIOD).await;
     }
-    Ok(Series(looks))
+    Ok(Series(polls))
 }
 
 /// The figures of `transfer`, demanded at `demand`. Afterwards guests are at their start sizes,
@@ -146,10 +146,10 @@ pub(super) async fn figures(
     scenario: &Scenario,
     transfer: &Transfer,
     run: &Run,
-    looks: &Looks,
+    held_series: &HeldSeries,
     demand: Instant,
 ) -> anyhow::Result<TransferRecord> {
-    let times = looks.times(demand, transfer.amount);
+    let times = held_series.times(demand, transfer.amount);
     let alone = balloon_alone(scenario, transfer, run).await;
     let alone = alone.with_context(|| format!("the balloon of {} alone", transfer.from))?;
     Ok(TransferRecord {
@@ -160,7 +160,7 @@ pub(super) async fn figures(
         given_s: times.given_s,
         arrived_s: times.arrived_s,
         balloon_alone_s: alone.as_secs_f64(),
-        looks_apart_s_max: times.looks_apart_s_max,
+        polls_apart_s_max: times.polls_apart_s_max,
     })
 }
 
@@ -183,7 +183,7 @@ async fn balloon_alone(
         if began.elapsed() > PATIENCE {
             bail!("it has not given {} within {} s", transfer.amount, PATIENCE.as_secs());
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_PERIOD).await;
     }
     Ok(began.elapsed())
 }
@@ -193,24 +193,24 @@ mod tests {
     use super::*;
 
     /// Polls of both guests: when, in milliseconds, and what each held, in MiB.
-    fn looks(began: Instant, seen: &[(u64, u64, u64)]) -> Looks {
+    fn held_series(began: Instant, polls: &[(u64, u64, u64)]) -> HeldSeries {
         let at = |ms: u64| began + Duration::from_millis(ms);
-        let from = seen.iter().map(|(ms, from, _)| (at(*ms), Bytes::mib(*from)));
-        let to = seen.iter().map(|(ms, _, to)| (at(*ms), Bytes::mib(*to)));
-        Looks { from: Series(from.collect()), to: Series(to.collect()) }
+        let from = polls.iter().map(|(ms, from, _)| (at(*ms), Bytes::mib(*from)));
+        let to = polls.iter().map(|(ms, _, to)| (at(*ms), Bytes::mib(*to)));
+        HeldSeries { from: Series(from.collect()), to: Series(to.collect()) }
     }
 
     /// First memory, given, arrived, and time between polls, in milliseconds.
     fn ms(times: Times) -> ([Option<u64>; 3], u64) {
         let ms = |s: f64| (s * 1000.0).round() as u64;
         let all = [times.first_use_s, times.given_s, times.arrived_s].map(|it| it.map(ms));
-        (all, ms(times.looks_apart_s_max))
+        (all, ms(times.polls_apart_s_max))
     }
 
     #[test]
     fn times_count_from_the_demand_and_what_was_held_then() {
         let began = Instant::now();
-        let seen = looks(
+        let series = held_series(
             began,
             &[
                 (0, 1024, 300),
@@ -226,15 +226,15 @@ mod tests {
             ],
         );
         let demand = began + Duration::from_millis(12);
-        let told = |demand, mib| ms(seen.times(demand, Bytes::mib(mib)));
-        assert_eq!(told(demand, 200), ([Some(23), Some(238), Some(250)], 215));
+        let times = |demand, mib| ms(series.times(demand, Bytes::mib(mib)));
+        assert_eq!(times(demand, 200), ([Some(23), Some(238), Some(250)], 215));
         assert_eq!(
-            told(demand, 205),
+            times(demand, 205),
             ([Some(23), Some(250), None], 215),
             "it did not get all of it"
         );
         let late = began + Duration::from_millis(300);
-        assert_eq!(told(late, 1), ([None, None, None], 138), "nothing came any more");
-        assert_eq!(Looks::default().times(began, Bytes::mib(1)), Times::default());
+        assert_eq!(times(late, 1), ([None, None, None], 138), "nothing came any more");
+        assert_eq!(HeldSeries::default().times(began, Bytes::mib(1)), Times::default());
     }
 }

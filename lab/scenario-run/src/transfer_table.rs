@@ -38,7 +38,7 @@ pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
         .figure("all there after", |it| span(it.transfer.arrived_s))
         .figure("balloon alone", |it| span(Some(it.transfer.balloon_alone_s)))
         .figure("ratio", |it| or_none(it.transfer.ratio().map(times)))
-        .figure("looks apart, at most", |it| span(Some(it.transfer.looks_apart_s_max)))
+        .figure("looks apart, at most", |it| span(Some(it.transfer.polls_apart_s_max)))
 }
 
 fn span(s: Option<f64>) -> String {
@@ -89,7 +89,7 @@ mod tests {
             given_s: arrived_s,
             arrived_s,
             balloon_alone_s: 2.0,
-            looks_apart_s_max: 0.0071,
+            polls_apart_s_max: 0.0071,
         };
         record.runs[0].transfer = Some(transfer(None, None));
         record.runs[1].transfer = Some(transfer(Some(0.25), Some(2.4)));

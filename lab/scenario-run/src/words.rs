@@ -24,11 +24,11 @@ pub(super) fn outcome(record: &Record, comparison: &Comparison) -> Vec<String> {
 /// The guests' needs, if they were searched for.
 fn needs(record: &Record) -> Option<String> {
     let guests = record.scenario.guests.iter();
-    let told: Vec<String> = guests
+    let needs: Vec<String> = guests
         .filter_map(|guest| Some(format!("{} {}", guest.guest, Bytes::new(guest.needs_bytes?))))
         .collect();
-    (!told.is_empty()).then(|| {
-        format!("The smallest memory in which a guest reads nothing back: {}.", told.join(", "))
+    (!needs.is_empty()).then(|| {
+        format!("The smallest memory in which a guest reads nothing back: {}.", needs.join(", "))
     })
 }
 
@@ -36,16 +36,16 @@ fn needs(record: &Record) -> Option<String> {
 fn against_best(record: &Record, comparison: &Comparison) -> Option<String> {
     let best = record.scenario.best.as_deref()?;
     let others = comparison.policies.iter().filter(|policy| *policy != best);
-    let told: Vec<String> = others
+    let shares: Vec<String> = others
         .filter_map(|policy| {
             let share = comparison.row(None, policy)?.cell(Figure::OfBest)?.value?;
             Some(format!("{policy} {}", figures::value(Figure::OfBest, Some(share))))
         })
         .collect();
-    (!told.is_empty()).then(|| {
+    (!shares.is_empty()).then(|| {
         format!(
             "Of the work done with all the memory that guests can have ({best}), the mean over guests: {}.",
-            told.join(", ")
+            shares.join(", ")
         )
     })
 }
@@ -132,34 +132,34 @@ mod tests {
     use super::*;
     use crate::fixture;
 
-    fn said(work: &[(&str, &[u64])]) -> String {
+    fn sentences(work: &[(&str, &[u64])]) -> String {
         let record = fixture::record(work);
         outcome(&record, &Comparison::new(&record)).join("\n")
     }
 
     #[test]
     fn sentences_say_what_was_measured() {
-        let one = said(&[("static", &[100]), ("global", &[250])]);
+        let one = sentences(&[("static", &[100]), ("global", &[250])]);
         assert_eq!(
             one,
             "With global guest a did 2.50× the work of static in the same 10 s; the work of static \
              was done after 4 s (from one run of each; ballast lab run --repetitions shows the spread)."
         );
-        let same = said(&[("static", &[100]), ("global", &[101])]);
+        let same = sentences(&[("static", &[100]), ("global", &[101])]);
         assert!(same.contains("about as much work as with static"), "{same}");
-        let less = said(&[("static", &[100, 100, 100]), ("global", &[40, 50, 60])]);
+        let less = sentences(&[("static", &[100, 100, 100]), ("global", &[40, 50, 60])]);
         assert_eq!(
             less,
             "With global guest a did only 0.50× the work of static in the same 10 s (medians of 3 \
              runs of each; the ratio went from 0.40× to 0.60×)."
         );
-        let none = said(&[("static", &[0]), ("global", &[40])]);
+        let none = sentences(&[("static", &[0]), ("global", &[40])]);
         assert_eq!(none, "Under static guest a did no work at all in 10 s.");
     }
 
     #[test]
     fn work_is_a_share_of_the_best_in_its_repetition() {
-        let text = said(&[("static", &[10, 40]), ("meb", &[50, 80]), ("best", &[100, 100])]);
+        let text = sentences(&[("static", &[10, 40]), ("meb", &[50, 80]), ("best", &[100, 100])]);
         let share = "static 25 % (10 %…40 %), meb 65 % (50 %…80 %).";
         assert!(text.ends_with(share), "{text}");
     }

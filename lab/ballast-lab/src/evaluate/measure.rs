@@ -7,8 +7,8 @@
 use ballast_lab_host::BEST;
 use ballast_model::PolicyName;
 use ballast_report::figures;
-use ballast_scenario_run::simulate::beside;
 use ballast_scenario_run::simulate::paper::Metric;
+use ballast_scenario_run::simulate::paper_comparison;
 use serde::{Deserialize, Serialize};
 
 /// A measure.
@@ -134,7 +134,7 @@ impl Measure {
             Measure::UpRatio | Measure::Mre => format!("{:.1} %", value * 100.0),
             _ => self.metric().map_or_else(
                 || figures::NONE.to_owned(),
-                |metric| beside::shown(metric, Some(value)),
+                |metric| paper_comparison::shown(metric, Some(value)),
             ),
         }
     }

@@ -57,8 +57,8 @@ impl Etcd {
         let [client, peer] = free_ports().context("no free port for etcd")?;
         let url = |port: u16| format!("http://127.0.0.1:{port}");
         let log = folder.join(format!("{number}.log"));
-        let told = || format!("cannot write {}", log.display());
-        let output = File::create(&log).with_context(told)?;
+        let context = || format!("cannot write {}", log.display());
+        let output = File::create(&log).with_context(context)?;
         let mut command = follow::command("etcd".as_ref());
         // Variables of the environment that configure etcd are meant for another one.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
@@ -74,7 +74,7 @@ impl Etcd {
         ] {
             command.arg(format!("--{name}={value}"));
         }
-        command.stdout(output.try_clone().with_context(told)?).stderr(output);
+        command.stdout(output.try_clone().with_context(context)?).stderr(output);
         let child = command.spawn().context("cannot start etcd")?;
         Ok(Etcd { child, endpoint: url(client), log })
     }

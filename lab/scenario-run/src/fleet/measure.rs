@@ -20,8 +20,8 @@ use super::host::LabHost;
 use super::kernel_died::KernelDied;
 use super::store::FleetStore;
 use crate::fleet_record::{FleetRun, HostRun, HostSample, KillRecord, PlaceRecord};
-use crate::live::{GuestNow, Live};
-use crate::measure::{SAMPLE_EVERY, Started, Watched, begin, run_record, stop};
+use crate::live::{GuestStatus, Live};
+use crate::measure::{SAMPLE_EVERY, Started, WatchedGuest, begin, run_record, stop};
 use crate::record::RunRecord;
 use crate::turns::{Start, Turn, starts};
 
@@ -32,7 +32,7 @@ const ARRIVAL_PATIENCE: Duration = Duration::from_secs(20);
 
 /// A guest, its host, and what is recorded of it.
 struct Follower<'a> {
-    watched: Watched<'a>,
+    watched: WatchedGuest<'a>,
     /// The index of its host.
     host: usize,
 }
@@ -88,7 +88,7 @@ pub(super) async fn measure(
         stage.follow(live)?;
         stage.sample(&started).await?;
         let whole = |span: Duration| span.as_secs_f64().round() as u64;
-        let now: Vec<GuestNow> = stage.followers.iter().map(|it| it.watched.now()).collect();
+        let now: Vec<GuestStatus> = stage.followers.iter().map(|it| it.watched.now()).collect();
         live.show(turn, whole(sample_at - began), whole(scenario.duration), &now);
         if sample_at >= end {
             break;
@@ -100,9 +100,9 @@ pub(super) async fn measure(
     }
     let measured_s = began.elapsed().as_secs_f64();
     let Stage { store, followers, record, .. } = stage;
-    let mut watched: Vec<Watched<'_>> = followers.into_iter().map(|it| it.watched).collect();
+    let mut watched: Vec<WatchedGuest<'_>> = followers.into_iter().map(|it| it.watched).collect();
     let workloads = stop(started, &mut watched, measured_s)?;
-    let remarks = watched.iter().flat_map(Watched::remarks).collect();
+    let remarks = watched.iter().flat_map(WatchedGuest::remarks).collect();
     let (leaders, migrations) = store.finish();
     Ok(RunRecord {
         fleet: Some(FleetRun { leaders, migrations, ..record }),

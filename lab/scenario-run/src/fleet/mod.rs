@@ -37,7 +37,7 @@ use self::store::FleetStore;
 use crate::daemon::Daemon;
 use crate::live::Live;
 use crate::record::{Machine, RunRecord};
-use crate::settings::{Places, daemon_toml};
+use crate::settings::{DaemonPaths, daemon_toml};
 use crate::traces::Traces;
 use crate::turns::Turn;
 use crate::{machine, moves, prepare, start_size};
@@ -61,9 +61,9 @@ pub(super) async fn play_turn(
     let mut runs = Vec::new();
     for host in &fleet.hosts {
         let own = scenario.on_host(host).context("a host's run")?;
-        let told = RefCell::new(&mut *live);
+        let shared_live = RefCell::new(&mut *live);
         let run = Run::start(&own.run_options(), &|line| {
-            told.borrow_mut().say(&format!("host {}: {line}", host.name));
+            shared_live.borrow_mut().say(&format!("host {}: {line}", host.name));
         })?;
         runs.push((own, run));
     }
@@ -97,10 +97,10 @@ async fn with_hosts(
     let mut hosts = Vec::new();
     for ((own, run), host) in runs.iter().zip(&fleet.hosts) {
         let folder = run.folder();
-        let places = Places::of(folder);
-        let socket = places.socket();
-        let toml = daemon_toml(own, &turn.variant, &places, geteuid().is_root())?;
-        let mut daemon = Daemon::start(&toml, None, places)?;
+        let paths = DaemonPaths::of(folder);
+        let socket = paths.socket();
+        let toml = daemon_toml(own, &turn.variant, &paths, geteuid().is_root())?;
+        let mut daemon = Daemon::start(&toml, None, paths)?;
         let names: Vec<&str> = own.guests.iter().map(|guest| guest.name.as_str()).collect();
         daemon.wait_until_seen(&names).await?;
         let member = FleetMember::new(&MemberPlace {
@@ -124,8 +124,8 @@ async fn with_hosts(
         host.member.stop().await?;
     }
     for host in hosts {
-        let places = host.daemon.stop().await?;
-        record.moves.extend(moves::read(&places.journal(), since)?);
+        let paths = host.daemon.stop().await?;
+        record.moves.extend(moves::read(&paths.journal(), since)?);
     }
     Ok(record)
 }

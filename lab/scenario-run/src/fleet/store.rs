@@ -25,12 +25,12 @@ pub(super) struct FleetStore {
     keys: Keyspace,
     watch: Option<EtcdWatch>,
     began: Instant,
-    seen: Seen,
+    state: WatchedState,
 }
 
 /// What the watch has shown so far.
 #[derive(Default)]
-struct Seen {
+struct WatchedState {
     revision: ballast_fleet_proto::Revision,
     leaders: Vec<LeaderRecord>,
     migrations: Vec<MigrationRecord>,
@@ -41,8 +41,9 @@ impl FleetStore {
     pub(super) async fn open(client: EtcdClient, began: Instant) -> anyhow::Result<FleetStore> {
         let keys: Keyspace = CLUSTER.parse()?;
         let listing = client.read(&keys.lead_prefix()).await.context("cannot read the store")?;
-        let mut store = FleetStore { client, keys, watch: None, began, seen: Seen::default() };
-        store.seen.revision = listing.revision;
+        let mut store =
+            FleetStore { client, keys, watch: None, began, state: WatchedState::default() };
+        store.state.revision = listing.revision;
         let events = listing.entries.into_iter().map(KeyEvent::Written).collect();
         store.apply(Changes { revision: listing.revision, events });
         Ok(store)
@@ -55,7 +56,7 @@ impl FleetStore {
                 Some(watch) => watch,
                 None => {
                     let prefix = self.keys.lead_prefix();
-                    match self.client.watch(&prefix, self.seen.revision).await {
+                    match self.client.watch(&prefix, self.state.revision).await {
                         Ok(watch) => self.watch.insert(watch),
                         Err(_) => {
                             sleep(RETRY).await;
@@ -74,7 +75,7 @@ impl FleetStore {
 
     fn apply(&mut self, changes: Changes) {
         let at_s = self.began.elapsed().as_secs_f64();
-        self.seen.revision = changes.revision;
+        self.state.revision = changes.revision;
         let prefix = self.keys.lead_prefix();
         for event in changes.events {
             let (key, value) = match &event {
@@ -83,8 +84,8 @@ impl FleetStore {
             };
             let Some(name) = key.strip_prefix(prefix.as_str()) else { continue };
             match name.strip_prefix("moves/") {
-                Some(guest) => self.seen.migration(guest, value, at_s),
-                None if name == "leader" => self.seen.leader(value, at_s),
+                Some(guest) => self.state.migration(guest, value, at_s),
+                None if name == "leader" => self.state.leader(value, at_s),
                 None => {}
             }
         }
@@ -92,34 +93,34 @@ impl FleetStore {
 
     /// The host that leads now.
     pub(super) fn leader(&self) -> Option<&str> {
-        self.seen.leaders.last()?.host.as_deref()
+        self.state.leaders.last()?.host.as_deref()
     }
 
     /// A move that a host has begun and whose record is not removed yet: the guest and the phase.
     pub(super) fn begun(&self) -> Option<(&str, &str)> {
-        let open = self.seen.migrations.iter().filter(|it| it.removed_s.is_none());
+        let open = self.state.migrations.iter().filter(|it| it.removed_s.is_none());
         open.filter_map(|it| Some((it.guest.as_str(), it.phases.last()?.phase.as_str())))
             .find(|(_, phase)| !["ordered", "abandoned", "lost"].contains(phase))
     }
 
     /// Whether the guest is being moved.
     pub(super) fn is_moving(&self, guest: &str) -> bool {
-        self.seen.migrations.iter().any(|it| it.guest == guest && it.removed_s.is_none())
+        self.state.migrations.iter().any(|it| it.guest == guest && it.removed_s.is_none())
     }
 
     /// The host that the guest moved to last; `None`: it never moved.
     pub(super) fn arrival(&self, guest: &str) -> Option<&str> {
-        let moved = self.seen.migrations.iter().rfind(|it| it.guest == guest && it.is_moved());
+        let moved = self.state.migrations.iter().rfind(|it| it.guest == guest && it.is_moved());
         moved.map(|it| it.to.as_str())
     }
 
     /// All leaders and moves that were seen.
     pub(super) fn finish(self) -> (Vec<LeaderRecord>, Vec<MigrationRecord>) {
-        (self.seen.leaders, self.seen.migrations)
+        (self.state.leaders, self.state.migrations)
     }
 }
 
-impl Seen {
+impl WatchedState {
     fn leader(&mut self, value: Option<&[u8]>, at_s: f64) {
         let host = value.and_then(|value| decode::<Author>(value).ok()).map(|it| it.host);
         if self.leaders.last().and_then(|it| it.host.as_ref()) != host.as_ref() {
@@ -180,22 +181,22 @@ mod tests {
 
     #[test]
     fn a_move_is_one_record_from_order_to_removal() {
-        let mut seen = Seen::default();
+        let mut state = WatchedState::default();
         let mut write = |phase: Phase, at_s| {
             let record = MoveRecord { phase, ..ordered() };
-            seen.migration("g", Some(record.to_json().as_bytes()), at_s);
+            state.migration("g", Some(record.to_json().as_bytes()), at_s);
         };
         let address = "127.0.0.1:4000".parse().unwrap();
         write(Phase::Ordered, 1.0);
         write(Phase::Ready { address }, 2.0);
         write(Phase::Ready { address }, 2.5);
         write(Phase::Moved, 4.0);
-        seen.migration("g", None, 5.0);
-        seen.migration("g", None, 6.0);
+        state.migration("g", None, 5.0);
+        state.migration("g", None, 6.0);
         let why = AbandonReason::NoRoom;
         let again = MoveRecord { phase: Phase::Abandoned { why }, ..ordered() };
-        seen.migration("g", Some(again.to_json().as_bytes()), 7.0);
-        let [first, second] = seen.migrations.as_slice() else { panic!("two moves") };
+        state.migration("g", Some(again.to_json().as_bytes()), 7.0);
+        let [first, second] = state.migrations.as_slice() else { panic!("two moves") };
         assert_eq!((first.from.as_str(), first.to.as_str()), ("a", "b"));
         assert_eq!((first.phases.len(), first.took_s()), (3, Some(3.0)));
         assert_eq!((first.ended.as_deref(), first.removed_s), (Some("moved"), Some(5.0)));
@@ -205,13 +206,14 @@ mod tests {
 
     #[test]
     fn leaders_follow_each_other() {
-        let mut seen = Seen::default();
+        let mut state = WatchedState::default();
         let author = |host: &str| encode(&Author { host: host.to_owned() }).unwrap();
-        seen.leader(Some(&author("a")), 1.0);
-        seen.leader(Some(&author("a")), 2.0);
-        seen.leader(None, 3.0);
-        seen.leader(Some(&author("b")), 4.0);
-        let told: Vec<_> = seen.leaders.iter().map(|it| (it.host.as_deref(), it.from_s)).collect();
-        assert_eq!(told, [(Some("a"), 1.0), (None, 3.0), (Some("b"), 4.0)]);
+        state.leader(Some(&author("a")), 1.0);
+        state.leader(Some(&author("a")), 2.0);
+        state.leader(None, 3.0);
+        state.leader(Some(&author("b")), 4.0);
+        let leaders: Vec<_> =
+            state.leaders.iter().map(|it| (it.host.as_deref(), it.from_s)).collect();
+        assert_eq!(leaders, [(Some("a"), 1.0), (None, 3.0), (Some("b"), 4.0)]);
     }
 }

@@ -72,7 +72,7 @@ pub fn render(
         @if let Some((above, below)) = transfer_table::words(record) {
             (transferred(record, &above, &below))
         }
-        @if !record.scenario.paper.is_empty() { (beside_paper(record, comparison)) }
+        @if !record.scenario.paper.is_empty() { (paper_section(record, comparison)) }
         @for plots in plots { (plots) }
         @if let Some(calibration) = calibration { (simulated(calibration, comparison)) }
         (how_to_read())
@@ -120,7 +120,7 @@ fn transferred(record: &Record, above: &str, below: &str) -> Markup {
 }
 
 /// A paper's figures and ours.
-fn beside_paper(record: &Record, comparison: &Comparison) -> Markup {
+fn paper_section(record: &Record, comparison: &Comparison) -> Markup {
     html! {
         section {
             h2 { "Beside the paper" }

@@ -4,8 +4,8 @@ use ballast_model::Bytes;
 use ballast_sim::{ComparisonReport, GuestReport, Point, PolicyReport};
 use serde::Serialize;
 
-use super::beside::{Beside, beside};
 use super::paper::PaperFigure;
+use super::paper_comparison::{PaperComparison, compare_with_papers};
 
 /// The whole result.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +17,7 @@ pub struct SimulationJson<'a> {
     duration_s: f64,
     budget_bytes: u64,
     policies: Vec<PolicyJson>,
-    paper: Vec<Beside<'a>>,
+    paper: Vec<PaperComparison<'a>>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -82,7 +82,7 @@ impl<'a> SimulationJson<'a> {
             duration_s: report.duration.as_secs_f64(),
             budget_bytes: report.budget.get(),
             policies: report.policies.iter().map(|it| PolicyJson::new(it, series)).collect(),
-            paper: beside(papers, report),
+            paper: compare_with_papers(papers, report),
         }
     }
 }

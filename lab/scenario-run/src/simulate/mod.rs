@@ -1,13 +1,13 @@
 //! What `ballast simulate` reads and shows; the decisions and the simulation are in the pure
 //! crates.
 
-pub mod beside;
 pub mod capacity;
 pub mod contestants;
 pub mod csv;
 pub mod json;
 pub mod page;
 pub mod paper;
+pub mod paper_comparison;
 pub mod parameter;
 mod plot;
 pub mod progress;

@@ -3,8 +3,8 @@
 use ballast_sim::{ComparisonReport, PolicyReport};
 use maud::{Markup, PreEscaped, html};
 
-use super::beside::beside;
 use super::paper::PaperFigure;
+use super::paper_comparison::compare_with_papers;
 use super::plot::{self, GUESTS_MAX};
 use super::table::{MEANINGS, columns, paper_columns};
 use ballast_chart::page::{document, table};
@@ -37,7 +37,7 @@ pub fn render(report: &ComparisonReport, papers: &[PaperFigure]) -> anyhow::Resu
         @if !papers.is_empty() {
             h2 { "Beside the paper" }
             p { "The paper measured real guests on machines of its time; ours are simulated." }
-            (table(&paper_columns(), beside(papers, report)))
+            (table(&paper_columns(), compare_with_papers(papers, report)))
         }
         h2 { "Allocations over time" }
         @if guests > GUESTS_MAX {

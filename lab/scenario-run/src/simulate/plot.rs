@@ -13,13 +13,13 @@ pub(super) const GUESTS_MAX: usize = PALETTE.len();
 const FRAME: Frame = Frame { size: (640, 220), left: 62, right: 14, top: 8, letters: 12 };
 
 /// A guest that is drawn, and its colour as a style sheet writes it.
-pub(super) struct Drawn<'a> {
+pub(super) struct DrawnGuest<'a> {
     pub(super) guest: &'a GuestReport,
     pub(super) colour: String,
 }
 
 /// The guests whose allocations changed most, in the order of their names.
-pub(super) fn drawn(report: &PolicyReport) -> Vec<Drawn<'_>> {
+pub(super) fn drawn(report: &PolicyReport) -> Vec<DrawnGuest<'_>> {
     let mut guests: Vec<&GuestReport> = report.guests.iter().collect();
     guests.sort_by_key(|guest| std::cmp::Reverse(guest.moved));
     guests.truncate(GUESTS_MAX);
@@ -27,12 +27,12 @@ pub(super) fn drawn(report: &PolicyReport) -> Vec<Drawn<'_>> {
     guests
         .into_iter()
         .zip(PALETTE)
-        .map(|(guest, rgb)| Drawn { guest, colour: colour_name(rgb) })
+        .map(|(guest, rgb)| DrawnGuest { guest, colour: colour_name(rgb) })
         .collect()
 }
 
 /// The plot of the guests' allocations; the axis ends at `highest`.
-pub(super) fn chart(drawn: &[Drawn<'_>], highest: Bytes) -> Chart {
+pub(super) fn chart(drawn: &[DrawnGuest<'_>], highest: Bytes) -> Chart {
     let at = |point: &ballast_sim::Point| point.at.as_secs_f64();
     let ends = drawn.iter().filter_map(|it| it.guest.series.last()).map(at);
     let time = Axis::time(ends.fold(1.0, f64::max));

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::beside::{Beside, beside, shown};
 use super::paper::PaperFigure;
+use super::paper_comparison::{PaperComparison, compare_with_papers, shown};
 use ballast_report::Report as Columns;
 use ballast_report::figures::{self, or_none};
 use ballast_sim::{ComparisonReport, PolicyReport};
@@ -37,8 +37,8 @@ pub fn columns() -> Columns<'static, PolicyReport> {
 }
 
 /// The columns of the paper's figures beside ours.
-pub fn paper_columns<'a>() -> Columns<'a, Beside<'a>> {
-    Columns::<Beside<'a>>::new()
+pub fn paper_columns<'a>() -> Columns<'a, PaperComparison<'a>> {
+    Columns::<PaperComparison<'a>>::new()
         .text("what", |it| it.paper.what.clone())
         .text("guest", |it| it.paper.guest_name().to_owned())
         .text("policy", |it| it.paper.policy.clone())
@@ -71,7 +71,9 @@ pub fn render(report: &ComparisonReport, papers: &[PaperFigure]) -> String {
         out.push_str(
             "\nThe paper's figures, measured on its own machines, beside ours, simulated:\n\n",
         );
-        out.push_str(&paper_columns().in_capitals().table(beside(papers, report), None));
+        out.push_str(
+            &paper_columns().in_capitals().table(compare_with_papers(papers, report), None),
+        );
     }
     out
 }

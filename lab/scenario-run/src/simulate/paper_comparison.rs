@@ -14,7 +14,7 @@ use ballast_report::figures;
 
 /// A paper's figure and ours.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Beside<'a> {
+pub struct PaperComparison<'a> {
     #[serde(flatten)]
     /// The figure of the paper.
     pub paper: &'a PaperFigure,
@@ -23,8 +23,11 @@ pub struct Beside<'a> {
 }
 
 /// Pairs every figure of `papers` with ours.
-pub fn beside<'a>(papers: &'a [PaperFigure], report: &ComparisonReport) -> Vec<Beside<'a>> {
-    papers.iter().map(|paper| Beside { paper, simulated: ours(paper, report) }).collect()
+pub fn compare_with_papers<'a>(
+    papers: &'a [PaperFigure],
+    report: &ComparisonReport,
+) -> Vec<PaperComparison<'a>> {
+    papers.iter().map(|paper| PaperComparison { paper, simulated: ours(paper, report) }).collect()
 }
 
 fn ours(paper: &PaperFigure, report: &ComparisonReport) -> Option<f64> {
