@@ -60,7 +60,7 @@ pub struct Speeds {
 
 /// One figure, measured and simulated.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct CalibratedFigure {
+pub struct CalibrationFigure {
     /// The guest; `None`: all of them together.
     pub guest: Option<String>,
     /// The policy.
@@ -96,7 +96,7 @@ pub struct Calibration {
     /// Work ratios of the policies.
     pub gains: Vec<GainCompared>,
     /// The rows of every guest under every policy, then those of all guests together.
-    pub figures: Vec<CalibratedFigure>,
+    pub figures: Vec<CalibrationFigure>,
 }
 
 impl Calibration {
@@ -127,7 +127,7 @@ impl Calibration {
                 let Some(pair) = simulated(&as_written).zip(simulated(&at_speeds)) else {
                     continue;
                 };
-                figures.push(CalibratedFigure {
+                figures.push(CalibrationFigure {
                     guest: row.guest.clone(),
                     policy: row.policy.clone(),
                     figure,

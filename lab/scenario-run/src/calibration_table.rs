@@ -3,7 +3,7 @@
 //! Idea: one line for each figure: the measured value, the value simulated on the machine of the
 //! file, the value simulated at the measured speeds, and the ratio of both to the measured one.
 
-use super::calibration::{CalibratedFigure, Calibration, GainCompared, Speeds};
+use super::calibration::{Calibration, CalibrationFigure, GainCompared, Speeds};
 use super::compare::Figure;
 use super::figures::{self, or_none, times};
 use ballast_report::Report;
@@ -31,7 +31,7 @@ pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
         simulated: it.simulated,
         at_speeds: it.simulated_at_speeds,
     };
-    let of_figure = |it: &CalibratedFigure| Row {
+    let of_figure = |it: &CalibrationFigure| Row {
         guest: it.guest.clone().unwrap_or_else(|| "all".to_owned()),
         policy: it.policy.clone(),
         name: figures::name(it.figure).to_owned(),
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn real_and_simulated_stand_side_by_side() {
-        let compared = |policy: &str, figure, real, simulated| CalibratedFigure {
+        let compared = |policy: &str, figure, real, simulated| CalibrationFigure {
             guest: Some("a".to_owned()),
             policy: policy.to_owned(),
             figure,

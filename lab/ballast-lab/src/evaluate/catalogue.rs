@@ -140,16 +140,17 @@ impl Catalogue {
     /// A file cannot be read; or the first mistake, with its place.
     pub(crate) fn read(folder: &Path) -> anyhow::Result<Catalogue> {
         let own = folder.join(FOLDER);
-        let told = || {
+        let context = || {
             format!(
                 "cannot read the catalogue {}: run in Ballast's source tree, or name its scenarios \
                  with --scenarios",
                 own.display()
             )
         };
-        let entries = std::fs::read_dir(&own).with_context(told)?;
+        let entries = std::fs::read_dir(&own).with_context(context)?;
         let paths = entries.map(|entry| Ok(entry?.path()));
-        let mut paths: Vec<PathBuf> = paths.collect::<std::io::Result<_>>().with_context(told)?;
+        let mut paths: Vec<PathBuf> =
+            paths.collect::<std::io::Result<_>>().with_context(context)?;
         paths.retain(|path| path.extension().is_some_and(|it| it == "toml"));
         paths.sort();
         ensure!(
@@ -197,10 +198,10 @@ fn is_chosen(id: &str, name: &str) -> bool {
 }
 
 fn paper(path: &Path) -> anyhow::Result<Paper> {
-    let told = || format!("cannot read {}", path.display());
-    let bytes = std::fs::metadata(path).with_context(told)?.len();
+    let context = || format!("cannot read {}", path.display());
+    let bytes = std::fs::metadata(path).with_context(context)?.len();
     ensure!(bytes <= FILE_BYTES_MAX, "{}: more than {FILE_BYTES_MAX} bytes", path.display());
-    let text = std::fs::read_to_string(path).with_context(told)?;
+    let text = std::fs::read_to_string(path).with_context(context)?;
     parse(&text, path)
 }
 

@@ -27,12 +27,12 @@ impl Counts {
             Verdict::Reproduced => &mut self.reproduced,
             Verdict::Met => &mut self.met,
             Verdict::InKind => &mut self.in_kind,
-            Verdict::Not(Cause::Outside(_)) => &mut self.outside,
-            Verdict::Not(Cause::Fitted(_)) => &mut self.fitted,
-            Verdict::Not(Cause::NoFigure(_)) => &mut self.no_figure,
-            Verdict::Not(Cause::NoCounterpart(_)) => &mut self.no_counterpart,
-            Verdict::Not(Cause::CannotRun(_)) => &mut self.cannot_run,
-            Verdict::Not(Cause::NotRun(_)) => &mut self.not_run,
+            Verdict::NotReproduced(Cause::Outside(_)) => &mut self.outside,
+            Verdict::NotReproduced(Cause::Fitted(_)) => &mut self.fitted,
+            Verdict::NotReproduced(Cause::NoFigure(_)) => &mut self.no_figure,
+            Verdict::NotReproduced(Cause::NoCounterpart(_)) => &mut self.no_counterpart,
+            Verdict::NotReproduced(Cause::CannotRun(_)) => &mut self.cannot_run,
+            Verdict::NotReproduced(Cause::NotRun(_)) => &mut self.not_run,
         };
         *place += 1;
     }
@@ -72,13 +72,13 @@ mod tests {
             Verdict::Reproduced,
             Verdict::Met,
             Verdict::InKind,
-            Verdict::Not(Cause::Outside(text())),
-            Verdict::Not(Cause::Fitted(text())),
-            Verdict::Not(Cause::NoFigure(text())),
-            Verdict::Not(Cause::NoCounterpart(text())),
-            Verdict::Not(Cause::CannotRun(text())),
-            Verdict::Not(Cause::NotRun(text())),
-            Verdict::Not(Cause::NotRun(text())),
+            Verdict::NotReproduced(Cause::Outside(text())),
+            Verdict::NotReproduced(Cause::Fitted(text())),
+            Verdict::NotReproduced(Cause::NoFigure(text())),
+            Verdict::NotReproduced(Cause::NoCounterpart(text())),
+            Verdict::NotReproduced(Cause::CannotRun(text())),
+            Verdict::NotReproduced(Cause::NotRun(text())),
+            Verdict::NotReproduced(Cause::NotRun(text())),
         ] {
             counts.add(&verdict);
         }

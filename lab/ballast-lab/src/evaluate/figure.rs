@@ -43,7 +43,7 @@ pub(crate) struct Figure {
     pub(crate) paper: Option<f64>,
     /// Which parameters of the model were fitted to this place of the paper, in words.
     pub(crate) fitted: Option<String>,
-    found: Lookup,
+    lookup: Lookup,
 }
 
 /// Where our figure is.
@@ -58,7 +58,7 @@ enum Lookup {
 /// The contestants of a scenario that `figure` is about or is measured against.
 pub(crate) fn contestants(figure: &Figure) -> Vec<&str> {
     let mut names = vec![figure.policy.as_str()];
-    if let Lookup::Own(own) = &figure.found {
+    if let Lookup::Own(own) = &figure.lookup {
         names.extend(own.against.iter().map(String::as_str));
     }
     names.extend(figure.measure.baseline());
@@ -81,7 +81,7 @@ pub(crate) fn figures(row: &Row, task: &Task, scenarios: &Path) -> anyhow::Resul
         measure: paper.metric.into(),
         paper: Some(paper.value),
         fitted: fitted(&parameters, &paper.source),
-        found: Lookup::OfScenario(number, paper),
+        lookup: Lookup::OfScenario(number, paper),
     });
     let own = row.figures.iter().map(|own| Figure {
         what: own.what.clone(),
@@ -93,7 +93,7 @@ pub(crate) fn figures(row: &Row, task: &Task, scenarios: &Path) -> anyhow::Resul
         fitted: own
             .value
             .and_then(|_| row.sources.iter().find_map(|source| fitted(&parameters, source))),
-        found: Lookup::Own(own.clone()),
+        lookup: Lookup::Own(own.clone()),
     });
     Ok(from_scenario.chain(own).collect())
 }
@@ -134,7 +134,7 @@ fn fitted(parameters: &[Parameter], source: &str) -> Option<String> {
 
 /// The results of all jobs of a task.
 #[derive(Clone, Debug)]
-pub(crate) enum FoundOf {
+pub(crate) enum TaskResults {
     /// The JSON of simulations, by repetition.
     Simulations(Vec<Value>),
     /// The JSON of replays of series.
@@ -143,7 +143,7 @@ pub(crate) enum FoundOf {
     Runs(Box<Record>),
 }
 
-impl FoundOf {
+impl TaskResults {
     /// Reads the `results` of the jobs of `task`.
     ///
     /// # Errors
@@ -152,10 +152,10 @@ impl FoundOf {
         task: &Task,
         results: Vec<Value>,
         scenarios: &Path,
-    ) -> anyhow::Result<FoundOf> {
+    ) -> anyhow::Result<TaskResults> {
         let scenario = match task {
-            Task::Simulate { .. } => return Ok(FoundOf::Simulations(results)),
-            Task::Series { .. } => return Ok(FoundOf::Replays(results)),
+            Task::Simulate { .. } => return Ok(TaskResults::Simulations(results)),
+            Task::Series { .. } => return Ok(TaskResults::Replays(results)),
             Task::Lab { scenario } => scenarios.join(scenario),
         };
         let part = |result| serde_json::from_value(result).context("a kept result is no run");
@@ -163,7 +163,7 @@ impl FoundOf {
             results.into_iter().map(part).collect::<anyhow::Result<_>>()?;
         let text = read_bounded(&scenario)?;
         let scenario = lab_scenario(&scenario)?;
-        Ok(FoundOf::Runs(Box::new(part::record(&scenario, &description(&text), parts)?)))
+        Ok(TaskResults::Runs(Box::new(part::record(&scenario, &description(&text), parts)?)))
     }
 }
 
@@ -171,21 +171,24 @@ impl FoundOf {
 ///
 /// # Errors
 /// A result does not have the form of the task's results.
-pub(crate) fn ours(figures: &[Figure], found: &FoundOf) -> anyhow::Result<Vec<Option<Spread>>> {
-    match found {
-        FoundOf::Simulations(results) => {
+pub(crate) fn ours(
+    figures: &[Figure],
+    results: &TaskResults,
+) -> anyhow::Result<Vec<Option<Spread>>> {
+    match results {
+        TaskResults::Simulations(results) => {
             let spread = |figure: &Figure| {
                 Spread::of(results.iter().filter_map(|result| simulated(figure, result)))
             };
             Ok(figures.iter().map(spread).collect())
         }
-        FoundOf::Replays(results) => {
+        TaskResults::Replays(results) => {
             let spread = |figure: &Figure| {
                 Spread::of(results.iter().filter_map(|result| replayed(figure, result)))
             };
             Ok(figures.iter().map(spread).collect())
         }
-        FoundOf::Runs(record) => {
+        TaskResults::Runs(record) => {
             let comparison = Comparison::new(record);
             figures.iter().map(|figure| measured(figure, record, &comparison)).collect()
         }
@@ -193,7 +196,7 @@ pub(crate) fn ours(figures: &[Figure], found: &FoundOf) -> anyhow::Result<Vec<Op
 }
 
 fn simulated(figure: &Figure, result: &Value) -> Option<f64> {
-    let own = match &figure.found {
+    let own = match &figure.lookup {
         Lookup::OfScenario(number, _) => {
             return result["paper"].get(*number)?["simulated"].as_f64();
         }
@@ -279,7 +282,7 @@ fn measured(
         let runs = record.runs.iter().filter(|run| run.policy == figure.policy);
         return Ok(Spread::of(runs.filter_map(|run| sampled(figure, run))));
     }
-    let wanted = match &figure.found {
+    let wanted = match &figure.lookup {
         Lookup::OfScenario(_, paper) => paper.clone(),
         Lookup::Own(own) if own.metric == Measure::TouchesAgainst => {
             let ratios =
@@ -368,7 +371,7 @@ mod tests {
             measure: metric,
             paper: None,
             fitted: None,
-            found: Lookup::Own(own),
+            lookup: Lookup::Own(own),
         }
     }
 

@@ -15,10 +15,10 @@ use serde_json::Value;
 use super::band::{Band, Bound};
 use super::catalogue::{Catalogue, Row, Way};
 use super::counts::Counts;
-use super::figure::{Figure, FoundOf, contestants, figures, ours};
+use super::figure::{Figure, TaskResults, contestants, figures, ours};
 use super::job::{Job, Task, lab_scenario};
 use super::verdict::{Cause, Verdict, judge, of_row};
-use super::work::{End, Ends};
+use super::work::{JobOutcome, JobOutcomes};
 
 /// The words for where figures come from, for simulations and for replays.
 const SIMULATED: &str = "simulated";
@@ -145,22 +145,22 @@ pub(crate) fn findings(
     catalogue: &Catalogue,
     scenarios: &Path,
     repetitions: u32,
-    ends: &Ends,
+    outcomes: &JobOutcomes,
 ) -> anyhow::Result<Findings> {
     let mut counts = Counts::default();
     let mut papers = Vec::new();
     for paper in &catalogue.papers {
         let mut rows = Vec::new();
         for row in &paper.rows {
-            let found = of(row, scenarios, repetitions, ends)?;
+            let found = of(row, scenarios, repetitions, outcomes)?;
             counts.add(&found.verdict);
             rows.push(found);
         }
         papers.push(PaperFindings { paper: paper.name.clone(), title: paper.title.clone(), rows });
     }
-    let done = ends.values().filter_map(|end| match end {
-        End::Done(found) => Some(found.ran),
-        End::Failed(_) | End::Left(_) => None,
+    let done = outcomes.values().filter_map(|end| match end {
+        JobOutcome::Done(found) => Some(found.ran),
+        JobOutcome::Failed(_) | JobOutcome::NotStarted(_) => None,
     });
     let (ran, kept): (Vec<bool>, Vec<bool>) = done.partition(|ran| *ran);
     Ok(Findings {
@@ -175,12 +175,17 @@ pub(crate) fn findings(
     })
 }
 
-fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Result<RowFindings> {
-    let mut found = RowFindings {
+fn of(
+    row: &Row,
+    scenarios: &Path,
+    repetitions: u32,
+    outcomes: &JobOutcomes,
+) -> anyhow::Result<RowFindings> {
+    let mut row_findings = RowFindings {
         id: row.id.clone(),
         place: row.place.clone(),
         what: row.what.clone(),
-        how: Task::of(row).iter().map(Task::told).collect(),
+        how: Task::of(row).iter().map(Task::description).collect(),
         seen: None,
         repetitions: 0,
         verdict: Verdict::Reproduced,
@@ -188,46 +193,47 @@ fn of(row: &Row, scenarios: &Path, repetitions: u32, ends: &Ends) -> anyhow::Res
         figures: Vec::new(),
     };
     if let Way::Nothing { because } = &row.way {
-        found.verdict = Verdict::Not(Cause::NoCounterpart(because.clone()));
-        return Ok(found);
+        row_findings.verdict = Verdict::NotReproduced(Cause::NoCounterpart(because.clone()));
+        return Ok(row_findings);
     }
     let mut wanted = 0;
     for (place, task) in Task::of(row).into_iter().enumerate() {
         let jobs = jobs_of(&[row], &task, repetitions, scenarios);
         let jobs = jobs.map_err(|error| Cause::CannotRun(format!("{error:#}")));
-        let Results { values, repetitions: own } = match jobs.and_then(|it| results(&it, ends)) {
+        let Results { values, repetitions: own } = match jobs.and_then(|it| results(&it, outcomes))
+        {
             Ok(results) => results,
             Err(cause) => {
-                found.verdict = Verdict::Not(cause);
-                found.seen = None;
-                found.repetitions = 0;
-                found.calls.clear();
-                found.figures.clear();
-                return Ok(found);
+                row_findings.verdict = Verdict::NotReproduced(cause);
+                row_findings.seen = None;
+                row_findings.repetitions = 0;
+                row_findings.calls.clear();
+                row_findings.figures.clear();
+                return Ok(row_findings);
             }
         };
-        found.repetitions = if place == 0 { own } else { found.repetitions.min(own) };
+        row_findings.repetitions = if place == 0 { own } else { row_findings.repetitions.min(own) };
         wanted = wanted.max(task.repetitions(repetitions) as usize);
-        let of_task = FoundOf::new(&task, values, scenarios)?;
-        found.seen = Some(seen(&of_task));
-        if let FoundOf::Runs(record) = &of_task {
+        let of_task = TaskResults::new(&task, values, scenarios)?;
+        row_findings.seen = Some(seen(&of_task));
+        if let TaskResults::Runs(record) = &of_task {
             let calls = calls(record);
-            found.calls.push(TaskCalls { subject: task.subject().to_owned(), calls });
+            row_findings.calls.push(TaskCalls { subject: task.subject().to_owned(), calls });
         }
         let figures = figures(row, &task, scenarios)?;
         let spreads = ours(&figures, &of_task)?;
         for (figure, ours) in figures.into_iter().zip(spreads) {
-            found.figures.push(judged(row, figure, ours, own)?);
+            row_findings.figures.push(judged(row, figure, ours, own)?);
         }
     }
-    if found.repetitions < wanted
-        && let Some(seen) = &mut found.seen
+    if row_findings.repetitions < wanted
+        && let Some(seen) = &mut row_findings.seen
     {
-        seen.push_str(&format!(", {} of {wanted} repetitions", found.repetitions));
+        seen.push_str(&format!(", {} of {wanted} repetitions", row_findings.repetitions));
     }
-    let named = found.figures.iter().map(|figure| (figure.name(), &figure.verdict));
-    found.verdict = of_row(named);
-    Ok(found)
+    let named = row_findings.figures.iter().map(|figure| (figure.name(), &figure.verdict));
+    row_findings.verdict = of_row(named);
+    Ok(row_findings)
 }
 
 fn judged(
@@ -272,44 +278,46 @@ struct Results {
 /// The results of the first repetitions of `jobs` that ran whole, or why not even the first did.
 ///
 /// A job that failed counts against all: without it the others would look better than they are.
-fn results(jobs: &[Job], ends: &Ends) -> Result<Results, Cause> {
-    let mut found = Results { values: Vec::new(), repetitions: 0 };
-    let (mut done, mut first_left) = (0, None);
+fn results(jobs: &[Job], outcomes: &JobOutcomes) -> Result<Results, Cause> {
+    let mut results = Results { values: Vec::new(), repetitions: 0 };
+    let (mut done, mut first_not_started) = (0, None);
     for repetition in jobs.chunk_by(|a, b| a.repetition == b.repetition) {
         let mut values = Vec::new();
         for job in repetition {
-            match ends.get(&job.name()) {
-                Some(End::Done(found)) => values.push(found.result.clone()),
-                Some(End::Failed(text)) => {
-                    return Err(Cause::CannotRun(format!("{}: {text}", job.told())));
+            match outcomes.get(&job.name()) {
+                Some(JobOutcome::Done(done)) => values.push(done.result.clone()),
+                Some(JobOutcome::Failed(text)) => {
+                    return Err(Cause::CannotRun(format!("{}: {text}", job.description())));
                 }
-                Some(End::Left(text)) => first_left = first_left.or(Some(text.as_str())),
-                None => first_left = first_left.or(Some("it was not asked for")),
+                Some(JobOutcome::NotStarted(text)) => {
+                    first_not_started = first_not_started.or(Some(text.as_str()))
+                }
+                None => first_not_started = first_not_started.or(Some("it was not asked for")),
             }
         }
         done += values.len();
-        if first_left.is_none() {
-            found.values.extend(values);
-            found.repetitions += 1;
+        if first_not_started.is_none() {
+            results.values.extend(values);
+            results.repetitions += 1;
         }
     }
-    match first_left {
-        Some(text) if found.repetitions == 0 => {
+    match first_not_started {
+        Some(text) if results.repetitions == 0 => {
             let missing = match done {
                 0 => String::new(),
                 _ => format!("{} of {} runs are missing: ", jobs.len() - done, jobs.len()),
             };
             Err(Cause::NotRun(format!("{missing}{text}")))
         }
-        _ => Ok(found),
+        _ => Ok(results),
     }
 }
 
-fn seen(found: &FoundOf) -> String {
-    match found {
-        FoundOf::Simulations(_) => SIMULATED.to_owned(),
-        FoundOf::Replays(_) => REPLAYED.to_owned(),
-        FoundOf::Runs(record) => format!("on real guests, {}", record.machine.accelerator),
+fn seen(results: &TaskResults) -> String {
+    match results {
+        TaskResults::Simulations(_) => SIMULATED.to_owned(),
+        TaskResults::Replays(_) => REPLAYED.to_owned(),
+        TaskResults::Runs(record) => format!("on real guests, {}", record.machine.accelerator),
     }
 }
 
@@ -333,7 +341,7 @@ impl FigureFindings {
     pub(crate) fn verdict_shown(&self) -> String {
         let verdict = self.verdict.shown();
         match &self.verdict {
-            Verdict::Not(Cause::Outside(_)) => verdict.to_owned(),
+            Verdict::NotReproduced(Cause::Outside(_)) => verdict.to_owned(),
             other => match other.because() {
                 Some(why) => format!("{verdict}: {why}"),
                 None => verdict.to_owned(),
@@ -357,28 +365,28 @@ impl RowFindings {
 
     /// A sentence for each scenario on real guests: the calls that played its runs, and if there
     /// were several, when each run began.
-    pub(crate) fn calls_told(&self) -> Vec<String> {
-        let mut told = Vec::new();
+    pub(crate) fn call_sentences(&self) -> Vec<String> {
+        let mut sentences = Vec::new();
         for TaskCalls { subject, calls } in &self.calls {
             match calls.as_slice() {
                 [] => {}
                 [call] => {
                     let (at, commit) = (&call.began_at, or_none(call.commit.as_deref()));
-                    told.push(format!(
+                    sentences.push(format!(
                         "The runs of {subject} were played by the call of {at}, commit {commit}."
                     ));
                 }
                 several => {
                     let count = several.len();
-                    let calls: Vec<String> = several.iter().map(CallRuns::told).collect();
+                    let calls: Vec<String> = several.iter().map(CallRuns::description).collect();
                     let calls = calls.join("; ");
-                    told.push(format!(
+                    sentences.push(format!(
                         "The runs of {subject} were played by {count} calls: {calls}."
                     ));
                 }
             }
         }
-        told
+        sentences
     }
 
     /// The bands of its figures, each once.
@@ -420,19 +428,23 @@ mod tests {
             Job { task, repetition, part: Some(Part::Run(policy.to_owned())) }
         };
         let jobs = [job(1, "meb"), job(1, "static"), job(2, "meb"), job(2, "static")];
-        let ends = |all: [End; 4]| -> Ends { jobs.iter().map(Job::name).zip(all).collect() };
-        let done = || End::Done(crate::evaluate::work::Found { result: Value::from(7), ran: true });
-        let left = || End::Left("later".to_owned());
-        let failed = || End::Failed("no QEMU".to_owned());
-        let count = |all| results(&jobs, &ends(all)).map(|it| (it.repetitions, it.values.len()));
+        let outcomes =
+            |all: [JobOutcome; 4]| -> JobOutcomes { jobs.iter().map(Job::name).zip(all).collect() };
+        let done = || {
+            JobOutcome::Done(crate::evaluate::work::JobResult { result: Value::from(7), ran: true })
+        };
+        let not_started = || JobOutcome::NotStarted("later".to_owned());
+        let failed = || JobOutcome::Failed("no QEMU".to_owned());
+        let count =
+            |all| results(&jobs, &outcomes(all)).map(|it| (it.repetitions, it.values.len()));
         assert_eq!(count([done(), done(), done(), done()]), Ok((2, 4)));
-        assert_eq!(count([done(), done(), done(), left()]), Ok((1, 2)));
+        assert_eq!(count([done(), done(), done(), not_started()]), Ok((1, 2)));
         // What every guest needs is found in the first repetition: none counts without it.
         let expected = Cause::NotRun("1 of 4 runs are missing: later".to_owned());
-        assert_eq!(count([done(), left(), done(), done()]), Err(expected));
+        assert_eq!(count([done(), not_started(), done(), done()]), Err(expected));
         let expected =
             Cause::CannotRun("lab run lab/a.toml, meb, repetition 2: no QEMU".to_owned());
-        assert_eq!(count([done(), left(), failed(), done()]), Err(expected));
-        assert!(matches!(results(&jobs, &Ends::new()), Err(Cause::NotRun(_))));
+        assert_eq!(count([done(), not_started(), failed(), done()]), Err(expected));
+        assert!(matches!(results(&jobs, &JobOutcomes::new()), Err(Cause::NotRun(_))));
     }
 }

@@ -79,7 +79,7 @@ impl Task {
     }
 
     /// A description in words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         match self {
             Task::Simulate { scenario, policies: None } => format!("simulate {scenario}"),
             Task::Simulate { scenario, policies: Some(policies) } => {
@@ -112,10 +112,11 @@ impl Task {
             return Ok(vec![scenarios.join(scenario)]);
         };
         let folder = scenarios.join(folder);
-        let told = || format!("cannot read the series in {}", folder.display());
-        let entries = std::fs::read_dir(&folder).with_context(told)?;
+        let context = || format!("cannot read the series in {}", folder.display());
+        let entries = std::fs::read_dir(&folder).with_context(context)?;
         let paths = entries.map(|entry| Ok(entry?.path()));
-        let mut paths: Vec<PathBuf> = paths.collect::<std::io::Result<_>>().with_context(told)?;
+        let mut paths: Vec<PathBuf> =
+            paths.collect::<std::io::Result<_>>().with_context(context)?;
         paths.retain(|path| path.extension().is_some_and(|it| it == "csv"));
         paths.sort();
         ensure!(!paths.is_empty(), "{}: no series *.csv in it", folder.display());
@@ -126,20 +127,20 @@ impl Task {
 
 impl Job {
     /// A description in words.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let part = self.part.as_ref().map(|part| format!(", {}", part.name()));
         let repetition = match self.repetition {
             1 => String::new(),
             repetition => format!(", repetition {repetition}"),
         };
-        format!("{}{}{repetition}", self.task.told(), part.unwrap_or_default())
+        format!("{}{}{repetition}", self.task.description(), part.unwrap_or_default())
     }
 
     /// Its name, usable in a file's name.
     pub(crate) fn name(&self) -> String {
         match &self.part {
             Some(part) => played::name(self.task.subject(), part, self.repetition),
-            None => state::plain_name(&format!("{} {}", self.task.told(), self.repetition)),
+            None => state::plain_name(&format!("{} {}", self.task.description(), self.repetition)),
         }
     }
 
@@ -176,10 +177,10 @@ pub(crate) fn lab_scenario(path: &Path) -> anyhow::Result<Scenario> {
 /// # Errors
 /// It cannot be read, or is larger.
 pub(crate) fn read_bounded(path: &Path) -> anyhow::Result<String> {
-    let told = || format!("cannot read {}", path.display());
-    let file = File::open(path).with_context(told)?;
+    let context = || format!("cannot read {}", path.display());
+    let file = File::open(path).with_context(context)?;
     let mut text = String::new();
-    file.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text).with_context(told)?;
+    file.take(INPUT_BYTES_MAX + 1).read_to_string(&mut text).with_context(context)?;
     let is_bounded = text.len() as u64 <= INPUT_BYTES_MAX;
     ensure!(is_bounded, "{}: more than {INPUT_BYTES_MAX} bytes", path.display());
     Ok(text)
@@ -205,7 +206,7 @@ mod tests {
         let part = Some(Part::Run("rival:mom".to_owned()));
         let real = Job { task, repetition: 2, part };
         assert_eq!(real.name(), "lab-run-a-rival-mom-2");
-        assert_eq!(real.told(), "lab run a.toml, rival:mom, repetition 2");
+        assert_eq!(real.description(), "lab run a.toml, rival:mom, repetition 2");
         assert_ne!(job("a.toml", 1).name(), job("a.toml", 2).name());
     }
 

@@ -51,7 +51,7 @@ fn details(row: &RowFindings) -> Markup {
                     code { (how) }
                 }
                 "." }
-            @for told in row.calls_told() { p { (told) } }
+            @for call in row.call_sentences() { p { (call) } }
             (table(&tables::figures(), &row.figures))
             ul { @for band in row.bands() {
                 li { (band.metric.name()) ": " (band.shown()) ", because " (band.because) }

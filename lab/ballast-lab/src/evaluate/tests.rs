@@ -55,7 +55,12 @@ fn all_figures() -> Vec<(String, Task, Figure)> {
         for task in Task::of(row) {
             let found = figures(row, &task, &scenarios())
                 .unwrap_or_else(|error| panic!("{}: {error:#}", row.id));
-            assert!(!found.is_empty(), "{}: no figure of {} is of this place", row.id, task.told());
+            assert!(
+                !found.is_empty(),
+                "{}: no figure of {} is of this place",
+                row.id,
+                task.description()
+            );
             all.extend(found.into_iter().map(|figure| (row.id.clone(), task.clone(), figure)));
         }
     }
@@ -96,7 +101,7 @@ fn guests_and_policies_of_figures_take_part() {
             continue;
         }
         let (policies, guests) = actors(&task);
-        let what = format!("{id}: {}: {}", task.told(), figure.what);
+        let what = format!("{id}: {}: {}", task.description(), figure.what);
         assert!(figure.guest.as_ref().is_none_or(|guest| guests.contains(guest)), "{what}");
         let is_real = matches!(task, Task::Lab { .. });
         for policy in contestants(&figure) {
@@ -138,7 +143,7 @@ fn every_run_on_real_guests_is_one_that_figures_need() {
             *task == job.task && (contestants(figure).contains(&name.as_str()) || stands_for_best)
         };
         let is_needed = all.iter().any(|(_, task, figure)| is_of(task, figure));
-        assert!(is_needed, "{}", job.told());
+        assert!(is_needed, "{}", job.description());
     }
 }
 
@@ -147,12 +152,12 @@ fn every_run_on_real_guests_is_one_that_figures_need() {
 #[test]
 fn a_repetition_with_real_guests_takes_at_most_six_hours() {
     let real = jobs(&catalogue(), 1, &scenarios()).into_iter().filter(|job| job.task.is_real());
-    let times = real.map(|job| (load(&job, &scenarios()).amount(), job.told()));
+    let times = real.map(|job| (load(&job, &scenarios()).amount(), job.description()));
     let times: Vec<(f64, String)> = times.collect();
     let hours = times.iter().map(|(time, _)| time).sum::<f64>() / 3600.0;
     assert!(hours <= 6.0, "{hours} hours");
-    for (time, told) in times {
-        assert!(time <= 900.0, "{told}: {time} s");
+    for (time, description) in times {
+        assert!(time <= 900.0, "{description}: {time} s");
     }
 }
 
@@ -190,10 +195,11 @@ fn every_figure_of_a_simulated_machine_has_an_origin() {
         let file = ScenarioFile::parse(&text, &path).unwrap();
         let table: toml::Table = text.parse().unwrap();
         for key in machine_keys(&table) {
-            let is_told = |told: &str| {
-                told.starts_with(&key) || (key == "exponent" && told.ends_with(".exponent"))
+            let is_key = |parameter_key: &str| {
+                parameter_key.starts_with(&key)
+                    || (key == "exponent" && parameter_key.ends_with(".exponent"))
             };
-            let known = file.parameters.iter().any(|parameter| is_told(&parameter.key));
+            let known = file.parameters.iter().any(|parameter| is_key(&parameter.key));
             assert!(known, "{}: [[parameters]] says nothing of {key}", path.display());
         }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// A job that is still to run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Ahead {
+pub(crate) struct RemainingJob {
     /// How long it took the last time, in seconds; `None`: it never ran.
     pub(crate) took_s: Option<f64>,
     /// Its load, for an estimate if it never ran.
@@ -82,7 +82,7 @@ impl Rate {
     }
 
     /// How long `job` takes, in seconds; `None`: no simulation ran yet.
-    pub(crate) fn of(self, job: Ahead) -> Option<f64> {
+    pub(crate) fn of(self, job: RemainingJob) -> Option<f64> {
         match (job.took_s, job.load) {
             (Some(took_s), _) => Some(took_s),
             (None, Load::Seconds(seconds)) => Some(seconds),
@@ -93,7 +93,7 @@ impl Rate {
     }
 
     /// How long all `jobs` take, in seconds; `None`: the time of at least one is unknown.
-    pub(crate) fn of_all(self, jobs: impl IntoIterator<Item = Ahead>) -> Option<f64> {
+    pub(crate) fn of_all(self, jobs: impl IntoIterator<Item = RemainingJob>) -> Option<f64> {
         jobs.into_iter().map(|job| self.of(job)).sum()
     }
 }
@@ -112,7 +112,7 @@ pub(crate) fn span(seconds: f64) -> String {
 mod tests {
     use super::*;
 
-    const NEW: Ahead = Ahead { took_s: None, load: Load::Simulated(200.0) };
+    const NEW: RemainingJob = RemainingJob { took_s: None, load: Load::Simulated(200.0) };
 
     #[test]
     fn what_never_ran_is_estimated_by_what_did() {
@@ -121,13 +121,13 @@ mod tests {
         rate.add(10.0, Load::Simulated(100.0));
         rate.add(99.0, Load::Seconds(99.0));
         assert_eq!(rate.of(NEW), Some(20.0));
-        assert_eq!(rate.of(Ahead { took_s: Some(3.0), ..NEW }), Some(3.0));
+        assert_eq!(rate.of(RemainingJob { took_s: Some(3.0), ..NEW }), Some(3.0));
     }
 
     #[test]
     fn the_whole_is_known_where_every_part_is() {
-        let known = Ahead { took_s: Some(3.0), ..NEW };
-        let real = Ahead { took_s: None, load: Load::Seconds(60.0) };
+        let known = RemainingJob { took_s: Some(3.0), ..NEW };
+        let real = RemainingJob { took_s: None, load: Load::Seconds(60.0) };
         assert_eq!(Rate::default().of_all([known, real]), Some(63.0));
         assert_eq!(Rate::default().of_all([known, NEW]), None);
         assert_eq!(Rate::default().of_all([]), Some(0.0));

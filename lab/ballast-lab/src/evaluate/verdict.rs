@@ -23,7 +23,8 @@ pub(crate) enum Verdict {
     /// Not reproduced, but within the weaker bound of the band in every repetition.
     InKind,
     /// None of these.
-    Not(Cause),
+    #[serde(rename = "not")]
+    NotReproduced(Cause),
 }
 
 /// Why a figure is not reproduced.
@@ -50,12 +51,12 @@ impl Verdict {
         match self {
             Verdict::Reproduced | Verdict::Met => 0,
             Verdict::InKind => 1,
-            Verdict::Not(Cause::Fitted(_)) => 2,
-            Verdict::Not(Cause::Outside(_)) => 3,
-            Verdict::Not(Cause::NoFigure(_)) => 4,
-            Verdict::Not(Cause::CannotRun(_)) => 5,
-            Verdict::Not(Cause::NotRun(_)) => 6,
-            Verdict::Not(Cause::NoCounterpart(_)) => 7,
+            Verdict::NotReproduced(Cause::Fitted(_)) => 2,
+            Verdict::NotReproduced(Cause::Outside(_)) => 3,
+            Verdict::NotReproduced(Cause::NoFigure(_)) => 4,
+            Verdict::NotReproduced(Cause::CannotRun(_)) => 5,
+            Verdict::NotReproduced(Cause::NotRun(_)) => 6,
+            Verdict::NotReproduced(Cause::NoCounterpart(_)) => 7,
         }
     }
 
@@ -65,14 +66,14 @@ impl Verdict {
             Verdict::Reproduced => "reproduced",
             Verdict::Met => "met",
             Verdict::InKind => "in kind",
-            Verdict::Not(_) => "not",
+            Verdict::NotReproduced(_) => "not",
         }
     }
 
     /// Why not, in words; `None`: it is better than that.
     pub(crate) fn because(&self) -> Option<&str> {
         match self {
-            Verdict::Not(cause) => Some(cause.because()),
+            Verdict::NotReproduced(cause) => Some(cause.because()),
             Verdict::Reproduced | Verdict::Met | Verdict::InKind => None,
         }
     }
@@ -103,12 +104,12 @@ pub(crate) fn judge(
 ) -> Verdict {
     let Some(ours) = ours else {
         let text = "no repetition has this figure".to_owned();
-        return Verdict::Not(Cause::NoFigure(text));
+        return Verdict::NotReproduced(Cause::NoFigure(text));
     };
     if ours.count < repetitions {
         let missing = repetitions - ours.count;
         let text = format!("{missing} of {repetitions} repetitions have no such figure");
-        return Verdict::Not(Cause::NoFigure(text));
+        return Verdict::NotReproduced(Cause::NoFigure(text));
     }
     let all = |holds: &dyn Fn(f64) -> bool| holds(ours.min) && holds(ours.max);
     let within = all(&|value| band.within.is_some_and(|within| within.holds(paper, value)));
@@ -119,7 +120,7 @@ pub(crate) fn judge(
     match (within, in_kind, fitted) {
         (_, true, Some(parameters)) => {
             let text = format!("{parameters} fitted to it, so agreement proves nothing");
-            Verdict::Not(Cause::Fitted(text))
+            Verdict::NotReproduced(Cause::Fitted(text))
         }
         (true, _, None) if paper.is_none() => Verdict::Met,
         (true, _, None) => Verdict::Reproduced,
@@ -131,7 +132,7 @@ pub(crate) fn judge(
                 Some(paper) => format!("ours {ours}, the paper {}", shown(paper)),
                 None => format!("ours {ours}, asked for {}", band.asked()),
             };
-            Verdict::Not(Cause::Outside(text))
+            Verdict::NotReproduced(Cause::Outside(text))
         }
     }
 }
@@ -153,13 +154,20 @@ pub(crate) fn of_row<'a>(figures: impl Iterator<Item = (String, &'a Verdict)>) -
     let weakest = all.iter().map(|(_, verdict)| verdict.weakness()).max();
     let alike = || all.iter().filter(|(_, verdict)| Some(verdict.weakness()) == weakest);
     let Some((name, first)) = alike().next() else {
-        return Verdict::Not(Cause::NoFigure("the row has no figure".to_owned()));
+        return Verdict::NotReproduced(Cause::NoFigure("the row has no figure".to_owned()));
     };
-    let told = |text: &str| format!("{} of {} figures: {name}: {text}", alike().count(), all.len());
+    let of_figures =
+        |text: &str| format!("{} of {} figures: {name}: {text}", alike().count(), all.len());
     match first {
-        Verdict::Not(Cause::Outside(text)) => Verdict::Not(Cause::Outside(told(text))),
-        Verdict::Not(Cause::NoFigure(text)) => Verdict::Not(Cause::NoFigure(told(text))),
-        Verdict::Not(Cause::Fitted(text)) => Verdict::Not(Cause::Fitted(told(text))),
+        Verdict::NotReproduced(Cause::Outside(text)) => {
+            Verdict::NotReproduced(Cause::Outside(of_figures(text)))
+        }
+        Verdict::NotReproduced(Cause::NoFigure(text)) => {
+            Verdict::NotReproduced(Cause::NoFigure(of_figures(text)))
+        }
+        Verdict::NotReproduced(Cause::Fitted(text)) => {
+            Verdict::NotReproduced(Cause::Fitted(of_figures(text)))
+        }
         same => (*same).clone(),
     }
 }
@@ -196,18 +204,20 @@ mod tests {
             |values: &[f64]| judge(Some(9.3), &narrow(), spread(values), values.len(), None);
         assert_eq!(judged(&[9.0, 10.0, 8.0]), Verdict::Reproduced);
         assert_eq!(judged(&[9.0, 10.0, 6.0]), Verdict::InKind);
-        let Verdict::Not(Cause::Outside(text)) = judged(&[9.0, 10.0, 1.9]) else { panic!() };
+        let Verdict::NotReproduced(Cause::Outside(text)) = judged(&[9.0, 10.0, 1.9]) else {
+            panic!()
+        };
         assert_eq!(text, "ours 9.00× (1.90× to 10.0× in 3), the paper 9.30×");
     }
 
     #[test]
     fn one_repetition_without_the_figure_is_none() {
         let verdict = judge(Some(9.3), &narrow(), spread(&[9.0, 9.1]), 3, None);
-        let Verdict::Not(Cause::NoFigure(text)) = verdict else { panic!() };
+        let Verdict::NotReproduced(Cause::NoFigure(text)) = verdict else { panic!() };
         assert_eq!(text, "1 of 3 repetitions have no such figure");
         assert!(matches!(
             judge(Some(9.3), &narrow(), None, 3, None),
-            Verdict::Not(Cause::NoFigure(_))
+            Verdict::NotReproduced(Cause::NoFigure(_))
         ));
     }
 
@@ -215,39 +225,43 @@ mod tests {
     fn a_fitted_figure_never_agrees() {
         let judged = |value| judge(Some(9.3), &narrow(), spread(&[value]), 1, Some("`touch` is"));
         for value in [9.3, 6.0] {
-            assert!(matches!(judged(value), Verdict::Not(Cause::Fitted(_))), "{value}");
+            assert!(matches!(judged(value), Verdict::NotReproduced(Cause::Fitted(_))), "{value}");
         }
-        assert!(matches!(judged(1.0), Verdict::Not(Cause::Outside(_))));
+        assert!(matches!(judged(1.0), Verdict::NotReproduced(Cause::Outside(_))));
     }
 
     #[test]
     fn a_goal_is_judged_without_a_papers_figure() {
         let goal = band(Bound::AtLeast(2.0), None);
         assert_eq!(judge(None, &goal, spread(&[2.0]), 1, None), Verdict::Met);
-        let Verdict::Not(cause) = judge(None, &goal, spread(&[1.5]), 1, None) else { panic!() };
+        let Verdict::NotReproduced(cause) = judge(None, &goal, spread(&[1.5]), 1, None) else {
+            panic!()
+        };
         assert_eq!(cause.because(), "ours 1.50×, asked for ≥ 2.00×");
     }
 
     #[test]
     fn a_row_is_as_good_as_its_weakest_figure() {
-        let outside = Verdict::Not(Cause::Outside("ours 1×, the paper 9×".to_owned()));
+        let outside = Verdict::NotReproduced(Cause::Outside("ours 1×, the paper 9×".to_owned()));
         let row = |verdicts: &[&Verdict]| of_row(verdicts.iter().map(|it| ("f".to_owned(), *it)));
         let (good, kind) = (&Verdict::Reproduced, &Verdict::InKind);
         assert_eq!(row(&[good, good]), Verdict::Reproduced);
         assert_eq!(row(&[good, kind]), Verdict::InKind);
-        let Verdict::Not(cause) = row(&[good, &outside, kind, &outside]) else { panic!() };
+        let Verdict::NotReproduced(cause) = row(&[good, &outside, kind, &outside]) else {
+            panic!()
+        };
         assert_eq!(cause.because(), "2 of 4 figures: f: ours 1×, the paper 9×");
-        assert!(matches!(row(&[]), Verdict::Not(Cause::NoFigure(_))));
+        assert!(matches!(row(&[]), Verdict::NotReproduced(Cause::NoFigure(_))));
     }
 
     fn any_verdict() -> impl Strategy<Value = Verdict> {
         prop_oneof![
             Just(Verdict::Reproduced),
             Just(Verdict::InKind),
-            Just(Verdict::Not(Cause::Fitted("f".to_owned()))),
-            Just(Verdict::Not(Cause::Outside("o".to_owned()))),
-            Just(Verdict::Not(Cause::NoFigure("n".to_owned()))),
-            Just(Verdict::Not(Cause::CannotRun("c".to_owned()))),
+            Just(Verdict::NotReproduced(Cause::Fitted("f".to_owned()))),
+            Just(Verdict::NotReproduced(Cause::Outside("o".to_owned()))),
+            Just(Verdict::NotReproduced(Cause::NoFigure("n".to_owned()))),
+            Just(Verdict::NotReproduced(Cause::CannotRun("c".to_owned()))),
         ]
     }
 
@@ -281,7 +295,7 @@ mod tests {
             paper in 0.1..20f64, ours in 0.1..20f64,
         ) {
             let verdict = judge(Some(paper), &narrow(), spread(&[ours]), 1, Some("it is"));
-            prop_assert!(matches!(verdict, Verdict::Not(_)));
+            prop_assert!(matches!(verdict, Verdict::NotReproduced(_)));
         }
     }
 }

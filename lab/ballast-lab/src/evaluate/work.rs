@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use super::job::{Job, Task};
 use super::run::{self, load};
-use super::time_left::{Ahead, PastTimes, Rate, span};
+use super::time_left::{PastTimes, Rate, RemainingJob, span};
 use crate::state::{self, Builds, Fingerprint, State};
 
 /// Limits on which jobs may run.
@@ -36,31 +36,31 @@ pub(crate) struct Limits {
 
 /// The outcome of a job.
 #[derive(Clone, Debug)]
-pub(crate) enum End {
+pub(crate) enum JobOutcome {
     /// It has a result.
-    Done(Found),
+    Done(JobResult),
     /// It failed; the reason in words.
     Failed(String),
     /// It was not started; the reason in words.
-    Left(String),
+    NotStarted(String),
 }
 
 /// The result of a job.
 #[derive(Clone, Debug)]
-pub(crate) struct Found {
+pub(crate) struct JobResult {
     pub(crate) result: Value,
     /// Whether it ran in this call.
     pub(crate) ran: bool,
 }
 
 /// The outcomes of all jobs, by their names.
-pub(crate) type Ends = BTreeMap<String, End>;
+pub(crate) type JobOutcomes = BTreeMap<String, JobOutcome>;
 
 /// A job that has no result yet.
 struct Pending {
     job: Job,
     fingerprint: Fingerprint,
-    ahead: Ahead,
+    remaining: RemainingJob,
 }
 
 /// Runs those of `jobs` whose results are missing; each job is in the list once.
@@ -72,9 +72,9 @@ pub(crate) async fn work(
     scenarios: &Path,
     state: &State,
     limits: Limits,
-) -> anyhow::Result<Ends> {
+) -> anyhow::Result<JobOutcomes> {
     let program = state::program()?;
-    let mut ends = Ends::new();
+    let mut outcomes = JobOutcomes::new();
     let mut pending = Vec::new();
     let took = took(&jobs, state);
     let mut rate = Rate::default();
@@ -85,7 +85,7 @@ pub(crate) async fn work(
         let fingerprint = match job.fingerprint(program, scenarios) {
             Ok(fingerprint) => fingerprint,
             Err(error) => {
-                ends.insert(job.name(), End::Failed(format!("{error:#}")));
+                outcomes.insert(job.name(), JobOutcome::Failed(format!("{error:#}")));
                 continue;
             }
         };
@@ -97,18 +97,19 @@ pub(crate) async fn work(
         let builds = if job.task.is_real() { limits.builds } else { Builds::This };
         match kept {
             Some(kept) if kept.is_of(fingerprint, builds) => {
-                let found = Found { result: kept.result, ran: false };
-                ends.insert(job.name(), End::Done(found));
+                let found = JobResult { result: kept.result, ran: false };
+                outcomes.insert(job.name(), JobOutcome::Done(found));
             }
             _ => {
-                let ahead = Ahead { took_s: took.of(&job.name(), &job.task.told()), load };
-                pending.push(Pending { job, fingerprint, ahead });
+                let remaining =
+                    RemainingJob { took_s: took.of(&job.name(), &job.task.description()), load };
+                pending.push(Pending { job, fingerprint, remaining });
             }
         }
     }
     sort(&mut pending);
-    run_all(pending, scenarios, state, limits, rate, &mut ends).await?;
-    Ok(ends)
+    run_all(pending, scenarios, state, limits, rate, &mut outcomes).await?;
+    Ok(outcomes)
 }
 
 /// How long jobs took the last time they ran, whether or not that result is still valid.
@@ -116,7 +117,7 @@ pub(crate) fn took(jobs: &[Job], state: &State) -> PastTimes {
     let mut took = PastTimes::default();
     for job in jobs {
         if let Some(kept) = state.read(&job.name()) {
-            let of_all = job.task.is_real().then(|| job.task.told());
+            let of_all = job.task.is_real().then(|| job.task.description());
             took.add(job.name(), of_all, kept.took_s);
         }
     }
@@ -127,7 +128,7 @@ pub(crate) fn took(jobs: &[Job], state: &State) -> PastTimes {
 fn sort(pending: &mut [Pending]) {
     let mut of_task: BTreeMap<(String, u32), f64> = BTreeMap::new();
     for it in pending.iter() {
-        *of_task.entry(group(&it.job)).or_default() += it.ahead.load.amount();
+        *of_task.entry(group(&it.job)).or_default() += it.remaining.load.amount();
     }
     // The sort is stable: parts of a task stay in their order.
     pending.sort_by(|a, b| {
@@ -147,7 +148,7 @@ async fn run_all(
     state: &State,
     limits: Limits,
     mut rate: Rate,
-    ends: &mut Ends,
+    outcomes: &mut JobOutcomes,
 ) -> anyhow::Result<()> {
     let (began, call_at) = (Instant::now(), ballast_scenario_run::now());
     let may_run = |task: &Task| limits.real || !task.is_real();
@@ -155,20 +156,24 @@ async fn run_all(
         pending.into_iter().partition(|it| may_run(&it.job.task));
     for it in left {
         let text = "it needs real guests; --real runs it".to_owned();
-        ends.insert(it.job.name(), End::Left(text));
+        outcomes.insert(it.job.name(), JobOutcome::NotStarted(text));
     }
     let of = allowed.len();
     if of > 0 {
-        say(&format!("{} of {} jobs are done already", ends_done(ends), ends_done(ends) + of));
+        say(&format!(
+            "{} of {} jobs are done already",
+            done_count(outcomes),
+            done_count(outcomes) + of
+        ));
     }
     let mut is_split = false;
     for (place, it) in allowed.iter().enumerate() {
-        let own = rate.of(it.ahead);
+        let own = rate.of(it.remaining);
         if let Some(within) = limits.within {
             let elapsed = began.elapsed().as_secs_f64();
             let is_begun = place > 0 && group(&allowed[place - 1].job) == group(&it.job);
             let needed = match is_split && !is_begun {
-                true => rate.of_all(group_of(&allowed[place..]).map(|it| it.ahead)),
+                true => rate.of_all(group_of(&allowed[place..]).map(|it| it.remaining)),
                 false => own,
             };
             // The time of the very first job is unknown; it is the shortest.
@@ -179,35 +184,35 @@ async fn run_all(
                      --quick",
                     span(within.as_secs_f64())
                 );
-                ends.insert(it.job.name(), End::Left(text));
+                outcomes.insert(it.job.name(), JobOutcome::NotStarted(text));
                 continue;
             }
         }
-        let rest = rate.of_all(allowed[place..].iter().map(|it| it.ahead));
+        let rest = rate.of_all(allowed[place..].iter().map(|it| it.remaining));
         let of_call = limits.within.map(|within| within.saturating_sub(began.elapsed()));
         say(&line(place + 1, of, &it.job, own, rest, of_call));
         let started = Instant::now();
-        let end = match run::run(&it.job, scenarios, &call_at).await {
+        let outcome = match run::run(&it.job, scenarios, &call_at).await {
             Ok(result) => {
                 let took_s = started.elapsed().as_secs_f64();
-                rate.add(took_s, it.ahead.load);
+                rate.add(took_s, it.remaining.load);
                 let kept = state.keep(&it.job.name(), it.fingerprint, took_s, result)?;
-                End::Done(Found { result: kept.result, ran: true })
+                JobOutcome::Done(JobResult { result: kept.result, ran: true })
             }
             Err(error) => {
                 let text = harmless_line(&format!("{error:#}")).to_string();
                 say(&format!("  it failed: {text}"));
-                End::Failed(text)
+                JobOutcome::Failed(text)
             }
         };
-        ends.insert(it.job.name(), end);
+        outcomes.insert(it.job.name(), outcome);
     }
     Ok(())
 }
 
 /// The comparison that a job belongs to: a repetition of a task.
 fn group(job: &Job) -> (String, u32) {
-    (job.task.told(), job.repetition)
+    (job.task.description(), job.repetition)
 }
 
 /// The first of `pending`, and the jobs after it of the same comparison.
@@ -216,8 +221,8 @@ fn group_of(pending: &[Pending]) -> impl Iterator<Item = &Pending> {
     pending.iter().take_while(move |it| Some(group(&it.job)) == first)
 }
 
-fn ends_done(ends: &Ends) -> usize {
-    ends.values().filter(|end| matches!(end, End::Done(_))).count()
+fn done_count(outcomes: &JobOutcomes) -> usize {
+    outcomes.values().filter(|outcome| matches!(outcome, JobOutcome::Done(_))).count()
 }
 
 fn line(
@@ -228,14 +233,14 @@ fn line(
     rest: Option<f64>,
     of_call: Option<Duration>,
 ) -> String {
-    let told = job.told();
+    let description = job.description();
     let own = own.map_or("as long as it takes".to_owned(), |own| format!("about {}", span(own)));
     let rest = match rest {
         Some(rest) => format!("about {} left in all", span(rest)),
         None => "time left in all not known yet".to_owned(),
     };
     let of_call = of_call.map(|left| format!(", of this call {}", span(left.as_secs_f64())));
-    format!("[{number}/{of}] {told}: {own}; {rest}{}", of_call.unwrap_or_default())
+    format!("[{number}/{of}] {description}: {own}; {rest}{}", of_call.unwrap_or_default())
 }
 
 fn say(text: &str) {
@@ -258,9 +263,9 @@ mod tests {
         };
         let load = if part.is_some() { Load::Seconds(load) } else { Load::Simulated(load) };
         let part = part.map(|name| Part::Run(name.to_owned()));
-        let ahead = Ahead { took_s: None, load };
+        let remaining = RemainingJob { took_s: None, load };
         let fingerprint = Fingerprint::new(&scenario, &[], 0);
-        Pending { job: Job { task, repetition, part }, fingerprint, ahead }
+        Pending { job: Job { task, repetition, part }, fingerprint, remaining }
     }
 
     #[test]
