@@ -125,7 +125,7 @@ fn covers(outer: &Range<usize>, inner: &Range<usize>) -> bool {
 }
 
 /// The place of a key in a document.
-pub(crate) struct Found {
+pub(crate) struct KeyLocation {
     /// The whole path searched for, present or not.
     pub(crate) path: KeyPath,
     /// The place of its value, or of the innermost enclosing value that is present.
@@ -133,7 +133,7 @@ pub(crate) struct Found {
 }
 
 /// Finds `key`; a number selects an item of an array.
-pub(crate) fn find(text: &str, key: &[&str]) -> Found {
+pub(crate) fn find(text: &str, key: &[&str]) -> KeyLocation {
     let (root, _) = DeTable::parse_recoverable(text);
     let mut steps = Vec::with_capacity(key.len());
     let mut start = None;
@@ -151,5 +151,5 @@ pub(crate) fn find(text: &str, key: &[&str]) -> Found {
         table = value.and_then(|value| value.get_ref().as_table());
         start = value.map(|value| value.span().start).or(start);
     }
-    Found { path: KeyPath(steps), position: start.map(|start| position(text, start)) }
+    KeyLocation { path: KeyPath(steps), position: start.map(|start| position(text, start)) }
 }

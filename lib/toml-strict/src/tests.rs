@@ -59,7 +59,7 @@ fn error_of(text: &str) -> Error {
 
 #[test]
 fn mistakes_are_named_with_place_key_and_remedy() {
-    for (text, said) in [
+    for (text, expected) in [
         ("polcy = \"global\"", "ballast.toml:1:1: unknown key `polcy`: did you mean `policy`?"),
         (
             "\n[guests.web]\nfloor = 1\nflor = 2\n",
@@ -112,7 +112,7 @@ fn mistakes_are_named_with_place_key_and_remedy() {
             "ballast.toml:1:1: unknown key `\"`, expected `floor`\"`: the known keys are `empty`, `guests`, `interval`, `policy`, `step`",
         ),
     ] {
-        assert_eq!(error_of(text).to_string(), said, "{text}");
+        assert_eq!(error_of(text).to_string(), expected, "{text}");
     }
 }
 
@@ -143,7 +143,7 @@ fn what_is_well_formed_is_read() {
 #[test]
 fn callers_attach_their_own_mistakes_to_a_key() {
     let text = "a = 1\n[guests.web]\nfloor = 9\n[[step]]\nat = 1\n[[step]]\nat = 2\n";
-    for (key, said) in [
+    for (key, expected) in [
         (&["guests", "web", "floor"][..], "f:3:9: guests.web.floor: over its ceiling"),
         (&["guests", "web", "ceiling"], "f:2:1: guests.web.ceiling: over its ceiling"),
         (&["step", "1", "at"], "f:7:6: step[1].at: over its ceiling"),
@@ -152,7 +152,7 @@ fn callers_attach_their_own_mistakes_to_a_key() {
         (&["nothing"], "f: nothing: over its ceiling"),
         (&[], "f: over its ceiling"),
     ] {
-        assert_eq!(Error::at(text, Path::new("f"), key, "over its ceiling").to_string(), said);
+        assert_eq!(Error::at(text, Path::new("f"), key, "over its ceiling").to_string(), expected);
     }
 }
 

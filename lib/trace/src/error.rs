@@ -34,7 +34,7 @@ pub enum TraceError {
     },
     /// The format of a stream was not given, and a stream has no file name to show it.
     #[error("{name}: give --format: {}", format::list())]
-    FormatNotSaid {
+    FormatNotSpecified {
         /// The stream, such as `standard input`.
         name: String,
     },
@@ -106,7 +106,7 @@ pub enum Fault {
     },
     /// The header has several columns, and the options choose none.
     #[error("line 1: which column holds the references? choose with --column: {columns}")]
-    ColumnNotSaid {
+    ColumnNotSpecified {
         /// The columns of the header.
         columns: String,
     },

@@ -75,9 +75,9 @@ impl Format {
     }
 }
 
-pub(crate) fn has_extension(path: &Path, among: &[&str]) -> bool {
+pub(crate) fn has_extension(path: &Path, extensions: &[&str]) -> bool {
     let extension = path.extension().and_then(|it| it.to_str());
-    extension.is_some_and(|it| among.iter().any(|known| known.eq_ignore_ascii_case(it)))
+    extension.is_some_and(|it| extensions.iter().any(|known| known.eq_ignore_ascii_case(it)))
 }
 
 impl fmt::Display for Format {

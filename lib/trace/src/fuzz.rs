@@ -28,7 +28,7 @@ pub fn input(bytes: &[u8]) -> Option<(Options, usize, &[u8])> {
 
 /// Everything a parser made of a trace.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Said {
+pub struct ParseResult {
     /// The references.
     pub references: Vec<u64>,
     /// Number of bad records skipped.
@@ -41,7 +41,7 @@ pub struct Said {
 ///
 /// # Panics
 /// If a promise of [`Parser`] is broken.
-pub fn parse(parser: &mut Parser, bytes: &[u8], piece_bytes: usize) -> Said {
+pub fn parse(parser: &mut Parser, bytes: &[u8], piece_bytes: usize) -> ParseResult {
     let mut references = Vec::new();
     let mut out = Vec::new();
     let mut all = || -> Result<(), Fault> {
@@ -61,7 +61,7 @@ pub fn parse(parser: &mut Parser, bytes: &[u8], piece_bytes: usize) -> Said {
     };
     let end = all();
     references.append(&mut out);
-    Said { references, skipped: parser.skipped(), end }
+    ParseResult { references, skipped: parser.skipped(), end }
 }
 
 /// Parses the bytes whole, one by one, and in pieces of `piece_bytes`.
@@ -91,7 +91,7 @@ pub fn reading_is_the_same(options: &Options, bytes: &[u8], piece_bytes: usize) 
 /// The references of a stream; `None` if it has a fault. The place where damaged compression is
 /// noticed may depend on the pieces, and so may the number of references before it.
 fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>> {
-    let stream = Pieces { rest: bytes.to_vec().into(), piece_bytes };
+    let stream = ChunkedStream { rest: bytes.to_vec().into(), piece_bytes };
     let mut reader = TraceReader::from_read("fuzz", Box::new(stream), options).ok()?;
     let (mut references, mut block) = (Vec::new(), Vec::new());
     for _ in 0..BLOCKS_MAX {
@@ -105,12 +105,12 @@ fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>>
 }
 
 /// A stream that yields a few bytes at a time, as a pipe does.
-struct Pieces {
+struct ChunkedStream {
     rest: std::collections::VecDeque<u8>,
     piece_bytes: usize,
 }
 
-impl Read for Pieces {
+impl Read for ChunkedStream {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let most = out.len().min(self.piece_bytes);
         self.rest.read(&mut out[..most])

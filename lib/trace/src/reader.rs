@@ -84,7 +84,7 @@ impl TraceReader {
     ) -> Result<TraceReader, TraceError> {
         let name = name.to_owned();
         match options.format {
-            None => Err(TraceError::FormatNotSaid { name }),
+            None => Err(TraceError::FormatNotSpecified { name }),
             format => TraceReader::new(name, stream, format, None, options),
         }
     }
@@ -130,14 +130,14 @@ impl TraceReader {
         out.clear();
         let done = self.fill(out);
         self.references += out.len() as u64;
-        if let Err(stop) = done {
+        if let Err(error) = done {
             self.ended = true;
-            return Err(self.error(stop));
+            return Err(self.error(error));
         }
         Ok(out.len())
     }
 
-    fn fill(&mut self, out: &mut Vec<u64>) -> Result<(), Stop> {
+    fn fill(&mut self, out: &mut Vec<u64>) -> Result<(), BlockError> {
         while !self.ended {
             self.begin += self.parser.push(&self.buffer[self.begin..self.end], out)?;
             if self.begin < self.end {
@@ -153,14 +153,14 @@ impl TraceReader {
         Ok(())
     }
 
-    fn error(&self, stop: Stop) -> TraceError {
+    fn error(&self, error: BlockError) -> TraceError {
         let (name, references) = (self.name.clone(), self.references);
-        match (stop, self.source.compression()) {
-            (Stop::Fault(fault), _) => TraceError::Fault { name, fault, references },
-            (Stop::Read(source), Some(compression)) => {
+        match (error, self.source.compression()) {
+            (BlockError::Fault(fault), _) => TraceError::Fault { name, fault, references },
+            (BlockError::Read(source), Some(compression)) => {
                 TraceError::Decompress { name, compression, references, source }
             }
-            (Stop::Read(source), None) => TraceError::Read { name, references, source },
+            (BlockError::Read(source), None) => TraceError::Read { name, references, source },
         }
     }
 
@@ -186,19 +186,19 @@ impl TraceReader {
 }
 
 /// Why a block was not finished.
-enum Stop {
+enum BlockError {
     Fault(Fault),
     Read(io::Error),
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Stop {
-        Stop::Fault(fault)
+impl From<Fault> for BlockError {
+    fn from(fault: Fault) -> BlockError {
+        BlockError::Fault(fault)
     }
 }
 
-impl From<io::Error> for Stop {
-    fn from(error: io::Error) -> Stop {
-        Stop::Read(error)
+impl From<io::Error> for BlockError {
+    fn from(error: io::Error) -> BlockError {
+        BlockError::Read(error)
     }
 }

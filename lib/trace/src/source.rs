@@ -71,22 +71,22 @@ type Stream = Box<dyn Read + Send>;
 
 /// Bytes of a trace, decompressed.
 pub(crate) enum Source {
-    Plain(Counted),
-    Gzip(Box<MultiGzDecoder<BufReader<Counted>>>),
-    Zstd(zstd::Decoder<'static, BufReader<Counted>>),
+    Plain(CountingReader),
+    Gzip(Box<MultiGzDecoder<BufReader<CountingReader>>>),
+    Zstd(zstd::Decoder<'static, BufReader<CountingReader>>),
 }
 
 impl Source {
-    /// Begins to read; `said` is the compression that the name shows.
-    pub(crate) fn new(stream: Stream, said: Option<Compression>) -> io::Result<Source> {
-        let mut counted =
-            Counted { stream, head: [0; HEAD_BYTES], head_len: 0, head_at: 0, bytes: 0 };
-        counted.look()?;
-        let head = &counted.head[..counted.head_len];
+    /// Begins to read; `from_name` is the compression that the name shows.
+    pub(crate) fn new(stream: Stream, from_name: Option<Compression>) -> io::Result<Source> {
+        let mut reader =
+            CountingReader { stream, head: [0; HEAD_BYTES], head_len: 0, head_at: 0, bytes: 0 };
+        reader.read_head()?;
+        let head = &reader.head[..reader.head_len];
         let compression =
-            said.or_else(|| Compression::from_head(head)).filter(|_| !head.is_empty());
-        let Some(compression) = compression else { return Ok(Source::Plain(counted)) };
-        let buffered = BufReader::with_capacity(READ_BYTES, counted);
+            from_name.or_else(|| Compression::from_head(head)).filter(|_| !head.is_empty());
+        let Some(compression) = compression else { return Ok(Source::Plain(reader)) };
+        let buffered = BufReader::with_capacity(READ_BYTES, reader);
         Ok(match compression {
             Compression::Gzip => Source::Gzip(Box::new(MultiGzDecoder::new(buffered))),
             Compression::Zstd => {
@@ -108,19 +108,19 @@ impl Source {
 
     /// Bytes read of the file itself.
     pub(crate) fn bytes_read(&self) -> u64 {
-        let (counted, waiting) = match self {
-            Source::Plain(counted) => (counted, 0),
+        let (reader, waiting) = match self {
+            Source::Plain(reader) => (reader, 0),
             Source::Gzip(decoder) => buffered(decoder.get_ref()),
             Source::Zstd(decoder) => buffered(decoder.get_ref()),
         };
-        counted.bytes - waiting
+        reader.bytes - waiting
     }
 
     /// As [`Read::read`], but an interrupted call is repeated.
     pub(crate) fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = match self {
-                Source::Plain(counted) => counted.read(out),
+                Source::Plain(reader) => reader.read(out),
                 Source::Gzip(decoder) => decoder.read(out),
                 Source::Zstd(decoder) => decoder.read(out),
             };
@@ -132,12 +132,12 @@ impl Source {
     }
 }
 
-fn buffered(reader: &BufReader<Counted>) -> (&Counted, u64) {
+fn buffered(reader: &BufReader<CountingReader>) -> (&CountingReader, u64) {
     (reader.get_ref(), reader.buffer().len() as u64)
 }
 
 /// A stream that counts its bytes and has its first ones examined.
-pub(crate) struct Counted {
+pub(crate) struct CountingReader {
     stream: Stream,
     head: [u8; HEAD_BYTES],
     head_len: usize,
@@ -145,9 +145,9 @@ pub(crate) struct Counted {
     bytes: u64,
 }
 
-impl Counted {
+impl CountingReader {
     /// Reads the first bytes; a pipe may give them in pieces.
-    fn look(&mut self) -> io::Result<()> {
+    fn read_head(&mut self) -> io::Result<()> {
         while self.head_len < HEAD_BYTES {
             match self.stream.read(&mut self.head[self.head_len..]) {
                 Ok(0) => break,
@@ -160,7 +160,7 @@ impl Counted {
     }
 }
 
-impl Read for Counted {
+impl Read for CountingReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let head = &self.head[self.head_at..self.head_len];
         let read = if head.is_empty() {

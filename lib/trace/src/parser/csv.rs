@@ -8,7 +8,7 @@
 
 use csv_core::ReadRecordResult;
 
-use super::lines::Wrong;
+use super::lines::LineError;
 use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance, number};
 use crate::error::{listed, shown};
 use crate::{Column, Fault, Place};
@@ -171,12 +171,12 @@ impl Rows {
         done
     }
 
-    fn value(&self, column: usize) -> Result<u64, Wrong<'_>> {
+    fn value(&self, column: usize) -> Result<u64, LineError<'_>> {
         if column >= self.ends_len {
-            return Err(Wrong::Columns(self.ends_len as u32, column as u32 + 1));
+            return Err(LineError::Columns(self.ends_len as u32, column as u32 + 1));
         }
         let field = self.field(column).trim_ascii();
-        number::parse(field).ok_or(Wrong::Bytes(field, number::EXPECTED))
+        number::parse(field).ok_or(LineError::Bytes(field, number::EXPECTED))
     }
 
     fn field(&self, column: usize) -> &[u8] {
@@ -189,7 +189,7 @@ impl Rows {
         let columns = (0..self.ends_len).map(|column| self.field(column).trim_ascii());
         let found = match &self.wanted {
             None if self.ends_len == 1 => Some(0),
-            None => return Err(Fault::ColumnNotSaid { columns: listed(columns) }),
+            None => return Err(Fault::ColumnNotSpecified { columns: listed(columns) }),
             Some(Column::Name(name)) => {
                 columns.clone().position(|column| column == name.trim().as_bytes())
             }

@@ -4,7 +4,7 @@
 //! for loads, stores and both at once. Messages of valgrind begin with `==`, `--` or `**`. Limits:
 //! output of the traced program between these lines is bad; `--log-file` keeps it apart.
 
-use super::lines::{Dialect, Wrong};
+use super::lines::{Dialect, LineError};
 use super::number::{self, Division};
 
 /// Most bytes of one access. Lackey itself stops at 512. A larger number is no access, and would
@@ -53,13 +53,13 @@ fn access(address: u64, size: u64) -> Option<(u64, u64)> {
 }
 
 impl Dialect for Lackey {
-    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>> {
+    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), LineError<'a>> {
         let Some((first, last)) = parse(line) else {
             let message = [b"==", b"--", b"**"].iter().any(|mark| line.starts_with(*mark));
             if message || line.trim_ascii().is_empty() {
                 return Ok(());
             }
-            return Err(Wrong::Bytes(line.trim_ascii_end(), EXPECTED));
+            return Err(LineError::Bytes(line.trim_ascii_end(), EXPECTED));
         };
         self.touch(first, last, out);
         Ok(())

@@ -12,7 +12,7 @@ use crate::{Fault, Place};
 /// The meaning of lines in one format.
 pub(super) trait Dialect {
     /// Appends the references of one line without its end.
-    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>>;
+    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), LineError<'a>>;
 
     /// If the bytes begin with a whole line of the most usual kind: appends its references and
     /// returns its length, with the line end. The result must be that of [`Dialect::line`].
@@ -21,24 +21,24 @@ pub(super) trait Dialect {
 
 /// Why a line is bad.
 #[derive(Debug)]
-pub(super) enum Wrong<'a> {
+pub(super) enum LineError<'a> {
     /// These bytes, and what was expected instead.
     Bytes(&'a [u8], &'static str),
     /// The number of columns, and the number there should be at least.
     Columns(u32, u32),
     /// The line has several columns, and the options choose none.
-    ColumnNotSaid(&'a [u8]),
+    ColumnNotSpecified(&'a [u8]),
 }
 
-impl Wrong<'_> {
+impl LineError<'_> {
     pub(super) fn at(&self, place: Place) -> Fault {
         let (found, expected) = match *self {
-            Wrong::Bytes(bytes, expected) => (shown(bytes), expected.to_owned()),
-            Wrong::Columns(found, wanted) => {
+            LineError::Bytes(bytes, expected) => (shown(bytes), expected.to_owned()),
+            LineError::Columns(found, wanted) => {
                 let plural = if found == 1 { "" } else { "s" };
                 (format!("{found} column{plural}"), format!("{wanted} or more"))
             }
-            Wrong::ColumnNotSaid(line) => {
+            LineError::ColumnNotSpecified(line) => {
                 (shown(line), "one number, or --column to choose one of several".to_owned())
             }
         };
@@ -118,8 +118,8 @@ impl<D: Dialect> Lines<D> {
             return Ok(());
         }
         let line = if cut { &self.part } else { bytes };
-        let said = self.dialect.line(self.without_mark(line), out);
-        let done = said.or_else(|wrong| tolerance.bad(|| wrong.at(Place::Line(self.ended))));
+        let parsed = self.dialect.line(self.without_mark(line), out);
+        let done = parsed.or_else(|error| tolerance.bad(|| error.at(Place::Line(self.ended))));
         self.part.clear();
         done
     }

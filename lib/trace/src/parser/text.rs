@@ -3,7 +3,7 @@
 //! Limits: white space separates columns and means nothing else. Without a chosen column a line
 //! must have one number: of several, any could be meant.
 
-use super::lines::{Dialect, Wrong};
+use super::lines::{Dialect, LineError};
 use super::{LINE_BYTES_MAX, number};
 use crate::{Column, Fault};
 
@@ -23,7 +23,7 @@ impl Text {
 }
 
 impl Dialect for Text {
-    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), Wrong<'a>> {
+    fn line<'a>(&self, line: &'a [u8], out: &mut Vec<u64>) -> Result<(), LineError<'a>> {
         let mut fields = line
             .split(u8::is_ascii_whitespace)
             .filter(|field| !field.is_empty())
@@ -31,14 +31,14 @@ impl Dialect for Text {
         let Some(first) = fields.next() else { return Ok(()) };
         let field = match self.column {
             None if fields.next().is_some() => {
-                return Err(Wrong::ColumnNotSaid(line.trim_ascii()));
+                return Err(LineError::ColumnNotSpecified(line.trim_ascii()));
             }
             None | Some(1) => first,
             Some(wanted) => {
                 let mut found = 1;
                 loop {
                     let Some(field) = fields.next() else {
-                        return Err(Wrong::Columns(found, wanted));
+                        return Err(LineError::Columns(found, wanted));
                     };
                     found += 1;
                     if found == wanted {
@@ -47,7 +47,7 @@ impl Dialect for Text {
                 }
             }
         };
-        out.push(number::parse(field).ok_or(Wrong::Bytes(field, number::EXPECTED))?);
+        out.push(number::parse(field).ok_or(LineError::Bytes(field, number::EXPECTED))?);
         Ok(())
     }
 

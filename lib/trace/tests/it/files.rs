@@ -85,8 +85,8 @@ fn formats_are_recognized_plain_and_compressed_by_name_and_content() {
         ] {
             let named = write(&folder, &format!("{name}{extension}"), &bytes);
             let nameless = write(&folder, "nameless", &bytes);
-            let said = Options { format: Some(format), ..Options::default() };
-            for (path, options) in [(named, Options::default()), (nameless, said)] {
+            let with_format = Options { format: Some(format), ..Options::default() };
+            for (path, options) in [(named, Options::default()), (nameless, with_format)] {
                 let mut reader = TraceReader::open(&path, &options).unwrap();
                 assert_eq!((reader.format(), reader.compression()), (format, compression));
                 let references = read_all(&mut reader).unwrap();
@@ -208,7 +208,7 @@ fn addresses_are_divided_only_when_asked() {
 }
 
 #[test]
-fn a_stream_needs_its_format_said() {
+fn a_stream_needs_its_format_specified() {
     let bytes = || Box::new(std::io::Cursor::new(zstd(b"1\n2\n")));
     let unsaid = TraceReader::from_read("standard input", bytes(), &Options::default());
     expect!["standard input: give --format: text (.txt, .text), csv (.csv), u64 (.u64, .pg), oracle-general (.oracleGeneral), lackey (.lackey)"]
@@ -220,7 +220,7 @@ fn a_stream_needs_its_format_said() {
 }
 
 #[test]
-fn what_cannot_be_read_is_said_with_its_place() {
+fn what_cannot_be_read_is_reported_with_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let by_name = Options::default();
     let path = folder.path().join("none.txt");

@@ -12,16 +12,16 @@ fn table(format: Format, options: &Options, traces: &[&str], expected: Expect) {
     let mut text = String::new();
     for trace in traces {
         let mut parser = Parser::new(format, options).unwrap();
-        let said = parse(&mut parser, trace.as_bytes(), usize::MAX);
+        let parsed = parse(&mut parser, trace.as_bytes(), usize::MAX);
         for piece_bytes in [1, 2, 3, 7] {
             let mut parser = Parser::new(format, options).unwrap();
-            assert_eq!(parse(&mut parser, trace.as_bytes(), piece_bytes), said, "{trace:?}");
+            assert_eq!(parse(&mut parser, trace.as_bytes(), piece_bytes), parsed, "{trace:?}");
         }
-        write!(text, "{trace:?} → {:?}", said.references).unwrap();
-        if said.skipped > 0 {
-            write!(text, " skipped {}", said.skipped).unwrap();
+        write!(text, "{trace:?} → {:?}", parsed.references).unwrap();
+        if parsed.skipped > 0 {
+            write!(text, " skipped {}", parsed.skipped).unwrap();
         }
-        if let Err(fault) = said.end {
+        if let Err(fault) = parsed.end {
             write!(text, " {fault}").unwrap();
         }
         text.push('\n');
@@ -155,8 +155,8 @@ fn bad_lines_are_left_out_when_asked() {
     let long = format!("1\n{}\n2\n", "9".repeat(LINE_BYTES_MAX + 1));
     let mut parser =
         Parser::new(Format::Text, &Options { skip_bad: true, ..Options::default() }).unwrap();
-    let said = parse(&mut parser, long.as_bytes(), 1000);
-    assert_eq!((said.references.as_slice(), said.skipped), (&[1, 2][..], 1));
+    let parsed = parse(&mut parser, long.as_bytes(), 1000);
+    assert_eq!((parsed.references.as_slice(), parsed.skipped), (&[1, 2][..], 1));
 }
 
 #[test]
@@ -270,11 +270,11 @@ fn csv_rows_are_bounded() {
     for trace in [long, wide] {
         for piece_bytes in [1, 1000, LINE_BYTES_MAX, usize::MAX] {
             let mut parser = Parser::new(Format::Csv, &skip_bad).unwrap();
-            let said = parse(&mut parser, trace.as_bytes(), piece_bytes);
-            assert_eq!((said.references.as_slice(), said.skipped), (&[1, 3][..], 1));
+            let parsed = parse(&mut parser, trace.as_bytes(), piece_bytes);
+            assert_eq!((parsed.references.as_slice(), parsed.skipped), (&[1, 3][..], 1));
             let mut parser = Parser::new(Format::Csv, &column("a")).unwrap();
-            let said = parse(&mut parser, trace.as_bytes(), piece_bytes);
-            let text = said.end.unwrap_err().to_string();
+            let parsed = parse(&mut parser, trace.as_bytes(), piece_bytes);
+            let text = parsed.end.unwrap_err().to_string();
             let expected = "line 3: found a row longer than 65536 bytes or 1024 columns, ";
             assert!(text.starts_with(expected), "{text}");
         }
@@ -286,8 +286,8 @@ fn csv_rows_are_bounded() {
 
 fn header_fault(trace: &str, expected: &str) {
     let mut parser = Parser::new(Format::Csv, &column("a")).unwrap();
-    let said = parse(&mut parser, trace.as_bytes(), 1000);
-    assert_eq!(said.end.unwrap_err().to_string(), expected);
+    let parsed = parse(&mut parser, trace.as_bytes(), 1000);
+    assert_eq!(parsed.end.unwrap_err().to_string(), expected);
 }
 
 #[test]
