@@ -15,7 +15,9 @@
 #[path = "streams/mod.rs"]
 mod streams;
 
-use ballast_mrc::{Aging, Avl, Counted, Curve, Engine, EngineName, Full, Granularity, Layout};
+use ballast_mrc::{
+    Aging, Avl, CountingEngine, Curve, Engine, EngineName, Full, Granularity, Layout,
+};
 use streams::{Random, Zipf};
 
 const REFERENCES: u64 = 20_000;
@@ -66,7 +68,7 @@ fn working_sets(
     pages: impl Fn(usize) -> u64,
 ) -> Result<Vec<f64>, Full> {
     let mut random = Random(0x2545_F491_4F6C_DD1D);
-    let mut engine = Counted::new(EngineName::Avl, Avl::new());
+    let mut engine = CountingEngine::new(EngineName::Avl, Avl::new());
     let mut aging = Aging::new(factor, Layout::Exact).expect("from 0 to 1");
     let mut sets = Vec::new();
     for interval in 0..INTERVALS {

@@ -11,7 +11,7 @@
 mod streams;
 
 use ballast_mrc::{
-    Avl, Counted, Curve, Engine, EngineName, Form, Full, Granularity, PageWeighted,
+    Avl, CountingEngine, Curve, Engine, EngineName, Form, Full, Granularity, PageWeighted,
     mean_absolute_error,
 };
 use streams::{Random, Zipf};
@@ -49,7 +49,7 @@ fn main() -> Result<(), Full> {
 }
 
 fn histogram(tags: &[u64]) -> Result<ballast_mrc::Histogram, Full> {
-    let mut engine = Counted::new(EngineName::Avl, Avl::new());
+    let mut engine = CountingEngine::new(EngineName::Avl, Avl::new());
     engine.record(tags)?;
     Ok(engine.histogram().expect("a counting engine has one"))
 }

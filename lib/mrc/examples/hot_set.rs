@@ -12,8 +12,8 @@
 mod streams;
 
 use ballast_mrc::{
-    Access, Avl, Counted, Curve, Engine, EngineName, Form, Full, Granularity, Histogram, HotSet,
-    mean_absolute_error, with_hidden,
+    Access, Avl, CountingEngine, Curve, Engine, EngineName, Form, Full, Granularity, Histogram,
+    HotSet, mean_absolute_error, with_hidden,
 };
 use streams::{Random, Zipf};
 
@@ -37,17 +37,17 @@ fn main() -> Result<(), Full> {
                 .filter(|&page| hot_set.access(page) == Access::Trapped)
                 .collect();
             let alone = histogram(&trapped)?;
-            let seen = hot_set.seen();
-            let hidden = seen.hidden_of_total(REFERENCES);
-            let estimate = seen.hidden_of_watched(WATCH_EVERY);
+            let access_counts = hot_set.access_counts();
+            let hidden = access_counts.hidden_of_total(REFERENCES);
+            let estimate = access_counts.hidden_of_watched(WATCH_EVERY);
             println!(
                 "{name:20}{size:>8}{:>6.1} %{:>18}{:>18}{:>18}{:>+8.1} %{:>6.1} %",
-                percent(seen.trapped, REFERENCES),
+                percent(access_counts.trapped, REFERENCES),
                 cell(&truth, &curve(&alone)),
                 cell(&truth, &curve(&with_hidden(&alone, hidden as f64, size as u64))),
                 cell(&truth, &curve(&with_hidden(&alone, estimate as f64, size as u64))),
                 percent(estimate, hidden.max(1)) - 100.0,
-                percent(seen.watched, REFERENCES),
+                percent(access_counts.watched, REFERENCES),
             );
         }
     }
@@ -55,7 +55,7 @@ fn main() -> Result<(), Full> {
 }
 
 fn histogram(pages: &[u64]) -> Result<Histogram, Full> {
-    let mut engine = Counted::new(EngineName::Avl, Avl::new());
+    let mut engine = CountingEngine::new(EngineName::Avl, Avl::new());
     engine.record(pages)?;
     Ok(engine.histogram().expect("a counting engine has one"))
 }

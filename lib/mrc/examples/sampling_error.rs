@@ -27,7 +27,7 @@ fn main() {
 }
 
 fn report(name: &str, tags: &[u64]) {
-    let mut exact = Counted::new(EngineName::Exact, Exact::new());
+    let mut exact = CountingEngine::new(EngineName::Exact, Exact::new());
     exact.record(tags).expect("few tags");
     let distinct = exact.distinct();
     let curve = Curve::new(&exact.histogram().expect("exact"), Granularity::PAGE);

@@ -35,7 +35,7 @@
 use std::fmt;
 
 use crate::{
-    Aet, Counted, Engine, EngineName, Exact, SampleRate, Shards, ShardsFixedSize, TAGS_MAX,
+    Aet, CountingEngine, Engine, EngineName, Exact, SampleRate, Shards, ShardsFixedSize, TAGS_MAX,
 };
 
 /// Memory of `exact` for each tag, in bytes, with its counts: 6 and 8, and half as much again while
@@ -68,7 +68,7 @@ const FIXED_SIZE_SPEEDUP: u32 = 3;
 
 /// The requirements on an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct Requirements {
     /// The expected number of different tags, which are assumed to be numbered from 0 with few
     /// gaps. `None` if unknown.
     pub tags: Option<u64>,
@@ -116,7 +116,7 @@ impl Choice {
     #[must_use]
     pub fn build(self, seed: u64) -> Box<dyn Engine> {
         match self {
-            Self::Exact => Box::new(Counted::new(EngineName::Exact, Exact::new())),
+            Self::Exact => Box::new(CountingEngine::new(EngineName::Exact, Exact::new())),
             Self::Shards { rate } => {
                 Box::new(Shards::new(rate, seed).with_samples_min(Shards::SAMPLES_MIN_DEFAULT))
             }
@@ -185,7 +185,7 @@ pub struct Chosen {
     /// [`SPREAD_BYTES`](Self::SPREAD_BYTES) more.
     pub need_bytes: u64,
     /// The requirements for which it was chosen.
-    pub wanted: Wanted,
+    pub requirements: Requirements,
 }
 
 impl Chosen {
@@ -201,21 +201,21 @@ impl Chosen {
 
 /// Chooses an engine.
 #[must_use]
-pub fn choose(wanted: Wanted) -> Chosen {
-    let (choice, reason) = pick(wanted);
-    Chosen { choice, reason, need_bytes: choice.need_bytes(wanted.tags), wanted }
+pub fn choose(requirements: Requirements) -> Chosen {
+    let (choice, reason) = pick(requirements);
+    Chosen { choice, reason, need_bytes: choice.need_bytes(requirements.tags), requirements }
 }
 
-fn pick(wanted: Wanted) -> (Choice, ChoiceReason) {
-    let fits = |choice: Choice| choice.need_bytes(wanted.tags) <= wanted.memory_bytes;
+fn pick(requirements: Requirements) -> (Choice, ChoiceReason) {
+    let fits = |choice: Choice| choice.need_bytes(requirements.tags) <= requirements.memory_bytes;
     let mut reason = ChoiceReason::TagsUnknown;
-    if let Some(tags) = wanted.tags {
-        if wanted.speedup <= 1 && tags <= TAGS_MAX && fits(Choice::Exact) {
+    if let Some(tags) = requirements.tags {
+        if requirements.speedup <= 1 && tags <= TAGS_MAX && fits(Choice::Exact) {
             return (Choice::Exact, ChoiceReason::ExactFits);
         }
         reason = ChoiceReason::TooFast;
         // The highest rate comes first; it also has the most samples.
-        for (rate, _) in RATES.into_iter().filter(|&(_, speedup)| wanted.speedup <= speedup) {
+        for (rate, _) in RATES.into_iter().filter(|&(_, speedup)| requirements.speedup <= speedup) {
             let Some(rate) = SampleRate::new(rate) else { continue };
             let samples = (tags as f64 * rate.get()) as u64;
             if samples < SAMPLES_MIN {
@@ -228,9 +228,10 @@ fn pick(wanted: Wanted) -> (Choice, ChoiceReason) {
             reason = ChoiceReason::TagsTooMany;
         }
     }
-    let room = wanted.memory_bytes.saturating_sub(FIXED_SIZE_FIXED_BYTES) / FIXED_SIZE_SAMPLE_BYTES;
-    if wanted.speedup <= FIXED_SIZE_SPEEDUP && room >= SAMPLES_MIN {
-        let is_faster = wanted.speedup > 1;
+    let room =
+        requirements.memory_bytes.saturating_sub(FIXED_SIZE_FIXED_BYTES) / FIXED_SIZE_SAMPLE_BYTES;
+    if requirements.speedup <= FIXED_SIZE_SPEEDUP && room >= SAMPLES_MIN {
+        let is_faster = requirements.speedup > 1;
         let most = if is_faster { ShardsFixedSize::SAMPLES_DEFAULT as u64 } else { SAMPLES_MAX };
         let samples_max = room.min(most) as usize;
         return (Choice::ShardsFixedSize { samples_max }, reason);
@@ -253,8 +254,8 @@ impl fmt::Display for Chosen {
             }
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let (need, budget) = (mib(self.need_bytes), mib(self.wanted.memory_bytes));
-        let tags = Grouped(self.wanted.tags.unwrap_or(0));
+        let (need, budget) = (mib(self.need_bytes), mib(self.requirements.memory_bytes));
+        let tags = Grouped(self.requirements.tags.unwrap_or(0));
         match self.reason {
             ChoiceReason::ExactFits => write!(f, ": {tags} tags need")?,
             ChoiceReason::RateFits { samples } => {
@@ -370,12 +371,12 @@ mod tests {
             ),
             (None, 1, 1, "aet with 512 samples: the least there is needs 0.2 MiB of 0.0 MiB"),
         ] {
-            let chosen = choose(Wanted { tags, memory_bytes, speedup });
+            let chosen = choose(Requirements { tags, memory_bytes, speedup });
             assert_eq!(chosen.to_string(), expected);
         }
-        let many = Wanted { tags: Some(u64::MAX), memory_bytes: u64::MAX, speedup: 100 };
+        let many = Requirements { tags: Some(u64::MAX), memory_bytes: u64::MAX, speedup: 100 };
         assert_eq!(choose(many).choice.name(), EngineName::Aet);
-        let terabytes = Wanted { tags: Some(1 << 32), memory_bytes: 64 * GIB, speedup: 1 };
+        let terabytes = Requirements { tags: Some(1 << 32), memory_bytes: 64 * GIB, speedup: 1 };
         assert_eq!(choose(terabytes).choice.name(), EngineName::Shards);
     }
 
@@ -383,7 +384,7 @@ mod tests {
     fn engines_need_no_more_than_was_said() {
         let dense: Vec<u64> = (0..300_000).chain(0..300_000).collect();
         for (memory_bytes, speedup) in [(GIB, 1), (GIB, 2), (GIB, 10), (3 * MIB, 1), (0, 1)] {
-            let chosen = choose(Wanted { tags: Some(300_000), memory_bytes, speedup });
+            let chosen = choose(Requirements { tags: Some(300_000), memory_bytes, speedup });
             for shift in [0, 5, 8, 30] {
                 let mut engine = chosen.choice.build(1);
                 assert_eq!(engine.name(), chosen.choice.name());
@@ -404,7 +405,7 @@ mod tests {
     #[test]
     fn few_tags_need_little_more() {
         for tags in [0, 1, 100, 1000, 4000] {
-            let chosen = choose(Wanted { tags: Some(tags), memory_bytes: GIB, speedup: 1 });
+            let chosen = choose(Requirements { tags: Some(tags), memory_bytes: GIB, speedup: 1 });
             let mut engine = chosen.choice.build(1);
             (0..3).for_each(|_| engine.record(&(0..tags).collect::<Vec<u64>>()).unwrap());
             let bytes = engine.memory_bytes();
@@ -415,7 +416,7 @@ mod tests {
     #[test]
     fn many_tags_far_apart_need_64_bytes_more_each() {
         let count = (1 << 21) + 1000;
-        let chosen = choose(Wanted { tags: Some(count), memory_bytes: GIB, speedup: 1 });
+        let chosen = choose(Requirements { tags: Some(count), memory_bytes: GIB, speedup: 1 });
         for shift in [3, 30] {
             let mut engine = chosen.choice.build(1);
             let tags: Vec<u64> = (0..count).map(|tag| tag << shift).collect();

@@ -65,14 +65,14 @@ pub enum Access {
 
 /// The number of accesses seen since an interval started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct AccessCounts {
     /// [`Access::Trapped`] ones.
     pub trapped: u64,
     /// [`Access::Watched`] ones.
     pub watched: u64,
 }
 
-impl Seen {
+impl AccessCounts {
     /// Accesses to the hot set, if the total of all accesses is known.
     #[must_use]
     pub fn hidden_of_total(self, total: u64) -> u64 {
@@ -97,7 +97,7 @@ pub struct HotSet {
     /// The pages in the queue, and whether they are watched.
     members: HashMap<u64, bool>,
     entered: u64,
-    seen: Seen,
+    access_counts: AccessCounts,
 }
 
 impl HotSet {
@@ -111,7 +111,7 @@ impl HotSet {
             queue: VecDeque::new(),
             members: HashMap::new(),
             entered: 0,
-            seen: Seen::default(),
+            access_counts: AccessCounts::default(),
         }
     }
 
@@ -123,13 +123,13 @@ impl HotSet {
 
     /// What was seen since the interval started.
     #[must_use]
-    pub fn seen(&self) -> Seen {
-        self.seen
+    pub fn access_counts(&self) -> AccessCounts {
+        self.access_counts
     }
 
     /// Starts an interval: counts start from zero again, the hot set stays.
     pub fn start_interval(&mut self) {
-        self.seen = Seen::default();
+        self.access_counts = AccessCounts::default();
     }
 
     /// Accesses `page`. Only accesses that are [`Access::Trapped`] belong in the LRU stack.
@@ -137,11 +137,11 @@ impl HotSet {
         match self.members.get(&page) {
             Some(false) => Access::Hidden,
             Some(true) => {
-                self.seen.watched += 1;
+                self.access_counts.watched += 1;
                 Access::Watched
             }
             None => {
-                self.seen.trapped += 1;
+                self.access_counts.trapped += 1;
                 self.enter(page);
                 Access::Trapped
             }
@@ -211,7 +211,8 @@ mod tests {
 
     use super::*;
     use crate::{
-        Counted, Curve, Engine, EngineName, Form, Granularity, Layout, List, mean_absolute_error,
+        CountingEngine, Curve, Engine, EngineName, Form, Granularity, Layout, List,
+        mean_absolute_error,
     };
 
     use Access::{Hidden, Trapped, Watched};
@@ -260,12 +261,15 @@ mod tests {
             let count = at.iter().filter(|&entry| entry % 8 == place).count();
             assert!((90..160).contains(&count), "{place}: {count}");
         }
-        let seen = hot_set.seen();
-        assert_eq!(seen, Seen { trapped: 8000, watched: 1000 });
-        assert_eq!((seen.hidden_of_watched(8), seen.hidden_of_total(16_000)), (8000, 8000));
-        assert_eq!(seen.hidden_of_total(7), 0);
+        let access_counts = hot_set.access_counts();
+        assert_eq!(access_counts, AccessCounts { trapped: 8000, watched: 1000 });
+        assert_eq!(
+            (access_counts.hidden_of_watched(8), access_counts.hidden_of_total(16_000)),
+            (8000, 8000)
+        );
+        assert_eq!(access_counts.hidden_of_total(7), 0);
         hot_set.start_interval();
-        assert_eq!(hot_set.seen(), Seen::default());
+        assert_eq!(hot_set.access_counts(), AccessCounts::default());
     }
 
     #[test]
@@ -276,7 +280,7 @@ mod tests {
     }
 
     fn curve(pages: &[u64]) -> (Histogram, Curve) {
-        let mut engine = Counted::new(EngineName::List, List::new());
+        let mut engine = CountingEngine::new(EngineName::List, List::new());
         engine.record(pages).unwrap();
         let histogram = engine.histogram().unwrap();
         let curve = Curve::new(&histogram, Granularity::PAGE);
@@ -300,9 +304,9 @@ mod tests {
             let trapped: Vec<u64> =
                 pages.iter().copied().filter(|&page| hot_set.access(page) == Trapped).collect();
             let (alone, uncorrected) = curve(&trapped);
-            let (seen, total) = (hot_set.seen(), pages.len() as u64);
-            let hidden = seen.hidden_of_total(total) as f64;
-            let estimate = seen.hidden_of_watched(16) as f64;
+            let (access_counts, total) = (hot_set.access_counts(), pages.len() as u64);
+            let hidden = access_counts.hidden_of_total(total) as f64;
+            let estimate = access_counts.hidden_of_watched(16) as f64;
             assert!((estimate / hidden - 1.0).abs() < 0.2, "{size}: {estimate} {hidden}");
             let error = |curve: &Curve| mean_absolute_error(&truth, curve, 0..2000, Form::Total);
             for hidden in [hidden, estimate] {

@@ -326,7 +326,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Counted, Engine, EngineName, List};
+    use crate::{CountingEngine, Engine, EngineName, List};
 
     fn granularity(pages: u64) -> Granularity {
         Granularity::new(pages).unwrap()
@@ -448,7 +448,7 @@ mod tests {
 
         #[test]
         fn tags_of_one_page_are_exact(references in references()) {
-            let mut exact = Counted::new(EngineName::List, List::new());
+            let mut exact = CountingEngine::new(EngineName::List, List::new());
             exact.record(&references).unwrap();
             let exact = Curve::new(&exact.histogram().unwrap(), Granularity::PAGE);
             prop_assert_eq!(weighted(1, &references).curve(), exact);

@@ -140,9 +140,9 @@ pub(crate) mod testing {
     use crate::List;
 
     /// A list that is full once it has the given number of tags.
-    pub(crate) struct Small(pub(crate) List, pub(crate) u64);
+    pub(crate) struct BoundedList(pub(crate) List, pub(crate) u64);
 
-    impl Stack for Small {
+    impl Stack for BoundedList {
         fn reference(&mut self, tags: &[u64], distances: &mut [u32]) -> Result<(), Full> {
             for (tag, distance) in tags.iter().zip(distances) {
                 if self.0.len() == self.1 {

@@ -5,7 +5,7 @@
 //! as they are.
 
 use ballast_mrc::{
-    Aet, Avl, Counted, Engine, EngineName, Exact, Full, Histogram, List, SampleRate, Shards,
+    Aet, Avl, CountingEngine, Engine, EngineName, Exact, Full, Histogram, List, SampleRate, Shards,
     ShardsFixedSize, Stack,
 };
 
@@ -95,11 +95,11 @@ impl ContenderName {
     pub(super) fn build(self, workload: &Workload, seed: u64) -> Box<dyn Contender> {
         // Dense numbers are below this.
         let numbers = 2 * workload.distinct;
-        let counted = |name, stack| Box::new(Counted::new(name, stack));
+        let counted = |name, stack| Box::new(CountingEngine::new(name, stack));
         match self {
             Self::Floor => Box::new(Floor::new(numbers, workload.distinct)),
-            Self::List => Box::new(Counted::new(EngineName::List, List::new())),
-            Self::Avl => Box::new(Counted::new(EngineName::Avl, Avl::new())),
+            Self::List => Box::new(CountingEngine::new(EngineName::List, List::new())),
+            Self::Avl => Box::new(CountingEngine::new(EngineName::Avl, Avl::new())),
             Self::Splay => Box::new(Counting::new(Splay::new(numbers))),
             Self::Fenwick => Box::new(Counting::new(Fenwick::new(numbers))),
             Self::ExactPortable => counted(EngineName::Exact, Exact::portable()),
@@ -148,7 +148,7 @@ impl Contender for Floor {
     }
 }
 
-impl<S: Stack> Contender for Counted<S> {
+impl<S: Stack> Contender for CountingEngine<S> {
     fn take(&mut self, pages: &[u64]) -> Result<(), Full> {
         self.record(pages)
     }

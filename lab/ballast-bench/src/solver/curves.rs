@@ -7,7 +7,7 @@
 //! Limits: a recording has a few hundred to a few thousand pages, so its curve, stretched to a
 //! gigabyte, has that many steps.
 
-use ballast_mrc::{Counted, Curve, Engine, EngineName, Exact, Granularity};
+use ballast_mrc::{CountingEngine, Curve, Engine, EngineName, Exact, Granularity};
 
 use super::super::mrc::recorded;
 use super::super::random::Random;
@@ -67,7 +67,7 @@ impl Curves {
             let pages = recorded(name)?;
             let part = pages.len().div_ceil(PARTS).max(1);
             for pages in pages.chunks(part).chain([&pages[..]]) {
-                let mut engine = Counted::new(EngineName::Exact, Exact::new());
+                let mut engine = CountingEngine::new(EngineName::Exact, Exact::new());
                 engine.record(pages)?;
                 if let Some(histogram) = engine.histogram() {
                     curves.push(Curve::new(&histogram, Granularity::PAGE));

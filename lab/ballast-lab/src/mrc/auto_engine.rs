@@ -6,7 +6,7 @@
 //! Cost: the reserve adds up to a third of the exact engine's time. A trace that is small enough to
 //! fit in any case has no reserve.
 
-use ballast_mrc::{Choice, Engine, Full, Wanted, choose};
+use ballast_mrc::{Choice, Engine, Full, Requirements, choose};
 
 use super::settings::Settings;
 use super::words;
@@ -109,7 +109,9 @@ impl AutoEngine {
     pub(super) fn why(&self) -> String {
         let budget = format::size(self.memory_bytes);
         match self.dropped {
-            None => choose(wanted(Some(self.engine.distinct()), self.memory_bytes)).to_string(),
+            None => {
+                choose(requirements(Some(self.engine.distinct()), self.memory_bytes)).to_string()
+            }
             Some(Dropped { tags, why }) => {
                 // The text behind the colon is about the reserve's memory, which is not the reason
                 // here.
@@ -127,14 +129,14 @@ impl AutoEngine {
 
 /// The sampling engine that counts in reserve.
 fn reserve(memory_bytes: u64) -> ballast_mrc::Chosen {
-    choose(wanted(None, memory_bytes.min(RESERVE_BYTES)))
+    choose(requirements(None, memory_bytes.min(RESERVE_BYTES)))
 }
 
 /// Whether the exact engine fits `memory_bytes` with `tags` different tags.
 fn exact_fits(tags: u64, memory_bytes: u64) -> bool {
-    choose(wanted(Some(tags), memory_bytes)).choice == Choice::Exact
+    choose(requirements(Some(tags), memory_bytes)).choice == Choice::Exact
 }
 
-fn wanted(tags: Option<u64>, memory_bytes: u64) -> Wanted {
-    Wanted { tags, memory_bytes, speedup: 1 }
+fn requirements(tags: Option<u64>, memory_bytes: u64) -> Requirements {
+    Requirements { tags, memory_bytes, speedup: 1 }
 }

@@ -5,8 +5,8 @@
 
 use anyhow::bail;
 use ballast_mrc::{
-    Aet, Choice, Counted, Curve, Engine, EngineName, Full, Granularity, Histogram, PageWeighted,
-    ShardsFixedSize, Stack, Statistical,
+    Aet, Choice, CountingEngine, Curve, Engine, EngineName, Full, Granularity, Histogram,
+    PageWeighted, ShardsFixedSize, Stack, Statistical,
 };
 
 use super::any_stack::any_stack;
@@ -218,7 +218,9 @@ impl Touched {
 fn build(engine: EngineName, tuning: Tuning) -> Box<dyn Engine> {
     let Tuning { rate, samples, seed, .. } = tuning;
     match engine {
-        EngineName::List | EngineName::Avl => Box::new(Counted::new(engine, any_stack(engine))),
+        EngineName::List | EngineName::Avl => {
+            Box::new(CountingEngine::new(engine, any_stack(engine)))
+        }
         EngineName::Shards => Choice::Shards { rate }.build(seed),
         EngineName::ShardsFixedSize => {
             let samples = samples.unwrap_or(ShardsFixedSize::SAMPLES_DEFAULT);

@@ -391,11 +391,11 @@ impl<S: Stack> Engine for Shards<S> {
 mod tests {
     use super::*;
     use crate::List;
-    use crate::stack::testing::Small;
+    use crate::stack::testing::BoundedList;
 
     #[test]
     fn what_came_before_it_was_full_is_counted() {
-        let mut shards = Shards::with_stack(Small(List::new(), 1500), SampleRate::ALL, 1);
+        let mut shards = Shards::with_stack(BoundedList(List::new(), 1500), SampleRate::ALL, 1);
         let tags: Vec<u64> = [7, 7].into_iter().chain(0..5000).collect();
         assert_eq!(shards.record(&tags), Err(Full));
         // The second 7, and the tag in its place: by then 0 to 6 are nearer.

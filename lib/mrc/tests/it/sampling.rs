@@ -9,7 +9,7 @@ use crate::stacks::traces;
 const SEEDS: std::ops::Range<u64> = 1..7;
 
 fn exact(tags: &[u64]) -> Histogram {
-    let mut engine = Counted::new(EngineName::Avl, Avl::new());
+    let mut engine = CountingEngine::new(EngineName::Avl, Avl::new());
     engine.record(tags).unwrap();
     engine.histogram().unwrap()
 }

@@ -10,7 +10,7 @@ use ballast_estimate::phase::{
     Intermittent, IntermittentSettings, PhaseSample, Threshold, ThresholdMode,
 };
 use ballast_model::{Bytes, MissCurve};
-use ballast_mrc::{Aging, Avl, Counted, Curve, Engine, EngineName, Form, Granularity, List};
+use ballast_mrc::{Aging, Avl, CountingEngine, Curve, Engine, EngineName, Form, Granularity, List};
 use ballast_working_set::{
     Analysis, AnalysisSettings, FinishedInterval, IntervalAnalysis, Sampling, WatchPlan,
     WatchPlanner, WatchPlannerSettings,
@@ -67,8 +67,10 @@ impl TrackingAlgorithm {
             return TrackingAlgorithm::planner(settings, allocation);
         }
         let engine: Box<dyn Engine> = match way {
-            Way::List | Way::HotList => Box::new(Counted::new(EngineName::List, List::new())),
-            _ => Box::new(Counted::new(EngineName::Avl, Avl::new())),
+            Way::List | Way::HotList => {
+                Box::new(CountingEngine::new(EngineName::List, List::new()))
+            }
+            _ => Box::new(CountingEngine::new(EngineName::Avl, Avl::new())),
         };
         let is_dynamic = !matches!(way, Way::List | Way::Avl);
         TrackingAlgorithm::EveryPage(Box::new(EveryPage {

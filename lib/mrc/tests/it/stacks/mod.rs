@@ -10,7 +10,7 @@ mod streams;
 mod timeline;
 pub(crate) mod traces;
 
-use ballast_mrc::{Avl, Counted, Engine, EngineName, Exact, Histogram, List, Stack};
+use ballast_mrc::{Avl, CountingEngine, Engine, EngineName, Exact, Histogram, List, Stack};
 use oracle::Oracle;
 use proptest::prelude::*;
 use timeline::Timeline;
@@ -82,7 +82,8 @@ fn check_counted<S: Stack>(make: fn() -> S) {
 }
 
 fn check_counts(name: &str, stack: impl Stack, tags: &[u64], lengths: &[usize]) {
-    let (mut engine, mut oracle) = (Counted::new(EngineName::Exact, stack), Oracle::default());
+    let (mut engine, mut oracle) =
+        (CountingEngine::new(EngineName::Exact, stack), Oracle::default());
     for block in streams::blocks(tags, lengths) {
         engine.record(block).unwrap();
     }
@@ -152,7 +153,7 @@ fn check_recorded<S: Stack>(make: fn() -> S) {
             distances.extend(long::check(name, &mut stack, &mut timeline, part));
         }
         assert_eq!(stack.order(), timeline.order(), "{name}");
-        let mut engine = Counted::new(EngineName::Exact, make());
+        let mut engine = CountingEngine::new(EngineName::Exact, make());
         tags.chunks(1 << 16).for_each(|block| engine.record(block).unwrap());
         assert_eq!(engine.histogram(), Some(histogram(&distances)), "{name}");
         assert_eq!(engine.stack().order(), timeline.order(), "{name}");

@@ -12,7 +12,7 @@ use crate::{Engine, EngineName, Full, Granularity, Histogram, Stack, TAGS_MAX};
 
 /// Counts the distances of a stack.
 #[derive(Clone, Debug)]
-pub struct Counted<S> {
+pub struct CountingEngine<S> {
     name: EngineName,
     stack: S,
     /// By distance; `counts[0]` is the number of cold references.
@@ -20,7 +20,7 @@ pub struct Counted<S> {
     references: u64,
 }
 
-impl<S: Stack> Counted<S> {
+impl<S: Stack> CountingEngine<S> {
     /// Counts the distances of `stack` from now on; `name` is the name that users know.
     #[must_use]
     pub fn new(name: EngineName, stack: S) -> Self {
@@ -42,7 +42,7 @@ impl<S: Stack> Counted<S> {
     }
 }
 
-impl<S: Stack> Engine for Counted<S> {
+impl<S: Stack> Engine for CountingEngine<S> {
     fn name(&self) -> EngineName {
         self.name
     }
@@ -97,10 +97,10 @@ mod tests {
     use crate::List;
     use crate::distances::add_distances;
     use crate::stack::UNWRITTEN;
-    use crate::stack::testing::Small;
+    use crate::stack::testing::BoundedList;
 
-    fn engine() -> Counted<List> {
-        Counted::new(EngineName::List, List::new())
+    fn engine() -> CountingEngine<List> {
+        CountingEngine::new(EngineName::List, List::new())
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_came_before_it_was_full_is_counted() {
-        let mut engine = Counted::new(EngineName::List, Small(List::new(), 1500));
+        let mut engine = CountingEngine::new(EngineName::List, BoundedList(List::new(), 1500));
         let tags: Vec<u64> = (0..2000).collect();
         assert_eq!(engine.record(&tags), Err(Full));
         assert_eq!((engine.counts()[0], engine.references()), (1500, 1500));
