@@ -34,8 +34,8 @@ enum Command {
         selection: Selection,
         /// Number of test programs with real guests that run in parallel, one test of each at a
         /// time.
-        #[arg(long, default_value_t = 2)]
-        beside: usize,
+        #[arg(long = "beside", default_value_t = 2)]
+        parallel: usize,
         /// Arguments for cargo.
         #[arg(last = true)]
         cargo: Vec<String>,
@@ -46,8 +46,8 @@ fn main() -> ExitCode {
     let passed = match Arguments::parse().command {
         Command::Tidy => tidy(),
         Command::Census { json } => census(json),
-        Command::Test { selection, beside, cargo } => {
-            suite::run(selection, beside, &cargo).map(|tally| tally.is_success())
+        Command::Test { selection, parallel, cargo } => {
+            suite::run(selection, parallel, &cargo).map(|tally| tally.is_success())
         }
     };
     match passed {

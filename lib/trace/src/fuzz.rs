@@ -91,7 +91,7 @@ pub fn reading_is_the_same(options: &Options, bytes: &[u8], piece_bytes: usize) 
 /// The references of a stream; `None` if it has a fault. The place where damaged compression is
 /// noticed may depend on the pieces, and so may the number of references before it.
 fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>> {
-    let stream = ChunkedStream { rest: bytes.to_vec().into(), piece_bytes };
+    let stream = PieceReader { rest: bytes.to_vec().into(), piece_bytes };
     let mut reader = TraceReader::from_read("fuzz", Box::new(stream), options).ok()?;
     let (mut references, mut block) = (Vec::new(), Vec::new());
     for _ in 0..BLOCKS_MAX {
@@ -105,12 +105,12 @@ fn read(options: &Options, bytes: &[u8], piece_bytes: usize) -> Option<Vec<u64>>
 }
 
 /// A stream that yields a few bytes at a time, as a pipe does.
-struct ChunkedStream {
+struct PieceReader {
     rest: std::collections::VecDeque<u8>,
     piece_bytes: usize,
 }
 
-impl Read for ChunkedStream {
+impl Read for PieceReader {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let most = out.len().min(self.piece_bytes);
         self.rest.read(&mut out[..most])

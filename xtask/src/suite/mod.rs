@@ -75,9 +75,9 @@ const NO_PANIC: &str = "a thread of the run does not panic";
 /// Modules whose tests turn the host's swap on, or page out to it: they run as one module.
 const USE_HOST_SWAP: [&str; 3] = ["neighbours", "paging", "unit"];
 
-/// Builds and runs the tests; prints progress and, at the end, the tally. At most `beside` modules
-/// of tests with guests run in parallel.
-pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Result<Tally> {
+/// Builds and runs the tests; prints progress and, at the end, the tally. At most `parallel`
+/// modules of tests with guests run at a time.
+pub fn run(selection: Selection, parallel: usize, cargo: &[String]) -> anyhow::Result<Tally> {
     let began = Instant::now();
     let mut built = programs::build(cargo)?;
     built.sort_by_key(Program::name);
@@ -97,16 +97,16 @@ pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Res
             anyhow::Ok((tally, Vec::new()))
         });
         let whole = scope.spawn(|| run_without_guests(&without, &logs));
-        let with_guests = run_with_guests(&with_guests, beside, &logs);
+        let with_guests = run_with_guests(&with_guests, parallel, &logs);
         let mut failed = Vec::new();
         for ended in [with_guests, whole.join().expect(NO_PANIC), nested.join().expect(NO_PANIC)] {
-            let (counted, again) = ended?;
+            let (counted, retries) = ended?;
             tally.append(counted);
-            failed.extend(again);
+            failed.extend(retries);
         }
         anyhow::Ok(failed)
     })?;
-    for Again { program, test, log } in failed {
+    for Retry { program, test, log } in failed {
         let outcome = match run_one(program, &test, &logs, ".again.log")?.outcome {
             Outcome::Failed => Outcome::Failed,
             _ => Outcome::Flaky { log },
@@ -118,38 +118,41 @@ pub fn run(selection: Selection, beside: usize, cargo: &[String]) -> anyhow::Res
 }
 
 /// A test that failed once, with the log of its failure, and runs again.
-struct Again<'a> {
+struct Retry<'a> {
     program: &'a Program,
     test: String,
     log: PathBuf,
 }
 
 /// The outcomes so far, and the tests that run again before they count.
-type Counted<'a> = (Tally, Vec<Again<'a>>);
+type TallyAndRetries<'a> = (Tally, Vec<Retry<'a>>);
 
 /// Runs all tests of each program in one process, the programs one after the other.
-fn run_without_guests<'a>(programs: &[&'a Program], logs: &Path) -> anyhow::Result<Counted<'a>> {
-    let (mut tally, mut again) = (Tally::default(), Vec::new());
+fn run_without_guests<'a>(
+    programs: &[&'a Program],
+    logs: &Path,
+) -> anyhow::Result<TallyAndRetries<'a>> {
+    let (mut tally, mut retries) = (Tally::default(), Vec::new());
     for &program in programs {
         let run = execute(program, &["--show-output"], log_file(logs, &program.name(), ".log"))?;
-        let read = output::read_all(&run.log);
+        let outcomes = output::read_all(&run.log);
         let seconds = run.seconds;
         let (mut failures, mut explained) = (0, false);
-        for (test, outcome) in read.special {
+        for (test, outcome) in outcomes.special {
             explained |= outcome == Outcome::Failed;
             if outcome == Outcome::Failed && TIMED.contains(&&*program.name()) {
-                again.push(Again { program, test, log: run.path.clone() });
+                retries.push(Retry { program, test, log: run.path.clone() });
                 continue;
             }
             failures += usize::from(outcome == Outcome::Failed);
             tally.add(format!("{}::{test}", program.name()), outcome);
         }
         // A program that crashed has printed no result for some of its tests.
-        if read.passed.is_none() || (!run.success && !explained) {
+        if outcomes.passed.is_none() || (!run.success && !explained) {
             failures += 1;
             tally.add(format!("{}::{}", program.name(), run.end), Outcome::Failed);
         }
-        let passed = read.passed.unwrap_or(0);
+        let passed = outcomes.passed.unwrap_or(0);
         tally.add_passed(passed);
         tally.time(program.name(), seconds);
         println!("{}: {passed} passed, {failures} failed, {seconds:.1} s", program.name());
@@ -157,15 +160,15 @@ fn run_without_guests<'a>(programs: &[&'a Program], logs: &Path) -> anyhow::Resu
             print_end(&run.log, &run.path);
         }
     }
-    Ok((tally, again))
+    Ok((tally, retries))
 }
 
-/// Runs the tests of `beside` modules at a time.
+/// Runs the tests of `parallel` modules at a time.
 fn run_with_guests<'a>(
     programs: &[&'a Program],
-    beside: usize,
+    parallel: usize,
     logs: &Path,
-) -> anyhow::Result<Counted<'a>> {
+) -> anyhow::Result<TallyAndRetries<'a>> {
     let mut listed = Vec::new();
     for &program in programs {
         let modules = by_module(programs::tests(program)?);
@@ -175,32 +178,33 @@ fn run_with_guests<'a>(
     listed.sort_by_key(|(_, tests)| tests.len());
     let left = Mutex::new(listed);
     let lane = || {
-        let (mut tally, mut again) = (Tally::default(), Vec::new());
+        let (mut tally, mut retries) = (Tally::default(), Vec::new());
         loop {
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
-            let Some((program, tests)) = next else { return Ok((tally, again)) };
+            let Some((program, tests)) = next else { return Ok((tally, retries)) };
             for test in tests {
-                let Single { test, outcome, log, seconds } = run_one(program, &test, logs, ".log")?;
+                let TestRun { test, outcome, log, seconds } =
+                    run_one(program, &test, logs, ".log")?;
                 let name = format!("{}::{test}", program.name());
                 tally.time(name.clone(), seconds);
                 match outcome {
-                    Outcome::Failed => again.push(Again { program, test, log }),
+                    Outcome::Failed => retries.push(Retry { program, test, log }),
                     outcome => tally.add(name, outcome),
                 }
             }
         }
     };
-    let ended: Vec<anyhow::Result<Counted<'_>>> = thread::scope(|scope| {
-        let lanes: Vec<_> = (0..beside.max(1)).map(|_| scope.spawn(lane)).collect();
+    let ended: Vec<anyhow::Result<TallyAndRetries<'_>>> = thread::scope(|scope| {
+        let lanes: Vec<_> = (0..parallel.max(1)).map(|_| scope.spawn(lane)).collect();
         lanes.into_iter().map(|lane| lane.join().expect(NO_PANIC)).collect()
     });
-    let (mut tally, mut again) = (Tally::default(), Vec::new());
+    let (mut tally, mut retries) = (Tally::default(), Vec::new());
     for ended in ended {
         let (counted, failed) = ended?;
         tally.append(counted);
-        again.extend(failed);
+        retries.extend(failed);
     }
-    Ok((tally, again))
+    Ok((tally, retries))
 }
 
 /// The tests of each module; those of the modules that use the host's swap are one list.
@@ -215,14 +219,14 @@ fn by_module(tests: Vec<String>) -> Vec<Vec<String>> {
 }
 
 /// The result of one test, run in its own process.
-struct Single {
+struct TestRun {
     test: String,
     outcome: Outcome,
     log: PathBuf,
     seconds: f64,
 }
 
-fn run_one(program: &Program, test: &str, logs: &Path, suffix: &str) -> anyhow::Result<Single> {
+fn run_one(program: &Program, test: &str, logs: &Path, suffix: &str) -> anyhow::Result<TestRun> {
     let name = format!("{}::{test}", program.name());
     let arguments = ["--exact", test, "--nocapture"];
     let run = execute(program, &arguments, log_file(logs, &name, suffix))?;
@@ -231,11 +235,11 @@ fn run_one(program: &Program, test: &str, logs: &Path, suffix: &str) -> anyhow::
     if outcome == Outcome::Failed {
         print_end(&run.log, &run.path);
     }
-    Ok(Single { test: test.to_owned(), outcome, log: run.path, seconds: run.seconds })
+    Ok(TestRun { test: test.to_owned(), outcome, log: run.path, seconds: run.seconds })
 }
 
 /// The result of running a program.
-struct Executed {
+struct ProgramRun {
     success: bool,
     /// Its exit status as text.
     end: String,
@@ -245,7 +249,7 @@ struct Executed {
 }
 
 /// Runs a program in its package's folder, as cargo does, with its output in a file.
-fn execute(program: &Program, arguments: &[&str], path: PathBuf) -> anyhow::Result<Executed> {
+fn execute(program: &Program, arguments: &[&str], path: PathBuf) -> anyhow::Result<ProgramRun> {
     let file = File::create(&path).with_context(|| format!("create {}", path.display()))?;
     let began = Instant::now();
     let end = Command::new(&program.path)
@@ -259,7 +263,7 @@ fn execute(program: &Program, arguments: &[&str], path: PathBuf) -> anyhow::Resu
         .with_context(|| format!("run {}", program.path.display()))?;
     let seconds = began.elapsed().as_secs_f64();
     let log = String::from_utf8_lossy(&fs::read(&path)?).into_owned();
-    Ok(Executed { success: end.success(), end: end.to_string(), log, path, seconds })
+    Ok(ProgramRun { success: end.success(), end: end.to_string(), log, path, seconds })
 }
 
 #[cfg(test)]

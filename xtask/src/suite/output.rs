@@ -11,7 +11,7 @@ pub const SKIPPED: &str = "SKIPPED: ";
 
 /// The outcomes of all tests of a program.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Read {
+pub(super) struct ProgramOutcomes {
     /// Number of tests that passed; `None` if the program ended without a result line.
     pub(super) passed: Option<usize>,
     /// Failed and skipped tests, by name.
@@ -19,8 +19,8 @@ pub(super) struct Read {
 }
 
 /// Reads the output of a program run with `--show-output`.
-pub(super) fn read_all(log: &str) -> Read {
-    let mut read = Read::default();
+pub(super) fn read_all(log: &str) -> ProgramOutcomes {
+    let mut outcomes = ProgramOutcomes::default();
     // The test whose output follows, and the number of skipped tests that reported `ok`.
     let (mut of, mut skipped) = (None, 0);
     for line in log.lines() {
@@ -28,23 +28,23 @@ pub(super) fn read_all(log: &str) -> Read {
             of = Some(test);
         } else if let Some((test, end)) = result(line) {
             if end == "FAILED" {
-                read.special.insert(test.to_owned(), Outcome::Failed);
+                outcomes.special.insert(test.to_owned(), Outcome::Failed);
             } else if let Some(why) = end.strip_prefix("ignored") {
                 let reason = why.trim_start_matches(", ").to_owned();
-                read.special.insert(test.to_owned(), Outcome::Skipped { reason });
+                outcomes.special.insert(test.to_owned(), Outcome::Skipped { reason });
             }
         } else if let Some(counts) = line.strip_prefix("test result: ") {
-            read.passed = counts.split_whitespace().nth(1).and_then(|count| count.parse().ok());
+            outcomes.passed = counts.split_whitespace().nth(1).and_then(|count| count.parse().ok());
         } else if let (Some(test), Some(reason)) = (of, line.strip_prefix(SKIPPED)) {
             // A failure outranks a skip; a test that prints the line twice counts once.
-            if let Entry::Vacant(place) = read.special.entry(test.to_owned()) {
+            if let Entry::Vacant(place) = outcomes.special.entry(test.to_owned()) {
                 place.insert(Outcome::Skipped { reason: reason.to_owned() });
                 skipped += 1;
             }
         }
     }
-    read.passed = read.passed.map(|count: usize| count.saturating_sub(skipped));
-    read
+    outcomes.passed = outcomes.passed.map(|count: usize| count.saturating_sub(skipped));
+    outcomes
 }
 
 /// Reads the output of one test, run with `--exact --nocapture`.
@@ -109,14 +109,14 @@ test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
 
     #[test]
     fn skipped_tests_do_not_count_as_passed() {
-        let read = read_all(LOG);
-        assert_eq!(read.passed, Some(2));
+        let outcomes = read_all(LOG);
+        assert_eq!(outcomes.passed, Some(2));
         let special = [
             ("a::fails", Outcome::Failed),
             ("b::says", skipped("no swap area")),
             ("c::is_not_run", skipped("too long")),
         ];
-        assert_eq!(read.special, special.map(|(test, end)| (test.to_owned(), end)).into());
+        assert_eq!(outcomes.special, special.map(|(test, end)| (test.to_owned(), end)).into());
     }
 
     #[test]
