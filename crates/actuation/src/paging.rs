@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cap_that_is_needed_again_begins_anew() {
+    fn a_cap_that_is_needed_again_restarts() {
         let mut bound = ResidentCap::default();
         bound.decide(&input(not_given(), 560));
         bound.decide(&input(None, 264));

@@ -50,7 +50,7 @@ const fn assumed(mechanism: Mechanism) -> Bytes {
 
 /// The orders in force; `None`: there is no such order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct InForce {
+pub struct OrdersInForce {
     /// What the guest should hold, balloon and plugged memory together.
     pub target: Option<Bytes>,
     /// The most that its process may occupy.
@@ -95,7 +95,7 @@ impl Rates {
     }
 
     /// Takes in a sample; `in_force` was ordered before it. Call once for every snapshot.
-    pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: InForce) {
+    pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: OrdersInForce) {
         let (balloon, page_out) = (assumed(Mechanism::Balloon), assumed(Mechanism::PageOut));
         self.balloon.observe(now, sample.allocation, in_force.target, balloon);
         self.paging.observe(now, sample.resident, in_force.bound, page_out);

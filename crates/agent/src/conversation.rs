@@ -264,7 +264,7 @@ mod tests {
         HostMessage::Hello { version, oldest, session: 3, statistics_ms: 1_000, emergency_ms: 1 }
     }
 
-    fn said(conversation: &mut Conversation) -> Vec<GuestMessage> {
+    fn sent(conversation: &mut Conversation) -> Vec<GuestMessage> {
         let mut reader = FrameReader::new();
         while let Some(bytes) = conversation.unwritten().map(<[u8]>::to_vec) {
             // As a port that accepts few bytes at a time.
@@ -282,7 +282,7 @@ mod tests {
         let mut it = conversation();
         it.opened(NO_TIME, at(0));
         it.send(GuestMessage::Heartbeat {}, NO_TIME, at(0));
-        let first = said(&mut it);
+        let first = sent(&mut it);
         assert!(matches!(first[..], [GuestMessage::Hello { session: 0, .. }]), "{first:?}");
         assert_eq!(it.handle_bytes(&host(1, HostMessage::Heartbeat {}), NO_TIME, at(1)), []);
         let received = it.handle_bytes(&host(2, hello(1, 1)), NO_TIME, at(2));
@@ -292,14 +292,14 @@ mod tests {
         };
         assert_eq!(received, [ReceivedMessage::Greeted(parameters)]);
         it.send(GuestMessage::Heartbeat {}, NO_TIME, at(3));
-        let answer = said(&mut it);
+        let answer = sent(&mut it);
         assert!(matches!(
             answer[..],
             [GuestMessage::Hello { session: 3, .. }, GuestMessage::Heartbeat {}]
         ));
         // A repeated hello is answered and the conversation continues.
         assert_eq!(it.handle_bytes(&host(3, hello(1, 1)), NO_TIME, at(4)), []);
-        assert!(matches!(said(&mut it)[..], [GuestMessage::Hello { session: 3, .. }]));
+        assert!(matches!(sent(&mut it)[..], [GuestMessage::Hello { session: 3, .. }]));
         it.closed();
         assert_eq!(it.parameters(), None);
     }
@@ -309,7 +309,7 @@ mod tests {
         let mut it = conversation();
         assert_eq!(it.handle_bytes(&host(1, hello(9, 2)), NO_TIME, at(0)), []);
         it.send(GuestMessage::Heartbeat {}, NO_TIME, at(3));
-        assert!(matches!(said(&mut it)[..], [GuestMessage::Hello { version: 1, .. }]));
+        assert!(matches!(sent(&mut it)[..], [GuestMessage::Hello { version: 1, .. }]));
     }
 
     #[test]
@@ -319,23 +319,23 @@ mod tests {
         let order = host(2, HostMessage::Release {});
         let received = it.handle_bytes(&[order.clone(), order].concat(), NO_TIME, at(1));
         assert_eq!(received, [ReceivedMessage::Message(HostMessage::Release {})]);
-        said(&mut it);
+        sent(&mut it);
         let invalid = ballast_agent_proto::wire::frame::encode("{\"seq\":\"three\"}").unwrap();
         it.handle_bytes(&invalid, NO_TIME, at(2));
-        assert!(matches!(said(&mut it)[..], [GuestMessage::Error { .. }]));
+        assert!(matches!(sent(&mut it)[..], [GuestMessage::Error { .. }]));
     }
 
     #[test]
     fn heartbeats_are_sent_until_the_host_is_silent() {
         let mut it = conversation();
         it.handle_bytes(&host(1, hello(1, 1)), NO_TIME, at(0));
-        said(&mut it);
+        sent(&mut it);
         it.handle_timeout(NO_TIME, at(4_999));
-        assert_eq!(said(&mut it), []);
+        assert_eq!(sent(&mut it), []);
         it.handle_timeout(NO_TIME, at(5_000));
-        assert_eq!(said(&mut it), [GuestMessage::Heartbeat {}]);
+        assert_eq!(sent(&mut it), [GuestMessage::Heartbeat {}]);
         it.handle_timeout(NO_TIME, at(30_000));
-        assert_eq!((it.parameters(), said(&mut it)), (None, vec![]));
+        assert_eq!((it.parameters(), sent(&mut it)), (None, vec![]));
     }
 
     proptest! {

@@ -303,11 +303,11 @@ mod tests {
             while let Some(read) = self.transport.read(&mut chunk).unwrap() {
                 reader.push(&chunk[..read]);
             }
-            let mut heard = Vec::new();
+            let mut messages = Vec::new();
             while let Some(payload) = reader.next_frame() {
-                heard.push(decode::<HostFrame>(&payload.unwrap()).unwrap().message);
+                messages.push(decode::<HostFrame>(&payload.unwrap()).unwrap().message);
             }
-            heard
+            messages
         }
     }
 
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_of_the_host_is_heard_once() {
+    fn an_answer_of_the_host_is_received_once() {
         let mut pair = Pair::new();
         pair.say(1, hello(0));
         pair.hear();

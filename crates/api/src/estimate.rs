@@ -163,12 +163,12 @@ mod tests {
     fn points_surround_the_guests_allocation() {
         let curve = MissCurve::new(Bytes::mib(128), Duration::from_secs(2), vec![90, 40, 30, 5, 0]);
         let view = CurveView::new(&curve.unwrap(), Some(Bytes::mib(400)), Some(15));
-        let told =
+        let points =
             view.points.iter().map(|it| (it.percent, it.memory_bytes >> 20, it.misses_per_s));
         // 100, 200, 300, 400, 500, 600 MiB: the misses of the step below each.
         let expected = [(25, 100, 45), (50, 200, 20), (75, 300, 15)];
         let expected = expected.into_iter().chain([(100, 400, 3), (125, 500, 3), (150, 600, 0)]);
-        assert!(told.eq(expected), "{view:?}");
+        assert!(points.eq(expected), "{view:?}");
         assert_eq!((view.interval_ms, view.step_bytes), (2000, 128 << 20));
         assert_eq!(view.objective_bytes, Some(256 << 20));
     }

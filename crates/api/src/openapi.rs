@@ -96,8 +96,8 @@ pub fn document() -> Value {
     let summary = "What goes along with one guest to another host";
     get(path::CARRIED, summary, json!([guest("A guest's name.")]), carried);
     let plan = schemas.reply::<PlanReply>("A plan.");
-    let anew = "Whether to make the plan that the next tick would make.";
-    let dry_run = query("dry_run", anew, json!({ "type": "boolean", "default": false }));
+    let description = "Whether to make the plan that the next tick would make.";
+    let dry_run = query("dry_run", description, json!({ "type": "boolean", "default": false }));
     get(path::PLAN, "The latest plan, or the next one", json!([dry_run]), plan);
     let mode = schemas.reply::<ModeReply>("The mode.");
     get(path::MODE, "The mode in force", json!([]), mode);

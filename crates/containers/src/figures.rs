@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let told = |result: Result<MemoryStat, String>| result.unwrap_err();
+        let error = |result: Result<MemoryStat, String>| result.unwrap_err();
         assert_eq!(
-            told(parse_memory_stat(b"anon 1\nfile -1\n")),
+            error(parse_memory_stat(b"anon 1\nfile -1\n")),
             "line 2: `file -1`: expected `NAME NUMBER`"
         );
         let why = parse_amount(b"1M").unwrap_err();

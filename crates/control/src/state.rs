@@ -4,7 +4,7 @@
 
 use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
-use ballast_actuation::rates::{InForce, Rates};
+use ballast_actuation::rates::{OrdersInForce, Rates};
 use ballast_actuation::thrash::{ThrashDetector, Verdict};
 use ballast_estimate::Estimator;
 use ballast_guard::{ComplianceLog, Goal, Holding, OwnerWatch};
@@ -67,7 +67,8 @@ impl GuestState {
         }
         self.owner.observe(sample, &self.log, now);
         self.log.observe(sample, &self.holding, usable, now, &settings.guard);
-        let in_force = InForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
+        let in_force =
+            OrdersInForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);
         matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))
     }

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn complete_windows_are_told_with_what_was_touched() {
+    fn complete_windows_are_read_with_what_was_touched() {
         let text = [line(0, 1, 0), line(0, 5, 1), line(0, 6, 1), line(1, 2, 0)].concat();
         let first = DamonWindow { target: 0, touched: vec![1, 2] };
         assert_eq!(windows(&text), [first, DamonWindow { target: 1, touched: vec![] }]);

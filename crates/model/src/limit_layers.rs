@@ -75,14 +75,14 @@ impl LimitLayers {
 
     /// Where these come from.
     pub fn sources(&self) -> LimitSources {
-        let of = |is_said: fn(&GuestChange) -> bool| {
-            if is_said(&self.set) {
+        let of = |is_set: fn(&GuestChange) -> bool| {
+            if is_set(&self.set) {
                 LimitSource::Set
-            } else if is_said(&self.file) {
+            } else if is_set(&self.file) {
                 LimitSource::File
-            } else if is_said(&self.metadata) {
+            } else if is_set(&self.metadata) {
                 LimitSource::Metadata
-            } else if is_said(&self.carried) {
+            } else if is_set(&self.carried) {
                 LimitSource::Carried
             } else {
                 LimitSource::Default

@@ -208,8 +208,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_rounded_and_told_in_per_cent() {
-        for (ratio, millionths, told) in [
+    fn shares_are_rounded_and_shown_in_per_cent() {
+        for (ratio, millionths, text) in [
             (0.0, 0, "0%"),
             (0.005, 5_000, "0.50%"),
             (1.0 / 256.0, 3_906, "0.39%"),
@@ -220,7 +220,7 @@ mod tests {
             (f64::NAN, 0, "0%"),
         ] {
             let share = Share::from_ratio(ratio);
-            assert_eq!((share.millionths(), share.to_string().as_str()), (millionths, told));
+            assert_eq!((share.millionths(), share.to_string().as_str()), (millionths, text));
         }
         assert_eq!(Share::from_ratio(f64::INFINITY).millionths(), u32::MAX);
         assert_eq!(Share::WHOLE.ratio(), 1.0);

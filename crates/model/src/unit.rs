@@ -141,7 +141,7 @@ pub(crate) mod measured {
 
         fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Measured<T>, A::Error> {
             let mut age = None;
-            let others = BesideAge { map, age: &mut age };
+            let others = EntriesWithoutAge { map, age: &mut age };
             let value = T::deserialize(MapAccessDeserializer::new(others))?;
             let age = age.map(Duration::from_nanos).ok_or_else(|| Error::missing_field(AGE))?;
             Ok(Measured { age, value })
@@ -149,12 +149,12 @@ pub(crate) mod measured {
     }
 
     /// The entries of a map without the age, which is kept here.
-    struct BesideAge<'a, A> {
+    struct EntriesWithoutAge<'a, A> {
         map: A,
         age: &'a mut Option<u64>,
     }
 
-    impl<'de, A: MapAccess<'de>> MapAccess<'de> for BesideAge<'_, A> {
+    impl<'de, A: MapAccess<'de>> MapAccess<'de> for EntriesWithoutAge<'_, A> {
         type Error = A::Error;
 
         fn next_key_seed<K: DeserializeSeed<'de>>(

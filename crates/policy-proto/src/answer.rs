@@ -53,9 +53,9 @@ mod tests {
         let line =
             br#" {"targets": {"b": 1, "a": 18446744073709551615}, "question": 7, "x": [] } "#;
         let answer = parse_answer(line).unwrap();
-        let told: Vec<(&str, u64)> =
+        let targets: Vec<(&str, u64)> =
             answer.targets.iter().map(|it| (it.guest.as_str(), it.target.get())).collect();
-        assert_eq!((answer.question, told), (7, vec![("a", u64::MAX), ("b", 1)]));
+        assert_eq!((answer.question, targets), (7, vec![("a", u64::MAX), ("b", 1)]));
     }
 
     #[test]

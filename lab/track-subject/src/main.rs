@@ -57,11 +57,11 @@ fn main() -> anyhow::Result<()> {
     let order = Order::new(&settings(&args)?)?;
     let mut walk = Walk::new(args.kind, order, &memory, args.seed);
     let (touches, over) = (AtomicU64::new(0), AtomicBool::new(false));
-    let (tell, told) = std::sync::mpsc::channel();
+    let (tid_sender, tid_receiver) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // The receiver only disconnects when the program exits.
-            let _ = tell.send(rustix::thread::gettid().as_raw_nonzero());
+            let _ = tid_sender.send(rustix::thread::gettid().as_raw_nonzero());
             let mut sum = 0_u64;
             while !over.load(Ordering::Relaxed) {
                 for _ in 0..BATCH {
@@ -72,7 +72,7 @@ fn main() -> anyhow::Result<()> {
             // So that the compiler cannot omit a touch.
             std::hint::black_box(sum);
         });
-        let served = told.recv().map_err(anyhow::Error::from).and_then(|tid| {
+        let served = tid_receiver.recv().map_err(anyhow::Error::from).and_then(|tid| {
             let (major, minor, inode) = memory.file_id()?;
             serve(&format!("ready {major} {minor} {inode} {} {tid}", memory.bytes()), &touches)
         });

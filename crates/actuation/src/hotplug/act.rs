@@ -112,7 +112,7 @@ impl Actuator {
         self.idle_since = None;
         self.phase = Phase::Plugging(Plugging {
             to,
-            wait: Wait::new(plugged, is_heard(input), input.now),
+            wait: Wait::new(plugged, has_fresh_statistics(input), input.now),
             begun: input.now,
             wanted,
         });
@@ -353,7 +353,7 @@ fn wanted_plugged(tick: &Tick<'_>) -> Bytes {
 }
 
 /// Whether the guest's kernel has reported recently.
-fn is_heard(input: &ActuationInput<'_>) -> bool {
+fn has_fresh_statistics(input: &ActuationInput<'_>) -> bool {
     let fresh = |stats: Measured<GuestStats>| stats.age <= input.settings.stale_after;
     input.sample.stats.is_some_and(fresh)
 }

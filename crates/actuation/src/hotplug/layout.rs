@@ -106,11 +106,11 @@ impl Layout {
 
     /// The least that the balloon can leave to a guest with `plugged` plugged in.
     pub(super) fn least_with(&self, plugged: Bytes) -> Bytes {
-        let beside = match self.kind {
+        let not_in_boot_memory = match self.kind {
             HotplugKind::VirtioMem => plugged,
             HotplugKind::Dimm => Bytes::ZERO,
         };
-        beside.saturating_add(BALLOON_PART_MIN.min(self.boot))
+        not_in_boot_memory.saturating_add(BALLOON_PART_MIN.min(self.boot))
     }
 
     /// The most that can be plugged in while the balloon can still leave the guest no more than

@@ -259,7 +259,8 @@ impl Actuator {
         let tick = Tick { layout: &layout, wanted, promised, ceiling, input };
         let unchanged = self.clone();
         let rebooted = self.observe(&tick);
-        let order = if rebooted { Some(begin_anew(&tick)) } else { self.next_order(&tick) };
+        let order =
+            if rebooted { Some(order_after_restart(&tick)) } else { self.next_order(&tick) };
         let order = order.and_then(|order| {
             if tick.allows(&order) {
                 return Some(order);
@@ -387,7 +388,7 @@ fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
 /// The order for a guest that has just restarted. No memory is plugged in any more, and its driver
 /// is about to inflate the balloon to its former size. No memory is requested to be plugged in
 /// either, until the rules say so.
-fn begin_anew(tick: &Tick<'_>) -> Order {
+fn order_after_restart(tick: &Tick<'_>) -> Order {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
     let why = Why::PluggedIdle { idle: Duration::ZERO };
     Order { target, plug: Some(Bytes::ZERO), why: Some(why) }

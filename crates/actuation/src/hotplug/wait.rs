@@ -32,10 +32,11 @@ impl Wait {
         sample: &GuestSample,
         now: Timestamp,
     ) {
-        let heard = sample.stats.is_some_and(|stats| before(now, stats.age) > self.progress_at);
+        let has_reported =
+            sample.stats.is_some_and(|stats| before(now, stats.age) > self.progress_at);
         if plugged.abs_diff(self.mark) >= block {
             *self = Wait { mark: plugged, progress_at: now, alive: self.alive };
-        } else if heard && !self.alive {
+        } else if has_reported && !self.alive {
             // Time in which it booted does not count.
             self.progress_at = now;
             self.alive = true;

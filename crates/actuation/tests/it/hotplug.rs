@@ -226,11 +226,11 @@ impl Guest {
     /// plugged.
     fn orders(&mut self, ticks: usize, spare: i64) -> Vec<(i64, Option<i64>, Option<Why>)> {
         let route = |_| self.tick(None, spare);
-        (0..ticks).map(route).filter_map(|route| told(&route)).collect()
+        (0..ticks).map(route).filter_map(|route| order_and_reason(&route)).collect()
     }
 }
 
-fn told(route: &Actuation) -> Option<(i64, Option<i64>, Option<Why>)> {
+fn order_and_reason(route: &Actuation) -> Option<(i64, Option<i64>, Option<Why>)> {
     let why =
         route.moves.iter().find(|it| it.mechanism != Mechanism::Balloon).map(|it| it.why.clone());
     Some((of(route.target?), route.plug.map(of), why))
@@ -347,7 +347,7 @@ fn plugged_memory_is_proven_used_before_the_balloon_inflates() {
     for _ in 0..20 {
         let route = guest.tick(None, 4096);
         assert!(guest.usable() >= 1024, "{guest:?}");
-        found = found.or(told(&route));
+        found = found.or(order_and_reason(&route));
     }
     let not_onlined = Some(Why::NotOnlined { unused: Bytes::mib(512) });
     assert_eq!(found, Some((1024, Some(0), not_onlined)));
@@ -402,7 +402,7 @@ fn without_a_usable_balloon_there_is_only_plugging() {
         guest.capabilities = capabilities;
         // Target, and the plugged size then; no spare memory is needed.
         for (target, plugged) in [(1024, 0), (2001, 976), (1500, 476), (1499, 476), (300, 0)] {
-            let mut orders = Vec::from_iter(told(&guest.tick(Some(target), 0)));
+            let mut orders = Vec::from_iter(order_and_reason(&guest.tick(Some(target), 0)));
             orders.extend(guest.orders(20, 0));
             assert_eq!(guest.plugged, plugged, "{target}: {orders:?}");
             assert!(orders.iter().all(|order| order.2 == Some(why.clone())), "{orders:?}");
@@ -458,7 +458,10 @@ fn an_order_withdraws_a_foreign_request() {
             let route = guest.actuate((tick == 0).then_some(780), 4096);
             if tick == 0 {
                 let more = Bytes::mib(u64::try_from(requested).unwrap());
-                assert_eq!(told(&route), Some((384, Some(0), Some(Why::AskedByOthers { more }))));
+                assert_eq!(
+                    order_and_reason(&route),
+                    Some((384, Some(0), Some(Why::AskedByOthers { more })))
+                );
             }
             guest.arrive();
             for _ in 0..10 {
@@ -480,7 +483,7 @@ fn what_an_order_needs_is_not_left_to_be_unplugged() {
         let mut guest = Guest::new(384, 1024);
         (guest.kind, guest.block) = (HotplugKind::Dimm, 128);
         (guest.plugged, guest.requested, guest.unplugs) = (512, 0, false);
-        assert_eq!(told(&guest.tick(Some(send), 0)), Some(expected));
+        assert_eq!(order_and_reason(&guest.tick(Some(send), 0)), Some(expected));
     }
 }
 
@@ -497,10 +500,13 @@ fn with_nothing_plugged_an_order_withdraws_a_foreign_request() {
     (guest.plugged, guest.requested) = (128, 396);
     let why = Why::AskedByOthers { more: Bytes::mib(268) };
     let route = |send: Option<i64>| balloon_only(&guest.sample(), send.map(mib));
-    assert_eq!(told(&route(Some(500))), Some((500, Some(128), Some(why))));
+    assert_eq!(order_and_reason(&route(Some(500))), Some((500, Some(128), Some(why))));
     assert_eq!(route(None), Actuation::default());
     guest.requested = 128;
-    assert_eq!(told(&balloon_only(&guest.sample(), Some(mib(500)))), Some((500, None, None)));
+    assert_eq!(
+        order_and_reason(&balloon_only(&guest.sample(), Some(mib(500)))),
+        Some((500, None, None))
+    );
 }
 
 #[test]
@@ -541,7 +547,10 @@ fn a_rebooted_guest_gets_boot_memory_before_its_balloon_inflates() {
     guest.orders(40, 4096);
     guest.reboot(8);
     let first = guest.tick(None, 4096);
-    assert_eq!(told(&first).map(|(target, plug, _)| (target, plug)), Some((512, Some(0))));
+    assert_eq!(
+        order_and_reason(&first).map(|(target, plug, _)| (target, plug)),
+        Some((512, Some(0)))
+    );
     guest.orders(60, 4096);
     assert_eq!(guest.total(), 2000);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_actuation::rates::{InForce, Rates, Reduction, choose};
+use ballast_actuation::rates::{OrdersInForce, Rates, Reduction, choose};
 use ballast_model::{
     Bytes, Capabilities, Compliance, GuestSample, Hotplug, HotplugKind, LinkState, Measured,
     Mechanism, PressureLevel, Timestamp, Why,
@@ -31,8 +31,8 @@ fn aged(holds: u64, age_ms: u64) -> GuestSample {
 }
 
 /// An order to hold `target` MiB.
-fn hold(target: u64) -> InForce {
-    InForce { target: Some(Bytes::mib(target)), bound: None }
+fn hold(target: u64) -> OrdersInForce {
+    OrdersInForce { target: Some(Bytes::mib(target)), bound: None }
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
         (5500, 200, hold(200), Some(210)),
         // Finished: standing still then is not slowness.
         (6500, 200, hold(200), Some(210)),
-        (7500, 900, InForce::default(), Some(210)),
+        (7500, 900, OrdersInForce::default(), Some(210)),
         (8500, 900, hold(200), Some(210)),
         // Too far apart.
         (19_500, 300, hold(200), Some(210)),
@@ -65,7 +65,7 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
         rates.observe(Timestamp::from_millis(ms), &guest(holds, 0, 0), in_force);
         assert_eq!(measured(&rates, Mechanism::Balloon), rate, "at {ms} ms");
     }
-    let bound = InForce { target: None, bound: Some(Bytes::mib(300)) };
+    let bound = OrdersInForce { target: None, bound: Some(Bytes::mib(300)) };
     rates.observe(Timestamp::from_millis(30_000), &guest(1000, 0, 900), bound);
     rates.observe(Timestamp::from_millis(31_000), &guest(1000, 0, 700), bound);
     assert_eq!(measured(&rates, Mechanism::PageOut), Some(200));
@@ -74,7 +74,7 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
 
 #[test]
 fn a_size_that_is_repeated_or_old_measures_nothing() {
-    let in_force = InForce { target: Some(Bytes::mib(200)), bound: Some(Bytes::mib(200)) };
+    let in_force = OrdersInForce { target: Some(Bytes::mib(200)), bound: Some(Bytes::mib(200)) };
     let mut rates = Rates::default();
     for (ms, holds, age_ms, rate) in [
         (1000, 1000, 0, None),

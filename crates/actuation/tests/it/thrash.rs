@@ -10,27 +10,27 @@ use proptest::prelude::*;
 
 /// A sample of a guest; sizes are MiB, `swap` and `files` since boot.
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct Reading {
     holds: u64,
     swap: Option<u64>,
     files: Option<u64>,
     free: Option<u64>,
 }
 
-fn sample(seen: Seen) -> GuestSample {
+fn sample(reading: Reading) -> GuestSample {
     let stats = GuestStats {
-        swap_in: seen.swap.map(Bytes::mib),
-        free: seen.free.map(Bytes::mib),
+        swap_in: reading.swap.map(Bytes::mib),
+        free: reading.free.map(Bytes::mib),
         ..GuestStats::default()
     };
-    let agent = seen.files.map(|files| {
+    let agent = reading.files.map(|files| {
         Measured::fresh(AgentReport {
             refaulted_file_pages: Some(Bytes::mib(files).to_pages()),
             ..AgentReport::default()
         })
     });
     GuestSample {
-        allocation: Some(Measured::fresh(Bytes::mib(seen.holds))),
+        allocation: Some(Measured::fresh(Bytes::mib(reading.holds))),
         stats: Some(Measured::fresh(stats)),
         agent: agent.map(Box::new),
         ..GuestSample::unknown("g".parse().unwrap(), LinkState::Up)
@@ -39,19 +39,19 @@ fn sample(seen: Seen) -> GuestSample {
 
 /// A guest watched every second.
 #[derive(Default)]
-struct Watched {
+struct WatchedGuest {
     second: u64,
     detector: ThrashDetector,
 }
 
-impl Watched {
+impl WatchedGuest {
     fn now(&self) -> Timestamp {
         Timestamp::from_millis(self.second * 1000)
     }
 
-    fn see(&mut self, seen: Seen) -> Option<Verdict> {
+    fn observe(&mut self, reading: Reading) -> Option<Verdict> {
         self.second += 1;
-        self.detector.observe(self.now(), &sample(seen), &ThrashSettings::default())
+        self.detector.observe(self.now(), &sample(reading), &ThrashSettings::default())
     }
 
     /// Samples a guest that holds `holds` for some seconds and reads `swap` back in each.
@@ -59,7 +59,7 @@ impl Watched {
         (0..seconds)
             .filter_map(|_| {
                 *swap += by;
-                self.see(Seen { holds, swap: Some(*swap), files: None, free: None })
+                self.observe(Reading { holds, swap: Some(*swap), files: None, free: None })
             })
             .collect()
     }
@@ -82,7 +82,7 @@ fn who_thrashes_gets_back_what_was_taken() {
         (40, 2, Some(undo(1000, 40, 18))),
         (40, 17, Some(undo(1000, 40, 17))),
     ] {
-        let (mut guest, mut swap) = (Watched::default(), 5_000);
+        let (mut guest, mut swap) = (WatchedGuest::default(), 5_000);
         guest.stay(20, 1000, &mut swap, 0);
         guest.stay(1, 1000 - taken, &mut swap, 0);
         let verdicts = guest.stay(30, 1000 - taken, &mut swap, by);
@@ -93,7 +93,7 @@ fn who_thrashes_gets_back_what_was_taken() {
 
 #[test]
 fn what_it_read_anyway_does_not_count() {
-    let (mut guest, mut swap) = (Watched::default(), 0);
+    let (mut guest, mut swap) = (WatchedGuest::default(), 0);
     guest.stay(30, 1000, &mut swap, 50);
     assert_eq!(guest.stay(30, 800, &mut swap, 50), []);
     let regret = guest.detector.regret().unwrap();
@@ -103,7 +103,7 @@ fn what_it_read_anyway_does_not_count() {
 
 #[test]
 fn a_reduction_in_steps_is_one() {
-    let (mut guest, mut swap) = (Watched::default(), 0);
+    let (mut guest, mut swap) = (WatchedGuest::default(), 0);
     guest.stay(5, 1000, &mut swap, 0);
     for holds in [950, 900, 850, 800] {
         assert_eq!(guest.stay(2, holds, &mut swap, 5), []);
@@ -115,7 +115,7 @@ fn a_reduction_in_steps_is_one() {
 
 #[test]
 fn the_pause_after_an_undo_grows_and_is_forgotten() {
-    let (mut guest, mut swap) = (Watched::default(), 0);
+    let (mut guest, mut swap) = (WatchedGuest::default(), 0);
     for pause in [60, 120, 240, 480, 960, 960] {
         guest.stay(3, 1000, &mut swap, 0);
         guest.stay(1, 800, &mut swap, 0);
@@ -143,43 +143,56 @@ fn counters_that_come_go_or_fall_are_no_thrashing() {
         (Some(900_000), Some(2)),
     ];
     for (at, (swap, files)) in steps.into_iter().enumerate().skip(1) {
-        let mut guest = Watched::default();
-        guest.see(Seen { holds: 1000, swap: steps[at - 1].0, files: steps[at - 1].1, free: None });
-        guest.see(Seen { holds: 600, swap: steps[at - 1].0, files: steps[at - 1].1, free: None });
-        let verdict = guest.see(Seen { holds: 600, swap, files, free: None });
+        let mut guest = WatchedGuest::default();
+        guest.observe(Reading {
+            holds: 1000,
+            swap: steps[at - 1].0,
+            files: steps[at - 1].1,
+            free: None,
+        });
+        guest.observe(Reading {
+            holds: 600,
+            swap: steps[at - 1].0,
+            files: steps[at - 1].1,
+            free: None,
+        });
+        let verdict = guest.observe(Reading { holds: 600, swap, files, free: None });
         assert_eq!(verdict, None, "step {at}");
     }
 }
 
 #[test]
 fn refaults_of_files_count_as_well() {
-    let mut guest = Watched::default();
+    let mut guest = WatchedGuest::default();
     for (holds, files) in [(1000, 70), (600, 70), (600, 120)] {
-        assert_eq!(guest.see(Seen { holds, swap: Some(0), files: Some(files), free: None }), None);
+        assert_eq!(
+            guest.observe(Reading { holds, swap: Some(0), files: Some(files), free: None }),
+            None
+        );
     }
-    let last = Seen { holds: 600, swap: Some(60), files: Some(120), free: None };
-    assert_eq!(guest.see(last), Some(undo(1000, 400, 110)));
+    let last = Reading { holds: 600, swap: Some(60), files: Some(120), free: None };
+    assert_eq!(guest.observe(last), Some(undo(1000, 400, 110)));
 }
 
 #[test]
 fn it_is_seen_whether_a_grant_was_used() {
     // Free memory before and afterwards; used of 300.
     for (before, after, used) in [(50, 350, 0), (50, 250, 100), (50, 50, 300), (50, 10, 300)] {
-        let mut guest = Watched::default();
-        let seen = |holds, free| Seen { holds, swap: Some(0), files: None, free: Some(free) };
-        guest.see(seen(700, before));
-        guest.see(seen(1000, before + 300));
-        guest.see(seen(1000, after));
+        let mut guest = WatchedGuest::default();
+        let reading = |holds, free| Reading { holds, swap: Some(0), files: None, free: Some(free) };
+        guest.observe(reading(700, before));
+        guest.observe(reading(1000, before + 300));
+        guest.observe(reading(1000, after));
         assert_eq!(guest.detector.grants(), Grants::default());
         for _ in 0..10 {
-            guest.see(seen(1000, before + 300));
+            guest.observe(reading(1000, before + 300));
         }
         let grants = Grants { granted: Bytes::mib(300), used: Bytes::mib(used) };
         assert_eq!(guest.detector.grants(), grants, "{before} {after}");
     }
 }
 
-fn any_seen() -> impl Strategy<Value = (u64, u64, u64, u64)> {
+fn any_reading() -> impl Strategy<Value = (u64, u64, u64, u64)> {
     (prop_oneof![Just(1000), 200..1000u64], prop_oneof![Just(0), 0..60u64], 0..30u64, 0..500u64)
 }
 
@@ -188,16 +201,16 @@ proptest! {
     /// and read back since the guest last held what it gets back, and there is none while nothing
     /// is read.
     #[test]
-    fn an_undo_is_backed_by_what_happened(steps in prop::collection::vec(any_seen(), 1..200)) {
-        let mut guest = Watched::default();
+    fn an_undo_is_backed_by_what_happened(steps in prop::collection::vec(any_reading(), 1..200)) {
+        let mut guest = WatchedGuest::default();
         let (mut swap, mut files) = (77, 11);
         let mut history: Vec<(u64, u64)> = Vec::new();
         for (holds, by, refaults, free) in steps {
             swap += by;
             files += refaults / 10;
             history.push((holds, swap + files));
-            let seen = Seen { holds, swap: Some(swap), files: Some(files), free: Some(free) };
-            let verdict = guest.see(seen);
+            let reading = Reading { holds, swap: Some(swap), files: Some(files), free: Some(free) };
+            let verdict = guest.observe(reading);
             if let Some(Verdict::Undo { to, taken, read_back }) = verdict {
                 prop_assert!(read_back > taken.fraction(1, 4).max(Bytes::mib(16)));
                 let [to, taken, read_back] = [to, taken, read_back].map(|it| it.get() >> 20);
@@ -219,7 +232,7 @@ proptest! {
     /// A reduction of a guest that keeps reading back as it always did is never undone.
     #[test]
     fn a_steady_reader_is_never_undone(rate in 0..100u64, down in prop::collection::vec(1..50u64, 1..20)) {
-        let (mut guest, mut swap, mut holds) = (Watched::default(), 0, 2000);
+        let (mut guest, mut swap, mut holds) = (WatchedGuest::default(), 0, 2000);
         guest.stay(30, holds, &mut swap, rate);
         for by in down {
             holds -= by;
@@ -231,7 +244,7 @@ proptest! {
     /// Undoes for a guest that always thrashes become rare: at most one per pause.
     #[test]
     fn undoes_are_bounded(seconds in 100..4_000u64) {
-        let (mut guest, mut swap, mut undone) = (Watched::default(), 0, 0);
+        let (mut guest, mut swap, mut undone) = (WatchedGuest::default(), 0, 0);
         let mut until = 0;
         while guest.second < seconds {
             let shrinks = guest.detector.least(guest.now()).is_none();

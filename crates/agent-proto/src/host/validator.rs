@@ -266,12 +266,12 @@ mod tests {
         let mut validator = MessageValidator::new();
         let facts = HostFacts { memory_max: Some(Bytes::new(1_000)) };
         assert_eq!(validator.statistics(&statistics(900, 900, 7), facts), Ok(()));
-        for (said, counter_or_figure) in [
+        for (statistics, counter_or_figure) in [
             (statistics(1_001, 0, 7), "total"),
             (statistics(900, 901, 7), "free"),
             (statistics(900, 0, 6), "swap_in_pages"),
         ] {
-            let error = validator.statistics(&said, facts).unwrap_err().to_string();
+            let error = validator.statistics(&statistics, facts).unwrap_err().to_string();
             assert!(error.contains(counter_or_figure), "{error}");
         }
         // Missing fields are accepted.
@@ -289,11 +289,11 @@ mod tests {
     proptest! {
         #[test]
         fn sequence_clock_and_counters_of_accepted_messages_never_decrease(
-            said in prop::collection::vec((0..20u64, 0..5_000u64, 0..3_000u64, prop::option::of(0..9u64)), 1..60)
+            samples in prop::collection::vec((0..20u64, 0..5_000u64, 0..3_000u64, prop::option::of(0..9u64)), 1..60)
         ) {
             let mut validator = MessageValidator::new();
             let (mut now, mut seqs, mut clocks, mut counts) = (0, vec![], vec![], vec![]);
-            for (seq, uptime_ms, step, swapped) in said {
+            for (seq, uptime_ms, step, swapped) in samples {
                 now += step;
                 if validator.message(seq, uptime_ms, at(now)).is_err() {
                     continue;

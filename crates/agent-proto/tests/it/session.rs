@@ -56,10 +56,10 @@ impl FakeAgent {
     }
 
     fn statistics(&mut self, uptime_ms: u64, free: Bytes, major_faults: u64) -> Vec<u8> {
-        let mut said = Statistics::default();
-        said.memory.free_bytes = Some(free.get());
-        said.counters.major_faults = Some(major_faults);
-        self.frame(uptime_ms, GuestMessage::Statistics(Box::new(said)))
+        let mut statistics = Statistics::default();
+        statistics.memory.free_bytes = Some(free.get());
+        statistics.counters.major_faults = Some(major_faults);
+        self.frame(uptime_ms, GuestMessage::Statistics(Box::new(statistics)))
     }
 
     fn request(
@@ -160,8 +160,8 @@ fn a_restarted_agent_is_greeted_at_once_and_reported() {
 fn a_guest_restored_from_a_snapshot_is_accepted() {
     let (mut session, mut agent) = up();
     for second in 2..9 {
-        let said = agent.statistics(second * 1_000, Bytes::mib(9), second);
-        session.handle_bytes(&said, at(second * 1_000));
+        let statistics = agent.statistics(second * 1_000, Bytes::mib(9), second);
+        session.handle_bytes(&statistics, at(second * 1_000));
     }
     session.disconnected();
     events(&mut session);
@@ -312,7 +312,7 @@ fn a_flood_is_reported_and_not_read_for_a_second() {
 }
 
 #[test]
-fn an_agent_started_anew_has_no_new_ration() {
+fn a_restarted_agent_has_no_new_ration() {
     let (mut session, mut agent) = up();
     let kind = |session: &mut AgentSession, agent: &mut FakeAgent, ms: u64| {
         let emergency = agent.request(ms, 1, WireRequestKind::Emergency, Bytes::mib(1));
@@ -324,9 +324,9 @@ fn an_agent_started_anew_has_no_new_ration() {
         requested.unwrap()
     };
     assert_eq!(kind(&mut session, &mut agent, 1_300), RequestKind::Emergency);
-    let mut anew = FakeAgent::new(2);
-    session.handle_bytes(&anew.hello(1_400, 7), at(1_400));
-    assert_eq!(kind(&mut session, &mut anew, 1_500), RequestKind::More);
+    let mut restarted = FakeAgent::new(2);
+    session.handle_bytes(&restarted.hello(1_400, 7), at(1_400));
+    assert_eq!(kind(&mut session, &mut restarted, 1_500), RequestKind::More);
     // Nor a new ration of bytes, even on a new connection.
     session.handle_bytes(&[b'x'; 70_000], at(1_500));
     let readable_at = session.readable_at();
@@ -338,7 +338,7 @@ fn an_agent_started_anew_has_no_new_ration() {
 #[derive(Clone, Debug)]
 enum Step {
     Bytes(Vec<u8>),
-    Said { seq: u64, uptime_ms: u64, what: u8, value: u64 },
+    Message { seq: u64, uptime_ms: u64, what: u8, value: u64 },
     Down,
     Up(u64),
     Answer,
@@ -346,10 +346,10 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
-    let said = (0..30u64, 0..90_000u64, 0..6u8, prop_oneof![0..1u64 << 31, 0..1u64 << 53]);
+    let message = (0..30u64, 0..90_000u64, 0..6u8, prop_oneof![0..1u64 << 31, 0..1u64 << 53]);
     let one = prop_oneof![
         3 => prop::collection::vec(any::<u8>(), 0..60).prop_map(Step::Bytes),
-        9 => said.prop_map(|(seq, uptime_ms, what, value)| Step::Said { seq, uptime_ms, what, value }),
+        9 => message.prop_map(|(seq, uptime_ms, what, value)| Step::Message { seq, uptime_ms, what, value }),
         1 => Just(Step::Down),
         2 => (0..4u64).prop_map(Step::Up),
         1 => Just(Step::Answer),
@@ -358,7 +358,7 @@ fn steps() -> impl Strategy<Value = Vec<(u64, Step)>> {
     prop::collection::vec((0..4_000u64, one), 0..80)
 }
 
-fn said(seq: u64, uptime_ms: u64, what: u8, value: u64) -> Vec<u8> {
+fn encoded(seq: u64, uptime_ms: u64, what: u8, value: u64) -> Vec<u8> {
     let mut agent = FakeAgent { instance: value % 2, seq };
     match what {
         0 => agent.hello(uptime_ms, value % 4),
@@ -385,8 +385,8 @@ proptest! {
             session.handle_timeout(at(now));
             match it {
                 Step::Bytes(bytes) => session.handle_bytes(&bytes, at(now)),
-                Step::Said { seq, uptime_ms, what, value } => {
-                    session.handle_bytes(&said(seq, uptime_ms, what, value), at(now));
+                Step::Message { seq, uptime_ms, what, value } => {
+                    session.handle_bytes(&encoded(seq, uptime_ms, what, value), at(now));
                 }
                 Step::Down => session.disconnected(),
                 Step::Up(number) => session.connected(number, at(now)),

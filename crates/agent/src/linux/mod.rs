@@ -201,7 +201,7 @@ mod tests {
 
     /// Linux keeps capabilities per thread, so only this test loses them.
     #[test]
-    fn memory_that_may_not_be_locked_is_told() {
+    fn memory_that_may_not_be_locked_is_reported() {
         use rustix::process::{Resource, getrlimit};
         use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 

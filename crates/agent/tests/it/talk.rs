@@ -201,12 +201,12 @@ fn the_agent_reports_to_the_python_host() {
     // The agent finds the host whichever starts first.
     let _agent = agent(&socket);
     let lines = BufReader::new(host.0.stdout.take().unwrap()).lines();
-    let said: Vec<serde_json::Value> =
+    let sent: Vec<serde_json::Value> =
         lines.map(|line| serde_json::from_str(&line.unwrap()).unwrap()).collect();
-    let kinds: Vec<&str> = said.iter().map(|it| it["message"]["type"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = sent.iter().map(|it| it["message"]["type"].as_str().unwrap()).collect();
     assert_eq!(kinds.iter().filter(|kind| **kind == "statistics").count(), 3, "{kinds:?}");
-    let hello = said.iter().find(|it| it["message"]["session"] == 4_711).unwrap();
+    let hello = sent.iter().find(|it| it["message"]["session"] == 4_711).unwrap();
     assert_eq!(hello["message"]["version"], 1);
-    let seqs: Vec<u64> = said.iter().map(|it| it["seq"].as_u64().unwrap()).collect();
+    let seqs: Vec<u64> = sent.iter().map(|it| it["seq"].as_u64().unwrap()).collect();
     assert!(seqs.windows(2).all(|pair| pair[1] == pair[0] + 1), "{seqs:?}");
 }

@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// What a [`Tick`] borrows.
-struct Seen {
+struct TickParts {
     snapshot: Snapshot,
     plan: Plan,
     limits: BTreeMap<GuestId, GuestLimits>,
@@ -59,7 +59,7 @@ fn estimated(age: Duration) -> Estimate {
 }
 
 /// Two guests: everything is known about `a`, nothing about `b`.
-fn seen() -> Seen {
+fn tick_parts() -> TickParts {
     let age = Duration::from_millis(800);
     let a = GuestSample {
         run_state: Some(RunState::Running),
@@ -169,7 +169,7 @@ fn seen() -> Seen {
         target: Bytes::mib(512),
         kind: OutcomeKind::Failed("no answer in time".to_owned()),
     };
-    Seen {
+    TickParts {
         snapshot: Snapshot::new(Timestamp::from_millis(5000), host, vec![a, b]),
         plan: Plan {
             generation,
@@ -204,16 +204,16 @@ fn seen() -> Seen {
     }
 }
 
-fn tick(seen: &Seen) -> Tick<'_> {
+fn tick(tick_parts: &TickParts) -> Tick<'_> {
     Tick {
         source: Source::Daemon,
         now: at(1_767_323_046),
         seen_at: at(1_767_323_045),
-        snapshot: &seen.snapshot,
-        plan: &seen.plan,
-        limits: &seen.limits,
-        limit_sources: &seen.limit_sources,
-        outcomes: &seen.outcomes,
+        snapshot: &tick_parts.snapshot,
+        plan: &tick_parts.plan,
+        limits: &tick_parts.limits,
+        limit_sources: &tick_parts.limit_sources,
+        outcomes: &tick_parts.outcomes,
         paused: false,
         mode: Mode::Observe,
         decision_cost: Duration::from_micros(420),
@@ -255,7 +255,7 @@ where
 #[test]
 fn status() {
     golden(
-        &StatusReply::from(&tick(&seen())),
+        &StatusReply::from(&tick(&tick_parts())),
         expect![[r#"
             {
               "api_version": 1,
@@ -468,8 +468,9 @@ fn status() {
 
 #[test]
 fn guests_reply_equals_the_guests_of_status() {
-    let seen = seen();
-    let (status, guests) = (StatusReply::from(&tick(&seen)), GuestsReply::from(&tick(&seen)));
+    let tick_parts = tick_parts();
+    let (status, guests) =
+        (StatusReply::from(&tick(&tick_parts)), GuestsReply::from(&tick(&tick_parts)));
     assert_eq!(guests.guests, status.guests);
     let json = serde_json::to_value(&guests).unwrap();
     let keys: Vec<_> = json.as_object().unwrap().keys().map(String::as_str).collect();
@@ -479,7 +480,7 @@ fn guests_reply_equals_the_guests_of_status() {
 #[test]
 fn explain_of_a_known_guest() {
     golden(
-        &ExplainReply::new(&tick(&seen()), &id("a")).unwrap(),
+        &ExplainReply::new(&tick(&tick_parts()), &id("a")).unwrap(),
         expect![[r#"
             {
               "api_version": 1,
@@ -710,8 +711,8 @@ fn explain_of_a_known_guest() {
 
 #[test]
 fn explain_of_an_unknown_guest() {
-    let seen = seen();
-    let tick = Tick { source: Source::Journal, daemon: None, ..tick(&seen) };
+    let tick_parts = tick_parts();
+    let tick = Tick { source: Source::Journal, daemon: None, ..tick(&tick_parts) };
     golden(
         &ExplainReply::new(&tick, &id("b")).unwrap(),
         expect![[r#"
@@ -807,9 +808,9 @@ fn explain_of_an_unknown_guest() {
 
 #[test]
 fn plan() {
-    let seen = seen();
+    let tick_parts = tick_parts();
     golden(
-        &PlanReply::latest(&tick(&seen)),
+        &PlanReply::latest(&tick(&tick_parts)),
         expect![[r#"
             {
               "api_version": 1,
@@ -937,7 +938,7 @@ fn plan() {
               ]
             }"#]],
     );
-    assert!(PlanReply::dry_run(&tick(&seen), &seen.plan).dry_run);
+    assert!(PlanReply::dry_run(&tick(&tick_parts), &tick_parts.plan).dry_run);
 }
 
 #[test]
@@ -1031,7 +1032,7 @@ fn every_reason_has_its_stable_code() {
         Compliance::Inhibited,
     ];
     let view = |compliance: &Compliance| {
-        let guest = GuestPlan { compliance: *compliance, ..seen().plan.guests[0].clone() };
+        let guest = GuestPlan { compliance: *compliance, ..tick_parts().plan.guests[0].clone() };
         ballast_api::ComplianceView::new(&guest)
     };
     let codes: Vec<_> = compliances.iter().map(|c| view(c).code).collect();

@@ -231,7 +231,7 @@ async fn versions_that_do_not_see_plugged_memory_plug_none() {
 }
 
 #[tokio::test]
-async fn a_hypervisor_without_a_guest_is_said_to_have_none() {
+async fn a_hypervisor_without_a_guest_is_reported() {
     let mut host = Host::new();
     let (_server, machine) = shared(&host, Machine { config: None, ..Machine::new() });
     let sample = host.sample().await;
@@ -245,7 +245,7 @@ async fn a_hypervisor_without_a_guest_is_said_to_have_none() {
 
 /// Each status, with the bodies of older and newer versions of the program.
 #[tokio::test]
-async fn every_status_of_the_api_is_told_with_its_words() {
+async fn every_status_of_the_api_is_reported_with_its_words() {
     let bodies = [
         (json!(["Error from API", "No such zone"]).to_string(), "Error from API: No such zone"),
         ("Error from API: No such zone".to_owned(), "Error from API: No such zone"),
@@ -273,7 +273,7 @@ async fn every_status_of_the_api_is_told_with_its_words() {
                 });
                 let case = format!("{path} {status} {words}");
                 let readings = host.readings().await;
-                let told = if path == PING.path {
+                let reported = if path == PING.path {
                     assert!(readings.is_empty(), "{case}");
                     host.guests.take_notices().join("\n")
                 } else {
@@ -296,8 +296,8 @@ async fn every_status_of_the_api_is_told_with_its_words() {
                     }
                 };
                 assert!(
-                    told.contains(&status.to_string()) && told.contains(words),
-                    "{case}: {told}"
+                    reported.contains(&status.to_string()) && reported.contains(words),
+                    "{case}: {reported}"
                 );
             }
         }

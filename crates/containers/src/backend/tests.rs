@@ -80,11 +80,11 @@ impl Tree {
             only: None,
         };
         let mib = |size: Bytes| size.get() >> 20;
-        let told = |it: GuestReading| {
+        let figures = |it: GuestReading| {
             let spare = it.sample.stats.unwrap().value.available.unwrap();
             (it.sample.id.to_string(), mib(it.sample.allocation.unwrap().value), mib(spare))
         };
-        containers.sample_now(request).into_iter().map(told).collect()
+        containers.sample_now(request).into_iter().map(figures).collect()
     }
 }
 
@@ -207,11 +207,11 @@ fn what_is_no_container_is_refused_once_with_the_reason() {
     tree.add("a/good", 10);
     let mut containers = tree.containers("a/*");
     assert_eq!(tree.sample(&mut containers).len(), 1);
-    let told = containers.take_notices().join("\n");
+    let notices = containers.take_notices().join("\n");
     for words in
         ["unlimited: has no memory.max", "vm: it holds a virtual machine", "container good"]
     {
-        assert!(told.contains(words), "{words}: {told}");
+        assert!(notices.contains(words), "{words}: {notices}");
     }
     assert_eq!(containers.refused(), 2);
     tree.sample(&mut containers);
@@ -293,9 +293,9 @@ fn version_one_is_refused_with_the_reason() {
     tree.write("sys/cgroup.controllers", "\n");
     let mut containers = tree.containers("web");
     assert_eq!(tree.sample(&mut containers), []);
-    let told = containers.take_notices().join("\n");
-    assert!(told.contains("version 1 of cgroups") && told.contains("unified"), "{told}");
+    let notices = containers.take_notices().join("\n");
+    assert!(notices.contains("version 1 of cgroups") && notices.contains("unified"), "{notices}");
     tree.write("proc/self/mountinfo", "");
-    let told = tree.containers("web").take_notices().join("\n");
-    assert!(told.contains("version 2 of cgroups is not mounted"), "{told}");
+    let notices = tree.containers("web").take_notices().join("\n");
+    assert!(notices.contains("version 2 of cgroups is not mounted"), "{notices}");
 }

@@ -58,8 +58,8 @@ fn guests_become_targets_with_regions_of_one_page() {
     assert_eq!(kernel.text(&format!("{instance}/events/damon/damon_aggregated/enable")), "1");
 
     assert_eq!(session.read().unwrap(), [], "nothing has come");
-    let told = [record(0, 3, 0), record(0, 9, 1), record(1, 1, 0), record(1, 2, 0)].concat();
-    kernel.put(&format!("{instance}/trace_pipe"), &told);
+    let trace = [record(0, 3, 0), record(0, 9, 1), record(1, 1, 0), record(1, 2, 0)].concat();
+    kernel.put(&format!("{instance}/trace_pipe"), &trace);
     assert_eq!(session.read().unwrap(), [DamonWindow { target: 0, touched: vec![1] }]);
     kernel.put("proc/9/schedstat", "1500000 20 3\n");
     kernel.set("0/pid", "9");
@@ -84,13 +84,13 @@ fn a_probe_leaves_nothing() {
     DamonSession::probe(kernel.paths()).unwrap();
     assert_eq!(kernel.get("nr_kdamonds"), "0");
     kernel.set("0/contexts/0/avail_operations", "paddr\n");
-    let told = DamonSession::probe(kernel.paths()).unwrap_err();
-    assert!(matches!(told, DamonError::Operations(_)), "{told}");
+    let error = DamonSession::probe(kernel.paths()).unwrap_err();
+    assert!(matches!(error, DamonError::Operations(_)), "{error}");
     assert_eq!(kernel.get("nr_kdamonds"), "0");
     kernel.set("nr_kdamonds", "1");
     kernel.set("0/contexts/0/monitoring_attrs/intervals/update_us", "1000");
-    let told = DamonSession::probe(kernel.paths()).unwrap_err();
-    assert!(matches!(told, DamonError::Foreign { .. }), "{told}");
+    let error = DamonSession::probe(kernel.paths()).unwrap_err();
+    assert!(matches!(error, DamonError::Foreign { .. }), "{error}");
     assert_eq!(kernel.get("nr_kdamonds"), "1", "somebody else's stays");
 }
 
@@ -116,8 +116,8 @@ fn what_somebody_else_set_up_is_left_alone() {
     for count in ["1", "2"] {
         kernel.set("nr_kdamonds", count);
         kernel.set("0/state", "on");
-        let told = refusal(&kernel);
-        assert!(told.contains("in use by somebody else") && told.contains(count), "{told}");
+        let error = refusal(&kernel);
+        assert!(error.contains("in use by somebody else") && error.contains(count), "{error}");
         assert_eq!((kernel.get("0/state"), kernel.get("nr_kdamonds")), ("on".into(), count.into()));
     }
     // The kernel's own modules have kdamonds that sysfs does not show; a process may have any name.
@@ -129,26 +129,26 @@ fn what_somebody_else_set_up_is_left_alone() {
 }
 
 #[test]
-fn what_the_kernel_lacks_is_told() {
+fn what_the_kernel_lacks_is_reported() {
     let lacking = |path: &str| {
         let kernel = FakeKernel::new();
         kernel.remove(path);
         DamonSession::begin(kernel.paths()).unwrap_err()
     };
-    let told = lacking("sys/kernel/mm");
-    assert!(told.is_lasting() && told.to_string().contains("no DAMON"), "{told}");
-    let told = lacking("sys/kernel/tracing");
-    assert!(!told.is_lasting() && told.to_string().contains("mount -t tracefs"), "{told}");
-    let told = lacking("sys/kernel/tracing/events");
-    assert!(told.is_lasting() && told.to_string().contains("damon_aggregated"), "{told}");
+    let error = lacking("sys/kernel/mm");
+    assert!(error.is_lasting() && error.to_string().contains("no DAMON"), "{error}");
+    let error = lacking("sys/kernel/tracing");
+    assert!(!error.is_lasting() && error.to_string().contains("mount -t tracefs"), "{error}");
+    let error = lacking("sys/kernel/tracing/events");
+    assert!(error.is_lasting() && error.to_string().contains("damon_aggregated"), "{error}");
     let kernel = FakeKernel::new();
     kernel.put("sys/kernel/security/lockdown", "none integrity [confidentiality]\n");
     assert!(refusal(&kernel).contains("locked down"));
     kernel.put("sys/kernel/security/lockdown", "none [integrity] confidentiality\n");
     let mut session = DamonSession::begin(kernel.paths()).unwrap();
     kernel.set("0/contexts/0/avail_operations", "paddr\n");
-    let told = session.watch(&targets(), WINDOW).unwrap_err();
-    assert!(told.is_lasting() && told.to_string().contains("`paddr`"), "{told}");
+    let error = session.watch(&targets(), WINDOW).unwrap_err();
+    assert!(error.is_lasting() && error.to_string().contains("`paddr`"), "{error}");
     assert_eq!(kernel.get("nr_kdamonds"), "0");
 }
 
@@ -158,8 +158,8 @@ fn too_few_and_too_many_pages_are_refused() {
     let mut session = DamonSession::begin(kernel.paths()).unwrap();
     for pages in [vec![0, PAGE], (0..20_000).map(|page| page * PAGE).collect()] {
         let target = DamonTarget { pid: 1, pages };
-        let told = session.watch(&[target], WINDOW).unwrap_err().to_string();
-        assert!(told.contains("expected 3 to 16384"), "{told}");
+        let error = session.watch(&[target], WINDOW).unwrap_err().to_string();
+        assert!(error.contains("expected 3 to 16384"), "{error}");
     }
     assert_eq!(kernel.get("nr_kdamonds"), "0");
 }
@@ -168,6 +168,6 @@ fn too_few_and_too_many_pages_are_refused() {
 fn rubbish_in_a_file_is_named() {
     let kernel = FakeKernel::new();
     kernel.set("nr_kdamonds", "many");
-    let told = refusal(&kernel);
-    assert!(told.contains("nr_kdamonds: `many`: expected a number"), "{told}");
+    let error = refusal(&kernel);
+    assert!(error.contains("nr_kdamonds: `many`: expected a number"), "{error}");
 }

@@ -305,7 +305,7 @@ fn unused_pages_are_asked_for_while_the_host_is_short() {
 }
 
 #[tokio::test]
-async fn every_status_of_the_api_is_told_with_its_words() {
+async fn every_status_of_the_api_is_reported_with_its_words() {
     for (method, path, success, errors) in CALLS {
         assert!((200..300).contains(&success));
         for status in errors.iter().chain(&ANY_CALL).copied() {

@@ -382,7 +382,7 @@ memcg    48 /vm/below
         for text in ["0x0007", "0x0003", "7", "0x000f"] {
             assert_eq!(check_enabled(text), Ok(()), "{text}");
         }
-        for (text, told) in [
+        for (text, expected) in [
             ("0x0000", "turned off"),
             ("0x0006", "turned off"),
             ("0x0001", "do not walk"),
@@ -391,7 +391,7 @@ memcg    48 /vm/below
             ("y", "hexadecimal"),
         ] {
             let why = check_enabled(text).unwrap_err();
-            assert!(why.contains(told) && why.contains("expected"), "{text}: {why}");
+            assert!(why.contains(expected) && why.contains("expected"), "{text}: {why}");
         }
     }
 
@@ -456,8 +456,8 @@ memcg    48 /vm/below
                 }
             }
             kernel.age();
-            let told = (kernel_agings.min(since.len()) < 2).then_some(since.len() as u64);
-            proptest::prop_assert_eq!(touched_since(&begun, &kernel.nodes()), told);
+            let expected = (kernel_agings.min(since.len()) < 2).then_some(since.len() as u64);
+            proptest::prop_assert_eq!(touched_since(&begun, &kernel.nodes()), expected);
             proptest::prop_assert_eq!(touched_since(&[(1, 0)], &kernel.nodes()), Some(0));
         }
     }

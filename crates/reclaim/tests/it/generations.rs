@@ -41,7 +41,7 @@ fn a_guest_alone_in_its_cgroup_has_generations() {
 }
 
 #[test]
-fn what_the_kernel_lacks_is_told_with_what_to_do() {
+fn what_the_kernel_lacks_is_reported_with_what_to_do() {
     let lacking = |path: &str| {
         let host = host();
         fs::remove_file(host.path().join(path)).unwrap();
@@ -55,23 +55,23 @@ fn what_the_kernel_lacks_is_told_with_what_to_do() {
     for off in ["0x0000\n", "0\n"] {
         let host = host();
         fs::write(host.path().join(ENABLED), off).unwrap();
-        let told = error(&host);
-        assert!(!told.is_lasting(), "it can be turned on: {told}");
-        let told = told.to_string();
-        assert!(told.contains("turned off") && told.contains("`y`"), "{told}");
+        let error = error(&host);
+        assert!(!error.is_lasting(), "it can be turned on: {error}");
+        let error = error.to_string();
+        assert!(error.contains("turned off") && error.contains("`y`"), "{error}");
     }
 }
 
 #[test]
-fn a_kernel_whose_agings_see_nothing_is_told() {
+fn a_kernel_whose_agings_see_nothing_is_refused() {
     let host = host();
     fs::write(host.path().join(ENABLED), "0x0005\n").unwrap();
-    let told = error(&host).to_string();
-    assert!(told.contains("do not walk page tables"), "{told}");
+    let error = error(&host).to_string();
+    assert!(error.contains("do not walk page tables"), "{error}");
 }
 
 #[test]
-fn a_container_of_its_own_names_is_told() {
+fn a_container_of_its_own_names_is_refused() {
     let host = host();
     let link = host.path().join("proc/self/ns/cgroup");
     fs::create_dir(link.parent().unwrap()).unwrap();
@@ -103,7 +103,7 @@ fn an_aging_is_asked_of_each_node_by_its_youngest() {
 }
 
 #[test]
-fn a_cgroup_without_generations_is_told() {
+fn a_cgroup_without_generations_is_refused() {
     let host = host();
     fs::write(host.path().join(LRU_GEN), "memcg     1 /\n node     0\n 4 312 4891 8402 \n")
         .unwrap();

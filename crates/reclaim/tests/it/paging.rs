@@ -63,8 +63,8 @@ fn pages_come_back_from_swap_unchanged() {
             let (after, totals) = (memory.residency().unwrap(), memory.vmm().totals().unwrap());
             let resident = totals.resident.saturating_sub(others);
             let is_gone = is_about(after.resident, 64) && is_about(after.swapped.unwrap(), 32);
-            let is_told = is_about(resident, 64) && is_about(totals.swapped, 32);
-            (is_gone && is_told, format!("{after:?}, {others}, {totals:?}"))
+            let is_counted = is_about(resident, 64) && is_about(totals.swapped, 32);
+            (is_gone && is_counted, format!("{after:?}, {others}, {totals:?}"))
         });
         // By chance half of what is gone is shared, half private.
         assert!(

@@ -71,8 +71,8 @@ impl RealStore {
         while !is_listening(&store.socket) {
             let ended = store.child.try_wait().map_err(|error| error.to_string())?;
             if ended.is_some() || begun.elapsed() > STARTS_WITHIN {
-                let told = fs::read_to_string(&log).unwrap_or_default();
-                return Err(format!("xenstored does not start ({ended:?}): {}", told.trim()));
+                let log_text = fs::read_to_string(&log).unwrap_or_default();
+                return Err(format!("xenstored does not start ({ended:?}): {}", log_text.trim()));
             }
             sleep(POLL);
         }

@@ -40,19 +40,19 @@ struct Runs {
     histograms: Vec<Histogram>,
 }
 
-/// Runs all contenders on a workload; `tell` gets the name of each.
+/// Runs all contenders on a workload; `progress` gets the name of each.
 ///
 /// # Errors
 /// There are too many pages, or exact contenders disagree.
 pub(super) fn measure(
     workload: &Workload,
     plan: &Plan,
-    mut tell: impl FnMut(usize, ContenderName),
+    mut progress: impl FnMut(usize, ContenderName),
 ) -> anyhow::Result<WorkloadReport> {
     let mut all: Vec<Runs> = plan.contenders.iter().map(|&name| Runs::new(name)).collect();
     for repetition in 0..plan.repetitions {
         for runs in &mut all {
-            tell(repetition, runs.name);
+            progress(repetition, runs.name);
             for &seed in runs.name.seeds() {
                 runs.run(workload, seed, plan.is_quick, repetition == 0)?;
             }

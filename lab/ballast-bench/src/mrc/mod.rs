@@ -86,11 +86,11 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<MrcFindings>> 
     let mut reports = Vec::new();
     for workload in workloads {
         let workload = workload?;
-        let tell = |repetition, name: ContenderName| {
+        let progress = |repetition, name: ContenderName| {
             let (workload, name) = (harmless_line(&workload.name), name.as_str());
             say(&format!("{workload} {}/{repetitions}: {name}", repetition + 1));
         };
-        reports.push(measure::measure(&workload, &plan, tell)?);
+        reports.push(measure::measure(&workload, &plan, progress)?);
     }
     Ok(WithGoals::new(MrcFindings {
         machine,

@@ -81,13 +81,13 @@ pub(super) fn measure(
     setup: &Setup,
     policies: &[PolicyName],
     repetitions: usize,
-    mut tell: impl FnMut(usize, PolicyName),
+    mut progress: impl FnMut(usize, PolicyName),
 ) -> anyhow::Result<Vec<Vec<RunTime>>> {
     let scenario = crowd(setup.guests, setup.duration, setup.block)?;
     let mut runs = vec![Vec::with_capacity(repetitions); policies.len()];
     for repetition in 0..repetitions {
         for (&policy, runs) in policies.iter().zip(&mut runs) {
-            tell(repetition, policy);
+            progress(repetition, policy);
             let (report, taken) = timed(|| {
                 let mut simulation = Simulation::new(&scenario, named(&scenario, policy))?;
                 while simulation.step() {}

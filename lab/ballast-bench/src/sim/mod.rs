@@ -66,11 +66,11 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<SimFindings>> 
     let mut measured = Vec::new();
     for setup in setups {
         let repetitions = setup.repetitions_max.min(repetitions);
-        let tell = |repetition: usize, policy: PolicyName| {
+        let progress = |repetition: usize, policy: PolicyName| {
             let Setup { name, .. } = setup;
             say(&format!("{name} {}/{repetitions}: {policy}", repetition + 1));
         };
-        measured.push((setup, measure::measure(&setup, &policies, repetitions, tell)?));
+        measured.push((setup, measure::measure(&setup, &policies, repetitions, progress)?));
     }
     let (figures, goals) = report::figures(&measured, &policies);
     Ok(WithGoals::new(SimFindings { machine, is_quick: args.quick, figures, goals }))

@@ -56,8 +56,8 @@ fn make(device: &Path) -> Result<(), String> {
         .output()
         .map_err(|error| format!("busybox mke2fs: {error}"))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("busybox mke2fs {}: {}", device.display(), said.trim()));
+        let error = String::from_utf8_lossy(&output.stderr);
+        return Err(format!("busybox mke2fs {}: {}", device.display(), error.trim()));
     }
     Ok(())
 }
