@@ -160,7 +160,7 @@ impl Container {
         }
         // While an order runs, either value may be in force.
         if self.writes.load(Ordering::Acquire) == 0 {
-            self.note = self.note.seen(self.latest.limits);
+            self.note = self.note.observed(self.latest.limits);
         }
         Ok(())
     }

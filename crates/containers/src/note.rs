@@ -55,12 +55,12 @@ impl Note {
         let mut buffer = [0; BYTES_MAX];
         let read = getxattr(folder, NAME, &mut buffer).ok();
         let note = read.and_then(|len| Note::parse(buffer.get(..len)?));
-        note.map_or_else(|| Note::of(now), |note| note.seen(now))
+        note.map_or_else(|| Note::of(now), |note| note.observed(now))
     }
 
     /// The note updated by the limits in force (`now`): a value that is neither `set` nor `before`
     /// was set by others.
-    pub(crate) fn seen(self, now: Limits) -> Note {
+    pub(crate) fn observed(self, now: Limits) -> Note {
         let Note { mut found, set, before } = self;
         if now.high != set.high && now.high != before.high {
             found.high = now.high;
@@ -112,13 +112,13 @@ mod tests {
     fn what_others_change_is_theirs() {
         let (found, set) = (limits(None, 0), limits(Some(300), 128));
         let note = Note { found, set, before: limits(Some(400), 0) };
-        assert_eq!(note.seen(set), Note { found, set, before: set });
+        assert_eq!(note.observed(set), Note { found, set, before: set });
         let undone = limits(Some(400), 0);
         let kept = Note { found, set: undone, before: undone };
-        assert_eq!(note.seen(undone), kept, "it was killed before it set them");
-        let theirs = note.seen(limits(Some(200), 128)).found;
+        assert_eq!(note.observed(undone), kept, "it was killed before it set them");
+        let theirs = note.observed(limits(Some(200), 128)).found;
         assert_eq!(theirs, limits(Some(200), 0));
-        assert_eq!(note.seen(limits(None, 0)), Note::of(limits(None, 0)));
+        assert_eq!(note.observed(limits(None, 0)), Note::of(limits(None, 0)));
     }
 
     proptest! {

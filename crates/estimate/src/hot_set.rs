@@ -85,12 +85,12 @@ impl HotSet {
     }
 
     /// Sets the size after an interval, and returns the locality it follows.
-    pub fn update(&mut self, seen: HotSetInput) -> Locality {
-        let locality = Locality::of(seen.half_miss, seen.wss);
-        let upper = (seen.allocation.to_pages() / ALLOCATION_PART).max(PAGES_MIN);
+    pub fn update(&mut self, input: HotSetInput) -> Locality {
+        let locality = Locality::of(input.half_miss, input.wss);
+        let upper = (input.allocation.to_pages() / ALLOCATION_PART).max(PAGES_MIN);
         // The products cannot overflow: the size is at most a quarter of 2^52 pages.
         self.pages = match locality {
-            Locality::Poor => (seen.wss.to_pages() / WSS_PART).max(self.pages * 6 / 5),
+            Locality::Poor => (input.wss.to_pages() / WSS_PART).max(self.pages * 6 / 5),
             Locality::Good => self.pages * 9 / 10,
             Locality::Fair => self.pages,
         }

@@ -185,11 +185,11 @@ impl Probing {
     }
 
     /// Processes an epoch; `None` until `Committed_AS` was read once.
-    pub fn observe(&mut self, seen: ProbingEpoch) -> Option<ProbingResult> {
-        let (run, is_reset) = self.begin(seen.committed)?;
+    pub fn observe(&mut self, epoch: ProbingEpoch) -> Option<ProbingResult> {
+        let (run, is_reset) = self.begin(epoch.committed)?;
         let mut next = run;
-        let displaced = next.displaced(&seen);
-        let events = match (seen.swapped_in, seen.refaulted) {
+        let displaced = next.displaced(&epoch);
+        let events = match (epoch.swapped_in, epoch.refaulted) {
             (None, None) => None,
             (swapped_in, refaulted) => {
                 let read = swapped_in.unwrap_or(0).saturating_add(refaulted.unwrap_or(0));
@@ -204,14 +204,14 @@ impl Probing {
                 ProbingStep::Raised(events)
             }
             _ if is_reset => ProbingStep::Reset,
-            _ if seen.swapped_out.is_some_and(|pages| pages > 0) => ProbingStep::SwappingOut,
+            _ if epoch.swapped_out.is_some_and(|pages| pages > 0) => ProbingStep::SwappingOut,
             // Only if both counters were read do zeros show that there were no events.
-            Some(_) if seen.swapped_in.is_some() && seen.refaulted.is_some() => {
-                next.quiet(seen.allocation, seen.bounds, &self.settings)
+            Some(_) if epoch.swapped_in.is_some() && epoch.refaulted.is_some() => {
+                next.quiet(epoch.allocation, epoch.bounds, &self.settings)
             }
             _ => ProbingStep::Unknown,
         };
-        next.wss = seen.bounds.clamp(next.wss);
+        next.wss = epoch.bounds.clamp(next.wss);
         self.run = Some(next);
         Some(ProbingResult { wss: next.wss, state: next.state, step })
     }
@@ -240,12 +240,12 @@ impl ProbingRun {
 
     /// Pages swapped out to make room for new ones, rather than for the balloon or for pages that
     /// came back. Zero while it is unknown how much the balloon took.
-    fn displaced(&mut self, seen: &ProbingEpoch) -> u64 {
-        let before = std::mem::replace(&mut self.allocation, seen.allocation);
-        let (Some(before), Some(now)) = (before, seen.allocation) else { return 0 };
+    fn displaced(&mut self, epoch: &ProbingEpoch) -> u64 {
+        let before = std::mem::replace(&mut self.allocation, epoch.allocation);
+        let (Some(before), Some(now)) = (before, epoch.allocation) else { return 0 };
         let taken = self.taken.saturating_add(before.saturating_sub(now).to_pages());
         let for_others =
-            seen.swapped_out.unwrap_or(0).saturating_sub(seen.swapped_in.unwrap_or(u64::MAX));
+            epoch.swapped_out.unwrap_or(0).saturating_sub(epoch.swapped_in.unwrap_or(u64::MAX));
         self.taken = taken.saturating_sub(for_others).min(TAKEN_MAX.to_pages());
         for_others.saturating_sub(taken)
     }
@@ -311,8 +311,8 @@ mod tests {
     /// An epoch in which the guest holds exactly the target.
     fn follow(probing: &mut Probing, events: u64) -> ProbingResult {
         let held = probing.run.map_or(Bytes::mib(1000), |run| run.wss);
-        let seen = ProbingEpoch { allocation: Some(held), ..epoch(1000, 0, events) };
-        probing.observe(seen).unwrap()
+        let observed = ProbingEpoch { allocation: Some(held), ..epoch(1000, 0, events) };
+        probing.observe(observed).unwrap()
     }
 
     const COOL_DOWN: ProbingState = ProbingState::CoolDown { epochs_left: 8 };
@@ -360,13 +360,13 @@ mod tests {
             // The guest grew, but still swaps out.
             (980, 256, 0, 965, Raised(256)),
         ] {
-            let seen = ProbingEpoch {
+            let observed = ProbingEpoch {
                 swapped_out: Some(swapped_out),
                 swapped_in: Some(swapped_in),
                 refaulted: Some(0),
                 ..epoch(1000, allocation, 0)
             };
-            let probed = probing.observe(seen).unwrap();
+            let probed = probing.observe(observed).unwrap();
             assert_eq!((probed.wss, probed.step), (Bytes::mib(wss), step), "{swapped_out}");
         }
     }
@@ -378,8 +378,8 @@ mod tests {
         let mut probing = Probing::default();
         probing.observe(epoch(1000, 2000, 0));
         probing.observe(epoch(1000, 1100, 0));
-        let seen = ProbingEpoch { swapped_out: Some(100 * 256), ..epoch(1000, 1100, 0) };
-        let probed = probing.observe(seen).unwrap();
+        let observed = ProbingEpoch { swapped_out: Some(100 * 256), ..epoch(1000, 1100, 0) };
+        let probed = probing.observe(observed).unwrap();
         assert_eq!(probed.step, ProbingStep::Raised(36 * 256));
     }
 
@@ -413,8 +413,8 @@ mod tests {
         let found = events.map(|events| mib(follow(&mut probing, events)));
         assert_eq!(found, [1000, 900, 800, 801, 801, 801, 781, 761]);
         let step_of = |probed: Option<ProbingResult>| probed.unwrap().step;
-        let seen = ProbingEpoch { allocation: Some(Bytes::mib(741)), ..epoch(1050, 0, 0) };
-        assert_eq!(step_of(probing.observe(seen)), ProbingStep::Lowered);
+        let observed = ProbingEpoch { allocation: Some(Bytes::mib(741)), ..epoch(1050, 0, 0) };
+        assert_eq!(step_of(probing.observe(observed)), ProbingStep::Lowered);
         assert_eq!(step_of(probing.observe(epoch(1051, 700, 0))), ProbingStep::Reset);
     }
 
@@ -513,9 +513,9 @@ mod tests {
             epochs in prop::collection::vec(any_epoch(), 0..40),
         ) {
             let mut probing = Probing::default();
-            for seen in epochs {
-                if let Some(probed) = probing.observe(seen) {
-                    prop_assert_eq!(seen.bounds.clamp(probed.wss), probed.wss);
+            for observed in epochs {
+                if let Some(probed) = probing.observe(observed) {
+                    prop_assert_eq!(observed.bounds.clamp(probed.wss), probed.wss);
                 }
             }
         }
@@ -525,8 +525,8 @@ mod tests {
             epochs in prop::collection::vec(any_epoch(), 0..10), last in any_epoch(), extra: u64,
         ) {
             let mut probing = Probing::default();
-            for seen in epochs {
-                probing.observe(seen);
+            for observed in epochs {
+                probing.observe(observed);
             }
             let more = last.swapped_in.map(|events| events.saturating_add(extra));
             let less = probing.clone().observe(last);
@@ -539,8 +539,8 @@ mod tests {
             let mut probing = Probing::default();
             let mut held = Bytes::mib(2000);
             for _ in 0..60 {
-                let seen = ProbingEpoch { allocation: Some(held), ..epoch(committed, 0, 0) };
-                held = probing.observe(seen).unwrap().wss;
+                let observed = ProbingEpoch { allocation: Some(held), ..epoch(committed, 0, 0) };
+                held = probing.observe(observed).unwrap().wss;
             }
             prop_assert_eq!(held, Bytes::mib(128));
         }

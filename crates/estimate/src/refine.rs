@@ -207,14 +207,14 @@ impl Refiner {
                 if let Some(used) = used {
                     history.growth.report(wss, used, swapped_in.unwrap_or(Bytes::ZERO));
                 }
-                let seen = ExcessDemandInput {
+                let input = ExcessDemandInput {
                     wss: wss.saturating_add(untouched),
                     allocation: held,
                     swap_used: guest.agent.as_ref().and_then(|agent| agent.value.swap_used),
                     swapped_in,
                     swapped_out: self.swapped_out.take(),
                 };
-                let excess_demand = history.excess_demand.update(seen);
+                let excess_demand = history.excess_demand.update(input);
                 let kind = tracker.value.source.of_demand();
                 let tracked =
                     TrackedDemand { kind, working_set: wss, excess_demand, held, untouched };
@@ -575,14 +575,14 @@ mod tests {
             refiner.observe(&tracked, None, None, second(n), ProbingSettings::default());
             refined(&refiner, &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
         };
-        for (n, held, seen, accepted) in [
+        for (n, held, estimated_wss, accepted) in [
             (1, 500, 100, 100),
             (2, 450, 210, 100), // shrinks and seems to use more
             (3, 450, 180, 100), // one interval after
             (4, 450, 180, 180), // the growth is real
             (5, 400, 90, 90),   // a smaller working set is accepted at once
         ] {
-            assert_eq!(demand_of(n, held, seen), Bytes::mib(accepted), "{n}");
+            assert_eq!(demand_of(n, held, estimated_wss), Bytes::mib(accepted), "{n}");
         }
     }
 
@@ -602,7 +602,7 @@ mod tests {
     #[test]
     fn working_sets_within_an_eighth_are_the_same() {
         let mut history = TrackerHistory::default();
-        for (held, seen, misses, accepted, missed) in [
+        for (held, estimated_wss, misses, accepted, missed) in [
             (500, 160, [320, 32], 160, [320, 32]),
             (500, 150, [160, 0], 160, [320, 32]), // less by a sixteenth
             (500, 170, [330, 16], 170, [330, 32]), // more counts at once
@@ -610,11 +610,15 @@ mod tests {
             (500, 148, [160, 0], 148, [160, 0]),  // less by more than an eighth
             (500, 200, [150, 0], 200, [150, 0]),
         ] {
-            let guest = tracked(Bytes::mib(seen), Bytes::mib(held), misses.to_vec());
+            let guest = tracked(Bytes::mib(estimated_wss), Bytes::mib(held), misses.to_vec());
             let report = &guest.tracker.unwrap().value;
-            assert_eq!(history.accept(report, Bytes::mib(held)), Bytes::mib(accepted), "{seen}");
+            assert_eq!(
+                history.accept(report, Bytes::mib(held)),
+                Bytes::mib(accepted),
+                "{estimated_wss}"
+            );
             let curve = history.accepted.as_ref().unwrap().curve.as_ref().unwrap();
-            assert_eq!(curve.points(), missed, "{seen}");
+            assert_eq!(curve.points(), missed, "{estimated_wss}");
         }
     }
 
@@ -630,9 +634,9 @@ mod tests {
             let held = Bytes::new(needs * 2);
             let mut all: Vec<(Bytes, u64)> = Vec::new();
             for (error, misses) in errors {
-                let seen = Bytes::new(needs).fraction((10_000 + error) as u64, 10_000);
-                let guest = tracked(seen, held, vec![misses]);
-                all.push((seen, misses));
+                let estimated_wss = Bytes::new(needs).fraction((10_000 + error) as u64, 10_000);
+                let guest = tracked(estimated_wss, held, vec![misses]);
+                all.push((estimated_wss, misses));
                 let accepted = history.accept(&guest.tracker.unwrap().value, held);
                 let batches = (all.len() - 1) / REPORTS as usize;
                 let last = &all[(batches.max(1) - 1) * REPORTS as usize..];
@@ -640,7 +644,7 @@ mod tests {
                 let curve = history.accepted.as_ref().unwrap().curve.clone().unwrap();
                 prop_assert_eq!(Some(curve.points()[0]), last.iter().map(|it| it.1).max());
                 let most = Bytes::new(needs).fraction(10_500, 10_000);
-                prop_assert!(accepted >= seen && accepted <= most);
+                prop_assert!(accepted >= estimated_wss && accepted <= most);
             }
         }
     }

@@ -40,16 +40,16 @@ pub(crate) struct SampledNeed {
 impl SampledNeed {
     /// Observes a sample taken at `now`. Each report counts once.
     pub(crate) fn observe(&mut self, guest: &GuestSample, now: Timestamp) {
-        let Some((seen, held)) = guest.working_set_alone().zip(guest.allocation) else {
+        let Some((working_set, held)) = guest.working_set_alone().zip(guest.allocation) else {
             *self = SampledNeed::default();
             return;
         };
-        let at = before(now, seen.age);
+        let at = before(now, working_set.age);
         if self.last.is_some_and(|last| at <= last) {
             return;
         }
         self.last = Some(at);
-        self.need = seen.value.saturating_add(kernel_and_free(held.value));
+        self.need = working_set.value.saturating_add(kernel_and_free(held.value));
         self.lacking = self.lacking << 1 | u8::from(self.need > held.value);
     }
 

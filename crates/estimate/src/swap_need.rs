@@ -74,8 +74,8 @@ impl SwapNeed {
     }
 
     /// Takes in the traffic since the last reading.
-    pub fn update(&mut self, seen: SwapTraffic) {
-        let SwapTraffic { swapped_in, swapped_out, use_growth, allocation, interval } = seen;
+    pub fn update(&mut self, traffic: SwapTraffic) {
+        let SwapTraffic { swapped_in, swapped_out, use_growth, allocation, interval } = traffic;
         // If growth is unknown, everything that is read back is assumed to stay.
         let evicted_clean =
             use_growth.map_or(Bytes::ZERO, |grown| swapped_in.saturating_sub(grown));
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn need_is_what_is_swapped_and_no_more() {
         let mut need = SwapNeed::default();
-        for (seen, expected) in [
+        for (traffic, expected) in [
             (traffic(0, 210, 300), 210), // grows into swap
             (traffic(40, 40, 0), 210),   // thrashes
             (traffic(40, 0, 0), 210),    // evicts pages that it did not write
@@ -126,8 +126,8 @@ mod tests {
             (traffic(0, 0, 0), 25),      // done: the rest is halved
             (traffic(0, 0, 0), 12),
         ] {
-            need.update(seen);
-            assert_eq!(need.get().get() >> 20, expected, "{seen:?}");
+            need.update(traffic);
+            assert_eq!(need.get().get() >> 20, expected, "{traffic:?}");
         }
     }
 

@@ -11,7 +11,7 @@
 //! pinned    sockets that no stranger's link leads to
 //! pattern   the sockets that the configuration names, and their guests' names
 //! guest     the interface that a hypervisor's crate implements
-//! look      one reading of a guest, for a diagnosis
+//! probe     one reading of a guest, for a diagnosis
 //! slot      one guest and the exchange with it
 //! guests    all guests of one kind, as a `Backend`
 //! ```
@@ -25,8 +25,8 @@ mod call;
 mod client;
 mod guest;
 mod guests;
-mod look;
 mod pattern;
+mod probe;
 mod slot;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -35,5 +35,5 @@ pub use call::{Answer, BODY_BYTES_MAX, Call, Method, shown};
 pub use client::{CallError, exchange};
 pub use guest::RestGuest;
 pub use guests::{RestConfig, RestGuests};
-pub use look::look;
 pub use pattern::{FoundSocket, SocketPattern, SocketPatternError};
+pub use probe::probe_guest;

@@ -199,15 +199,15 @@ impl Analysis {
     /// dropped.
     pub fn end_interval(
         &mut self,
-        seen: IntervalTouches<'_>,
+        interval_touches: IntervalTouches<'_>,
         has: impl Fn(u64) -> bool,
     ) -> IntervalAnalysis {
-        self.watch_by(seen.watched, has);
-        let mut lost = seen.lost;
+        self.watch_by(interval_touches.watched, has);
+        let mut lost = interval_touches.lost;
         let mut granules = 0_u64;
         let mut distances = SampleDistances::new(self.watched.share);
         let mut before = self.previous.as_ref().map(|it| SampleDistances::new(it.share));
-        for &page in seen.touches {
+        for &page in interval_touches.touches {
             let granule = self.watched.granule.tag(page);
             let Ok(found) = self.recency.touch(granule, self.interval) else {
                 lost = lost.saturating_add(1);
@@ -247,7 +247,7 @@ impl Analysis {
             half_miss: Bytes::pages(half_miss),
             report: TrackerReport {
                 working_set,
-                curve: self.miss_curve(&curve, seen.length),
+                curve: self.miss_curve(&curve, interval_touches.length),
                 source: TrackingSource::Library,
             },
             lost,

@@ -143,15 +143,15 @@ impl WatchPlanner {
     ) -> (Option<IntervalAnalysis>, Option<PhaseStep>) {
         let FinishedInterval { touches, lost, events, cost, length, allocation } = finished;
         let watched = self.watched();
-        let seen = touches.map(|touches| {
+        let analysis = touches.map(|touches| {
             self.analysis.end_interval(IntervalTouches { watched, touches, lost, length }, has)
         });
         self.allocation = allocation;
         self.pause = self.pause.saturating_sub(1);
-        if let Some(seen) = &seen {
-            let wss = seen.report.working_set;
+        if let Some(analysis) = &analysis {
+            let wss = analysis.report.working_set;
             let _ = self.granularity.update(wss);
-            self.hot.update(HotSetInput { wss, half_miss: seen.half_miss, allocation });
+            self.hot.update(HotSetInput { wss, half_miss: analysis.half_miss, allocation });
             if let Some(budget) = &mut self.settings.sample {
                 budget.update(cost, length, allocation.to_pages());
                 self.pause = budget.pause();
@@ -159,7 +159,7 @@ impl WatchPlanner {
         } else if let Some(budget) = self.settings.sample.as_mut().filter(|_| self.is_resting) {
             budget.rest(cost, length);
         }
-        let wss = seen.as_ref().map(|seen| seen.report.working_set);
+        let wss = analysis.as_ref().map(|analysis| analysis.report.working_set);
         let step = self
             .phase
             .as_mut()
@@ -167,7 +167,7 @@ impl WatchPlanner {
         let is_moving = step.is_none_or(|step| matches!(step.next, NextInterval::Track(_)));
         self.is_resting = !is_moving;
         self.is_on = is_moving && self.pause == 0;
-        (seen, step)
+        (analysis, step)
     }
 
     /// Numbers of the watched granules ever touched, latest touch first; O(their number).
@@ -213,14 +213,14 @@ mod tests {
         let touches: Vec<u64> = (0..5000).collect();
         let mut watched = 0;
         while planner.watch().is_on {
-            let (seen, _) = planner.end_interval(finished(Some(&touches)), |_| true);
-            assert!(seen.is_some());
+            let (analysis, _) = planner.end_interval(finished(Some(&touches)), |_| true);
+            assert!(analysis.is_some());
             watched += 1;
             assert!(watched < 20);
         }
         assert!(watched >= 5, "the filters need five intervals: {watched}");
-        let (seen, step) = planner.end_interval(finished(None), |_| true);
-        assert!(seen.is_none() && matches!(step.unwrap().next, NextInterval::Rest(_)));
+        let (analysis, step) = planner.end_interval(finished(None), |_| true);
+        assert!(analysis.is_none() && matches!(step.unwrap().next, NextInterval::Rest(_)));
         for _ in 0..3 {
             planner
                 .end_interval(FinishedInterval { events: Some(9000), ..finished(None) }, |_| true);
@@ -308,8 +308,8 @@ mod tests {
         // One page of each granule in 2.5 GiB.
         let touches: Vec<u64> = (0..20_480).map(|granule| granule * 32).collect();
         let large = FinishedInterval { allocation: Bytes::gib(4), ..finished(Some(&touches)) };
-        let (seen, _) = planner.end_interval(large, |_| true);
-        assert_eq!(seen.unwrap().report.working_set, Bytes::mib(2560));
+        let (analysis, _) = planner.end_interval(large, |_| true);
+        assert_eq!(analysis.unwrap().report.working_set, Bytes::mib(2560));
         let WatchPlan { watched, hot, .. } = planner.watch();
         assert_eq!((watched.granule.pages(), watched.share), (512, 1.0));
         assert!(hot.is_some_and(|hot| hot >= 1));

@@ -209,7 +209,7 @@ pub struct Actuator {
     plug_pause: Pause,
     unplug_pause: Pause,
     /// The plugged size at the last sample.
-    seen: Bytes,
+    last_plugged: Bytes,
     /// The most that it may come to hold by the orders and requests in force.
     reach: Bytes,
     transient_grant: Bytes,
@@ -298,7 +298,8 @@ impl Actuator {
             Phase::ForeignRequest(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
             _ => layout.requested == Bytes::ZERO,
         };
-        let rebooted = layout.plugged == Bytes::ZERO && self.seen > Bytes::ZERO && !unplugs_all;
+        let rebooted =
+            layout.plugged == Bytes::ZERO && self.last_plugged > Bytes::ZERO && !unplugs_all;
         if rebooted {
             let (plug_pause, unplug_pause) = (self.plug_pause, self.unplug_pause);
             *self = Actuator {
@@ -309,7 +310,7 @@ impl Actuator {
                 ..Actuator::default()
             };
         }
-        self.seen = layout.plugged;
+        self.last_plugged = layout.plugged;
         self.gap.observe(layout, input.sample, input.now);
         // While more is requested, possibly by an order that arrives late, that memory may still
         // come.

@@ -216,20 +216,20 @@ impl Intermittent {
     }
 
     /// Processes the measurements of an interval and decides on the next.
-    pub fn observe(&mut self, seen: PhaseSample) -> PhaseStep {
+    pub fn observe(&mut self, sample: PhaseSample) -> PhaseStep {
         match self.state {
-            State::Tracking { is_calibration } => self.tracked(seen, is_calibration),
+            State::Tracking { is_calibration } => self.tracked(sample, is_calibration),
             State::Resting { rested } => {
-                let next = self.rested(seen.events, rested + 1);
+                let next = self.rested(sample.events, rested + 1);
                 PhaseStep { next: self.enter(next), adjusted: None }
             }
         }
     }
 
-    fn tracked(&mut self, seen: PhaseSample, is_calibration: bool) -> PhaseStep {
+    fn tracked(&mut self, sample: PhaseSample, is_calibration: bool) -> PhaseStep {
         // Each filter is fed even if the other's input is missing.
-        let wss = seen.wss.map(|wss| self.wss.push(wss.get(), Threshold::MIN));
-        let events = seen.events.map(|events| self.events.push(events, self.threshold));
+        let wss = sample.wss.map(|wss| self.wss.push(wss.get(), Threshold::MIN));
+        let events = sample.events.map(|events| self.events.push(events, self.threshold));
         let adjusted = self.adjustment(wss, events);
         if let Some(ThresholdChange::Relaxed(to) | ThresholdChange::Tightened(to)) = adjusted {
             self.threshold = to;
@@ -244,7 +244,7 @@ impl Intermittent {
         if are_events_unstable {
             self.events.clear();
         }
-        self.remember(seen.events, is_wss_unstable || are_events_unstable);
+        self.remember(sample.events, is_wss_unstable || are_events_unstable);
         if is_calibration && adjusted.is_none() && wss.is_some() && events.is_some() {
             self.checkpoint = (self.checkpoint + CHECKPOINT_STEP).min(CHECKPOINT_MAX);
         }
@@ -406,7 +406,7 @@ mod tests {
     }
 
     /// One interval; the working set in MiB.
-    fn seen(machine: &mut Intermittent, wss_mib: u64, events: u64) -> PhaseStep {
+    fn observe(machine: &mut Intermittent, wss_mib: u64, events: u64) -> PhaseStep {
         let wss = machine.is_tracking().then_some(Bytes::mib(wss_mib));
         machine.observe(PhaseSample { wss, events: Some(events) })
     }
@@ -414,10 +414,10 @@ mod tests {
     /// Fills both filters and comes to rest.
     fn at_rest(mut machine: Intermittent) -> Intermittent {
         for lacking in (1..5).rev() {
-            let step = seen(&mut machine, 100, 1000);
+            let step = observe(&mut machine, 100, 1000);
             assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking }));
         }
-        let step = seen(&mut machine, 100, 1000);
+        let step = observe(&mut machine, 100, 1000);
         assert_eq!(step.next, NextInterval::Rest(RestReason::WssStable { deviation: 0.0 }));
         machine
     }
@@ -426,7 +426,7 @@ mod tests {
     fn rests(machine: &mut Intermittent, checkpoints: usize) -> Vec<u32> {
         let mut rests = Vec::new();
         for _ in 0..1000 {
-            let step = seen(machine, 100, 1000);
+            let step = observe(machine, 100, 1000);
             if let NextInterval::Track(TrackReason::Checkpoint { rested }) = step.next {
                 assert!(step.next.is_same_phase());
                 rests.push(rested);
@@ -448,7 +448,7 @@ mod tests {
     fn a_fixed_threshold_has_no_checkpoints() {
         let mut machine = at_rest(fixed(0.3));
         for rested in 1..100 {
-            let step = seen(&mut machine, 100, 1000);
+            let step = observe(&mut machine, 100, 1000);
             assert_eq!(step.next, NextInterval::Rest(RestReason::SamePhase { rested }));
             assert!(step.next.is_same_phase());
         }
@@ -459,7 +459,7 @@ mod tests {
     #[test]
     fn changed_events_begin_a_phase_and_refill_the_filter() {
         let mut machine = at_rest(fixed(0.15));
-        let step = seen(&mut machine, 100, 1900);
+        let step = observe(&mut machine, 100, 1900);
         let NextInterval::Track(TrackReason::NewPhase { deviation, is_jump: false }) = step.next
         else {
             panic!("{step:?}")
@@ -468,10 +468,10 @@ mod tests {
         assert!((deviation - 2.0 / 11.0).abs() < 1e-12, "{deviation}");
         // The filter of working sets was kept; that of events is refilled from empty.
         for lacking in (1..5).rev() {
-            let step = seen(&mut machine, 100, 1900);
+            let step = observe(&mut machine, 100, 1900);
             assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking }));
         }
-        let step = seen(&mut machine, 100, 1900);
+        let step = observe(&mut machine, 100, 1900);
         assert_eq!(step.next, NextInterval::Rest(RestReason::WssStable { deviation: 0.0 }));
     }
 
@@ -481,7 +481,7 @@ mod tests {
         let settings = IntermittentSettings::live();
         for (settings, is_found) in [(settings, true), (IntermittentSettings::default(), false)] {
             let mut machine = at_rest(Intermittent::new(settings));
-            let step = seen(&mut machine, 100, 1250);
+            let step = observe(&mut machine, 100, 1250);
             assert_eq!(
                 matches!(step.next, NextInterval::Track(TrackReason::NewPhase { .. })),
                 is_found
@@ -493,11 +493,11 @@ mod tests {
         let mut machine = at_rest(Intermittent::new(settings));
         let mut intervals = 0;
         while machine.is_tracking() || intervals == 0 {
-            seen(&mut machine, 125, 1250);
+            observe(&mut machine, 125, 1250);
             intervals += 1;
             assert!(intervals < 20, "the new phase is never stable");
         }
-        let step = seen(&mut machine, 125, 1250);
+        let step = observe(&mut machine, 125, 1250);
         assert_eq!(step.next, NextInterval::Rest(RestReason::SamePhase { rested: 1 }));
     }
 
@@ -506,16 +506,16 @@ mod tests {
     fn frozen_relaxing_takes_the_deviation_and_keeps_the_filter() {
         let mut machine = machine(ThresholdMode::Adaptive);
         for events in [1000, 1000, 1000, 1000] {
-            seen(&mut machine, 100, events);
+            observe(&mut machine, 100, events);
         }
         // f = 1000, 1000, 1500; f_mean = 3500 / 3; err_r = 4500 / 3500.
-        let step = seen(&mut machine, 100, 2500);
+        let step = observe(&mut machine, 100, 2500);
         let Some(ThresholdChange::Relaxed(to)) = step.adjusted else { panic!("{step:?}") };
         assert!((to.get() - 2.0 / 7.0).abs() < 1e-12, "{to:?}");
         assert!(!machine.is_tracking(), "it counts as stable");
         // f = 1000, 1500, 2000; f_mean = 1500; err_r = 4/3: not filling, because the filter was
         // kept.
-        let step = seen(&mut machine, 100, 2500);
+        let step = observe(&mut machine, 100, 2500);
         assert!(matches!(step.next, NextInterval::Track(TrackReason::NewPhase { .. })), "{step:?}");
     }
 
@@ -524,15 +524,15 @@ mod tests {
     fn relaxing_stops_while_a_fall_would_still_be_seen() {
         let mut machine = machine(ThresholdMode::Adaptive);
         for events in [1000, 1000, 1000, 1000] {
-            seen(&mut machine, 100, events);
+            observe(&mut machine, 100, events);
         }
-        let step = seen(&mut machine, 100, 7000);
+        let step = observe(&mut machine, 100, 7000);
         assert_eq!(step.adjusted, Some(ThresholdChange::Relaxed(Threshold::MAX)));
         // At the maximum a fall to a tenth is seen: f = 1000, 1000, 700; then 1000, 700, 400.
         let mut machine = at_rest(self::machine(ThresholdMode::Adaptive));
         machine.threshold = Threshold::MAX;
-        seen(&mut machine, 100, 100);
-        let step = seen(&mut machine, 100, 100);
+        observe(&mut machine, 100, 100);
+        let step = observe(&mut machine, 100, 100);
         assert!(matches!(step.next, NextInterval::Track(TrackReason::NewPhase { .. })), "{step:?}");
     }
 
@@ -541,10 +541,10 @@ mod tests {
     fn frozen_tightening_takes_the_deviation_down_to_the_minimum() {
         let mut machine = machine(ThresholdMode::Adaptive);
         for wss in [100, 100, 100, 100] {
-            seen(&mut machine, wss, 1000);
+            observe(&mut machine, wss, 1000);
         }
         // The working set doubles while events are constant: a threshold of 0 would end all rest.
-        let step = seen(&mut machine, 200, 1000);
+        let step = observe(&mut machine, 200, 1000);
         assert_eq!(step.adjusted, Some(ThresholdChange::Tightened(Threshold::MIN)));
         assert!(
             matches!(step.next, NextInterval::Track(TrackReason::WssUnstable { .. })),
@@ -553,9 +553,9 @@ mod tests {
         // By hand: events of f = 1000, 1000, 1100: deviation 3300 / 3100 − 1 = 0.0645.
         let mut machine = self::machine(ThresholdMode::Adaptive);
         for wss in [100, 100, 100, 100] {
-            seen(&mut machine, wss, 1000);
+            observe(&mut machine, wss, 1000);
         }
-        let step = seen(&mut machine, 200, 1300);
+        let step = observe(&mut machine, 200, 1300);
         let Some(ThresholdChange::Tightened(to)) = step.adjusted else { panic!("{step:?}") };
         assert!((to.get() - 2.0 / 31.0).abs() < 1e-12, "{to:?}");
     }
@@ -565,7 +565,7 @@ mod tests {
         let mut machine = at_rest(machine(ThresholdMode::Adaptive));
         assert_eq!(rests(&mut machine, 2), [10, 15]);
         // The calibration finds that the working set moved while events did not.
-        let step = seen(&mut machine, 200, 1000);
+        let step = observe(&mut machine, 200, 1000);
         assert!(matches!(step.adjusted, Some(ThresholdChange::Tightened(_))), "{step:?}");
         assert_eq!(rests(&mut machine, 3), [10, 15, 20]);
     }
@@ -574,14 +574,14 @@ mod tests {
     fn a_calibration_that_finds_a_new_phase_adjusts_nothing() {
         let mut machine = at_rest(machine(ThresholdMode::Adaptive));
         assert_eq!(rests(&mut machine, 1), [10]);
-        let step = seen(&mut machine, 200, 9000);
+        let step = observe(&mut machine, 200, 9000);
         assert_eq!(step.adjusted, None);
         assert!(
             matches!(step.next, NextInterval::Track(TrackReason::WssUnstable { .. })),
             "{step:?}"
         );
         for lacking in (1..5).rev() {
-            let step = seen(&mut machine, 100, 1000);
+            let step = observe(&mut machine, 100, 1000);
             assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking }));
         }
         assert_eq!(rests(&mut machine, 1), [15]);
@@ -591,11 +591,11 @@ mod tests {
     fn a_fixed_machine_with_an_empty_event_filter_resumes_tracking() {
         let mut machine = fixed(0.05);
         for events in [1000, 1000, 1000, 1000] {
-            seen(&mut machine, 100, events);
+            observe(&mut machine, 100, events);
         }
-        let step = seen(&mut machine, 100, 2000);
+        let step = observe(&mut machine, 100, 2000);
         assert!(matches!(step.next, NextInterval::Rest(RestReason::WssStable { .. })), "{step:?}");
-        let step = seen(&mut machine, 100, 2000);
+        let step = observe(&mut machine, 100, 2000);
         assert_eq!(step.next, NextInterval::Track(TrackReason::Filling { lacking: 4 }));
     }
 
@@ -609,7 +609,7 @@ mod tests {
         assert_eq!(step.next, NextInterval::Track(TrackReason::Missing(MissingInput::Wss)));
         let step = machine.observe(PhaseSample { wss: Some(Bytes::mib(100)), events: None });
         assert_eq!(step.next, NextInterval::Track(TrackReason::Missing(MissingInput::Events)));
-        let step = seen(&mut machine, 100, 1000);
+        let step = observe(&mut machine, 100, 1000);
         assert_eq!(step.next, NextInterval::Rest(RestReason::WssStable { deviation: 0.0 }));
     }
 

@@ -85,14 +85,14 @@ pub(super) fn implicit(
     old: Bytes,
     held: Bytes,
     floor: Bytes,
-    seen: TenantStatistics,
+    statistics: TenantStatistics,
     thresholds: DemandThresholds,
 ) -> Bytes {
-    let wanted = match seen.free {
+    let wanted = match statistics.free {
         Some(free) => {
             let part = desired_part_free(old, thresholds.gib);
             let free = i128::from(free.get()) + i128::from(old.get()) - i128::from(held.get());
-            let swaps = seen.swaps_per_second;
+            let swaps = statistics.swaps_per_second;
             change(old, free, part, direction(old, free, part, swaps, thresholds))
         }
         None => old,
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    fn seen(free: Bytes, swaps: u64) -> TenantStatistics {
+    fn statistics(free: Bytes, swaps: u64) -> TenantStatistics {
         TenantStatistics { free: Some(free), swaps_per_second: Some(swaps) }
     }
 
@@ -187,7 +187,7 @@ mod tests {
     }
 
     fn wants(old: Bytes, free: Bytes, swaps: u64) -> Bytes {
-        implicit(old, old, Bytes::ZERO, seen(free, swaps), DemandThresholds::default())
+        implicit(old, old, Bytes::ZERO, statistics(free, swaps), DemandThresholds::default())
     }
 
     #[test]
@@ -228,8 +228,8 @@ mod tests {
                 ..DemandThresholds::default()
             };
             let free = free.min(old);
-            let small = seen(Bytes::pages(free), swaps);
-            let large = seen(full(free), swaps);
+            let small = statistics(Bytes::pages(free), swaps);
+            let large = statistics(full(free), swaps);
             let small = implicit(Bytes::pages(old), Bytes::pages(old), Bytes::ZERO, small, thresholds(1));
             let large = implicit(full(old), full(old), Bytes::ZERO, large, thresholds(scale));
             let apart = full(small.to_pages()).get().abs_diff(large.get());
@@ -291,7 +291,7 @@ mod tests {
         let free = held.fraction(1, 10);
         let decide = |old| {
             let thresholds = DemandThresholds::default();
-            implicit(old, held, Bytes::ZERO, seen(free, 0), thresholds)
+            implicit(old, held, Bytes::ZERO, statistics(free, 0), thresholds)
         };
         for old in [held, held + moved, held - moved] {
             assert_eq!(decide(old), old);
@@ -310,8 +310,8 @@ mod tests {
     fn a_change_that_needs_a_missing_figure_is_not_made() {
         let old = Bytes::gib(7);
         let decide = |free, swaps_per_second| {
-            let seen = TenantStatistics { free, swaps_per_second };
-            implicit(old, old, Bytes::ZERO, seen, DemandThresholds::default())
+            let statistics = TenantStatistics { free, swaps_per_second };
+            implicit(old, old, Bytes::ZERO, statistics, DemandThresholds::default())
         };
         assert_eq!(decide(None, Some(1000)), old);
         assert_eq!(decide(Some(Bytes::gib(6)), None), old);

@@ -61,9 +61,9 @@ pub fn try_rest_guest<G: RestGuest>(data: &[u8]) {
                 let _ = guest.take(&call, &answer, now, now);
             }
         }
-        let seen = guest.sample(&id, now);
-        assert!(seen.allocation.is_none_or(|it| it.value == it.value.page_floor()));
-        if let Some(hotplug) = seen.hotplug {
+        let guest_sample = guest.sample(&id, now);
+        assert!(guest_sample.allocation.is_none_or(|it| it.value == it.value.page_floor()));
+        if let Some(hotplug) = guest_sample.hotplug {
             assert!(hotplug.plugged <= hotplug.max && hotplug.requested <= hotplug.max);
         }
         let action = Action {

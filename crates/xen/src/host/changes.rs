@@ -324,7 +324,7 @@ impl XenHost {
             }
             let (is_other, requests) = self.take_events();
             for id in requests {
-                self.look_at_request(id);
+                self.read_request(id);
             }
             if self.take_answers() || is_other {
                 return;
@@ -334,7 +334,7 @@ impl XenHost {
     }
 
     /// Reads a guest's request for memory now, unless it was read less than [`REQUEST_APART`] ago.
-    fn look_at_request(&mut self, id: DomainId) {
+    fn read_request(&mut self, id: DomainId) {
         let Some(domain) = self.domains.get_mut(&id) else { return };
         if domain.request_read_at.is_some_and(|at| at.elapsed() < REQUEST_APART) {
             return;

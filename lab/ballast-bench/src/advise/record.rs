@@ -14,7 +14,7 @@ use super::hosts::AdviceHost;
 /// The start of recorded time: any fixed time.
 const EPOCH: Duration = Duration::from_secs(1_700_000_000);
 
-/// Observes a host under `policy` and writes its journal to `path`; `seen` is called after every
+/// Observes a host under `policy` and writes its journal to `path`; `on_tick` is called after every
 /// tick, whether or not it is recorded.
 ///
 /// # Errors
@@ -23,7 +23,7 @@ pub(super) fn observe(
     host: &AdviceHost,
     policy: PolicyName,
     path: &Path,
-    seen: &mut dyn FnMut(&Simulation),
+    on_tick: &mut dyn FnMut(&Simulation),
 ) -> anyhow::Result<()> {
     let mut scenario = host.scenario.clone();
     scenario.control.mode = Mode::Observe;
@@ -41,7 +41,7 @@ pub(super) fn observe(
     writer.record_event(wall(Duration::ZERO), Timestamp::ZERO, Event::ConfigLoaded { toml })?;
     let mut simulation = Simulation::new(&scenario, named(&scenario, policy))?;
     while simulation.step() {
-        seen(&simulation);
+        on_tick(&simulation);
         if simulation.now() <= host.unrecorded {
             continue;
         }

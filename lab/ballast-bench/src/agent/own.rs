@@ -27,7 +27,7 @@ const MEMORY: Bytes = Bytes::mib(384);
 /// Far longer than an agent takes to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one read of the socket waits.
-const LOOK: Duration = Duration::from_millis(50);
+const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// The number of samples to wait for.
 const fn samples(is_quick: bool) -> u64 {
@@ -122,7 +122,7 @@ struct Host {
 
 impl Host {
     fn new(stream: UnixStream) -> anyhow::Result<Host> {
-        stream.set_read_timeout(Some(LOOK))?;
+        stream.set_read_timeout(Some(READ_TIMEOUT))?;
         let settings = SessionSettings {
             statistics_period: PERIOD,
             emergency_period: PERIOD,

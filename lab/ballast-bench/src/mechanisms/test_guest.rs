@@ -177,17 +177,17 @@ impl TestGuest {
     }
 }
 
-/// Calls `look` again and again until it returns something.
+/// Calls `poll` again and again until it returns something.
 ///
 /// # Errors
 /// It returns nothing for too long.
 pub(super) fn wait<T>(
     what: &str,
-    mut look: impl FnMut() -> anyhow::Result<Option<T>>,
+    mut poll: impl FnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let end = Instant::now() + PATIENCE;
     loop {
-        if let Some(found) = look()? {
+        if let Some(found) = poll()? {
             return Ok(found);
         }
         if Instant::now() > end {

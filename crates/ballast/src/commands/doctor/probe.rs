@@ -20,7 +20,7 @@ use ballast_model::{GuestSample, LinkDown, Timestamp};
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
 use ballast_qmp::fleet::{Notice, list_sockets};
 use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
-use ballast_rest::{FoundSocket, RestGuest, look};
+use ballast_rest::{FoundSocket, RestGuest, probe_guest};
 use ballast_xen::{XenProbe, probe_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
@@ -245,7 +245,7 @@ async fn rest_of<G: RestGuest + Send + 'static>(
         for FoundSocket { path, name, .. } in found {
             if sockets.len() < ASKED_MAX {
                 let (at, path, timeout) = (sockets.len(), path.clone(), settings.timeout);
-                asking.spawn(async move { (at, look::<G>(&path, timeout).await) });
+                asking.spawn(async move { (at, probe_guest::<G>(&path, timeout).await) });
             }
             sockets.push(RestSocket { path, guest: name, answer: None });
         }

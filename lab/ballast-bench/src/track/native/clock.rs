@@ -50,7 +50,7 @@ impl Clock {
     ///
     /// # Errors
     /// The thread has ended, or the kernel does not count.
-    pub(super) fn look(pid: u32, tid: i32) -> anyhow::Result<Clock> {
+    pub(super) fn read(pid: u32, tid: i32) -> anyhow::Result<Clock> {
         let path = format!("/proc/{pid}/task/{tid}/schedstat");
         let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
         let (ran_ns, waited_ns) = parse(&text).with_context(|| {

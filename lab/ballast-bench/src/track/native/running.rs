@@ -102,7 +102,7 @@ impl Running {
 
     /// How the program's thread has spent its time so far.
     pub(super) fn clock(&self) -> anyhow::Result<Clock> {
-        Clock::look(self.child.id(), self.tid)
+        Clock::read(self.child.id(), self.tid)
     }
 
     /// Connects a client to its tracker; `place` is for the tracker's thread that answers faults.

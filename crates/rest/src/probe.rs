@@ -20,7 +20,7 @@ const ROUNDS_MAX: usize = 4;
 ///
 /// # Errors
 /// The socket does not answer as this hypervisor does.
-pub async fn look<G: RestGuest>(socket: &Path, timeout: Duration) -> Result<G, LinkDown> {
+pub async fn probe_guest<G: RestGuest>(socket: &Path, timeout: Duration) -> Result<G, LinkDown> {
     let until = Instant::now() + timeout;
     let mut guest = G::default();
     guest.begin(Timestamp::ZERO);
