@@ -330,7 +330,7 @@ fn certificates_of_both_sides_open_etcd() {
 }
 
 #[test]
-fn wrong_certificates_of_etcd_are_told_apart() {
+fn wrong_certificates_of_etcd_are_distinguished() {
     run(async {
         let folder = tempfile::tempdir().unwrap();
         let authority = TestAuthority::new(folder.path(), "ca").unwrap();

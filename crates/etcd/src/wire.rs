@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_apart() {
+    fn refusals_are_distinguished() {
         let of = |text: &str| error_of_body(400, format!("{{\"message\": \"{text}\"}}").as_bytes());
         assert_eq!(of("etcdserver: requested lease not found"), CoordinatorError::LeaseGone);
         for (text, is_right) in [

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeping_thread_is_placed_beside_a_busy_one() {
+    fn a_sleeping_thread_shares_the_busiest_threads_processor() {
         let (tid, is_over) = (AtomicU32::new(0), AtomicBool::new(false));
         std::thread::scope(|scope| {
             let sleeper = scope.spawn(|| {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_child_is_measured_and_ends_when_told_to() {
+    fn a_child_is_measured_and_ends_on_request() {
         let child = Guarded::start(Command::new("sleep").arg("600")).unwrap();
         assert!(processor_time(child.id()).is_ok());
         assert!(resident(child.id()).unwrap() <= resident_most(child.id()).unwrap());

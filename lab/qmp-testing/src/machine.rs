@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_claimed_is_reported_and_orders_are_told_once() {
+    fn claims_are_reported_and_orders_sent_once() {
         let mut machine = Machine::new(PeerConfig::default(), Duration::ZERO);
         let stats = GuestStats { total: Some(Bytes::mib(900)), ..GuestStats::default() };
         let (actual, plugged, status) = (Bytes::mib(700), Bytes::ZERO, "paused");

@@ -336,7 +336,7 @@ mod tests {
     const DEMO: &str = include_str!("../../../scenarios/lab/demo-quick.toml");
 
     #[test]
-    fn every_simulated_figure_stands_beside_the_real_one() {
+    fn every_simulated_figure_is_compared_with_the_real_one() {
         let file = ScenarioFile::parse(DEMO, Path::new("demo-quick.toml")).unwrap();
         let record = fixture::record(&[("static", &[1_000_000]), ("global", &[2_340_000])]);
         let real = Comparison::new(&record);

@@ -406,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn workloads_that_ended_badly_are_told() {
+    fn workloads_that_ended_badly_are_reported() {
         let mut record = fixture::record(&[("static", &[100]), ("global", &[150])]);
         let workload = &mut record.runs[0].guests[0].workloads[0];
         workload.ended_well = false;

@@ -124,7 +124,7 @@ mod tests {
     use crate::fixture;
 
     #[test]
-    fn guests_and_workloads_are_told_in_words() {
+    fn guests_and_workloads_are_described_in_words() {
         let info = scenario(&fixture::scenario(), "about it");
         assert_eq!(info.policies, ["static", "global"]);
         assert_eq!(info.guests[0].swap.as_deref(), Some("1GiB on ssd"));

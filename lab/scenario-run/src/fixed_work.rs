@@ -74,7 +74,7 @@ mod tests {
     /// With all its memory: 100 touches a second. Under the policy: 40 a second until its
     /// allocation has settled at 4 s, and 80 after that.
     #[test]
-    fn a_fixed_work_is_timed_and_its_beginning_told_apart() {
+    fn a_fixed_work_is_timed_without_its_beginning() {
         let guest = |rates: [u64; 2]| GuestRun {
             guest: "a".to_owned(),
             workloads: Vec::new(),

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn lost_reports_and_refusals_are_told() {
+    fn lost_reports_and_refusals_are_reported() {
         let mut collector = Collector::new(&report(0, None, &[]), 0);
         take(&mut collector, report(4, None, &[]));
         assert_eq!(collector.remarks("a"), ["3 reports of guest a were lost"]);

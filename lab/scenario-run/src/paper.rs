@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn each_figure_beside_the_papers() {
+    fn each_figure_is_shown_with_the_papers() {
         let work: [(&str, &[u64]); 2] = [("static", &[1_000_000]), ("global", &[2_340_000])];
         let mut record = fixture::record(&work);
         record.scenario.paper = vec![
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_none_is_told_by_its_number() {
+    fn a_bad_figure_is_named_by_its_number() {
         let text = "name = \"x\"\nduration = \"1s\"\n[host]\nbudget = \"1GiB\"\n[[guests]]\nname = \"a\"\n\
                     memory = \"512MiB\"\n[[paper]]\nwhat = \"w\"\npolicy = \"tws\"\nsource = \"s\"\n";
         let read = |more: &str| {

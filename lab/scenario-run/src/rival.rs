@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_rival_is_named_with_those_there_are() {
+    fn an_unknown_rival_is_reported_with_the_known_ones() {
         let error = rule("mum").unwrap_err().to_string();
         assert!(error.contains("`rival:mum`") && error.contains("qmemman"), "{error}");
     }

@@ -78,7 +78,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn times_stand_beside_what_the_balloon_alone_needs() {
+    fn times_are_compared_with_the_balloon_alone() {
         let mut record = fixture::record(&[("static", &[100]), ("global", &[250])]);
         assert_eq!(render(&record), "");
         let transfer = |first_use_s, arrived_s| TransferRecord {

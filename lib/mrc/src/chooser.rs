@@ -381,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn engines_need_no_more_than_was_said() {
+    fn engines_need_no_more_than_estimated() {
         let dense: Vec<u64> = (0..300_000).chain(0..300_000).collect();
         for (memory_bytes, speedup) in [(GIB, 1), (GIB, 2), (GIB, 10), (3 * MIB, 1), (0, 1)] {
             let chosen = choose(Requirements { tags: Some(300_000), memory_bytes, speedup });

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_told_from_words() {
+    fn attributes_are_distinguished_from_words() {
         let source =
             Source::parse("#![allow(x)]\n#[cfg_attr(a, skip)]\nfn skip() {}\nlet a = [skip];");
         assert_eq!(source.lines_of_attribute("skip"), [2]);

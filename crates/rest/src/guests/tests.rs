@@ -156,7 +156,7 @@ async fn a_socket_is_a_guest_while_its_program_answers() {
 }
 
 #[tokio::test]
-async fn other_programs_are_no_guests_and_are_said_once() {
+async fn other_programs_are_no_guests_and_reported_once() {
     let mut host = Host::new(Duration::from_secs(60));
     let _page = host.serve("page", || Reply::Html(200));
     let _missing = host.serve("missing", || Reply::Html(404));

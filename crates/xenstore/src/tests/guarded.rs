@@ -72,7 +72,7 @@ fn a_domain_that_ends_during_the_write_is_not_written() {
 }
 
 #[test]
-fn a_write_that_meets_another_begins_anew() {
+fn a_write_that_meets_another_is_repeated() {
     let mut pair = pair();
     let (write, mut left) = (begin(&mut pair), 10);
     let result = end(&mut pair, write, |pair| {

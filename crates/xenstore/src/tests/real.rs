@@ -210,7 +210,7 @@ fn a_guarded_write_meets_other_transactions() {
 }
 
 #[test]
-fn a_xenstored_is_told_from_what_is_none() {
+fn only_a_xenstored_is_recognized_as_one() {
     let Some(real) = Real::start() else { return };
     let socket = real.store.socket().to_owned();
     let is = |socket: &std::path::Path| real.runtime.block_on(is_xenstore(socket, PATIENCE));

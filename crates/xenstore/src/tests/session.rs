@@ -64,7 +64,7 @@ fn events_come_between_answers() {
 }
 
 #[test]
-fn events_that_nobody_takes_are_told_to_be_lost() {
+fn loss_of_events_that_nobody_takes_is_reported() {
     let mut pair = Pair::new();
     pair.ask(watch("/a", "t")).unwrap();
     assert!(!pair.session.has_lost_events());

@@ -49,7 +49,7 @@ fn a_late_record_gives_a_bound_that_says_so() {
 }
 
 #[test]
-fn swap_ins_that_balancing_causes_are_told_or_not_known() {
+fn swap_ins_that_balancing_causes_are_reported_or_unknown() {
     let quiet = measured("idle", PolicyName::Global);
     assert_eq!((quiet.promised_caused_bytes, quiet.found_caused_bytes), (Some(0), 0), "{quiet:?}");
     let squeezed = measured("page cache", PolicyName::SelfScheduling);

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_told_in_the_unit_of_their_measure() {
+    fn bounds_are_shown_in_the_unit_of_their_measure() {
         let shares = Bound::Apart(0.05).shown(Measure::WorkRatio);
         assert_eq!(shares, "within 5.0 points");
         let times = Bound::Apart(0.05).shown(Measure::TouchesAgainst);

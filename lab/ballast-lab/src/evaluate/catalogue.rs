@@ -381,7 +381,7 @@ not = "nobody tried"
     }
 
     #[test]
-    fn mistakes_are_told_with_file_and_row() {
+    fn mistakes_are_reported_with_file_and_row() {
         for (from, to, expected) in [
             ("id = \"VI\"", "id = \"V\"", "meb.V is there twice"),
             ("not = \"nobody tried\"", "", "meb.VI: expected one of"),

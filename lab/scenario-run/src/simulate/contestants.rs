@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_with_those_there_are() {
+    fn an_unknown_name_is_reported_with_the_known_ones() {
         let error = "global,nosuch".parse::<Contestants>().unwrap_err();
         for word in ["`nosuch`", "global", "mom"] {
             assert!(error.contains(word), "{error}");

@@ -223,7 +223,7 @@ fn every_kind_of_workload_is_read() {
 }
 
 #[test]
-fn every_mistake_is_told_with_its_place_and_key() {
+fn every_mistake_is_reported_with_its_place_and_key() {
     let mut amiss = Vec::new();
     let other = |kind: &str| format!("{kind}\nnothing = 1");
     let mono = "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0";

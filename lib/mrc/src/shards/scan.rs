@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_elsewhere_is_searched_anew() {
+    fn a_scan_elsewhere_is_searched_again() {
         let (hash, limit) = (TagHash::new(5), u64::MAX / 100);
         let mut walk = Walk::new(hash, limit).unwrap();
         for first in [0, 1024, 100, 5000, 6024, u64::MAX - 500] {

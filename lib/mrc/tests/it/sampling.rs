@@ -245,7 +245,7 @@ fn measuring_the_ratio_is_better_than_not() {
 }
 
 #[test]
-fn intervals_count_anew_and_keep_the_order() {
+fn intervals_count_from_zero_and_keep_the_order() {
     let tags = scan(20_000, 10_000);
     let engines: [Box<dyn Engine>; 4] = [
         Box::new(Shards::new(rate(0.1), 1)),
