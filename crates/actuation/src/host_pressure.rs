@@ -105,8 +105,8 @@ impl HostPressure {
         };
         let enter = reached(available, host.pressure, settings, false);
         let mut highest = PressureLevel::Normal;
-        for (place, passed) in self.passed.iter_mut().enumerate() {
-            let level = PressureLevel::ALL[place + 1];
+        for (index, passed) in self.passed.iter_mut().enumerate() {
+            let level = PressureLevel::ALL[index + 1];
             if enter < level {
                 *passed = None;
                 continue;
@@ -149,24 +149,24 @@ fn reached(
         .reserve
         .fraction(settings.pressure_within, 1)
         .saturating_add(if leaving { more } else { Bytes::ZERO });
-    let presses = |place: usize| {
+    let presses = |index: usize| {
         let divisor = if leaving { 2 } else { 1 };
         pressure.is_some_and(|pressure| {
-            pressure.full_basis_points >= ENTER_FULL[place] / divisor
-                || pressure.some_basis_points >= ENTER_SOME[place] / divisor
+            pressure.full_basis_points >= ENTER_FULL[index] / divisor
+                || pressure.some_basis_points >= ENTER_SOME[index] / divisor
         })
     };
-    let passed = |place: usize| {
-        let below = enter_below(place, settings);
+    let passed = |index: usize| {
+        let below = enter_below(index, settings);
         let below = if leaving { below.saturating_add(more) } else { below };
-        available < below || available < little && presses(place)
+        available < below || available < little && presses(index)
     };
     (0..ENTERED)
         .rev()
-        .find(|place| passed(*place))
-        .map_or(PressureLevel::Normal, |place| PressureLevel::ALL[place + 1])
+        .find(|index| passed(*index))
+        .map_or(PressureLevel::Normal, |index| PressureLevel::ALL[index + 1])
 }
 
-fn enter_below(place: usize, settings: &HostPressureSettings) -> Bytes {
-    settings.reserve.fraction(ENTER_EIGHTHS[place], 8)
+fn enter_below(index: usize, settings: &HostPressureSettings) -> Bytes {
+    settings.reserve.fraction(ENTER_EIGHTHS[index], 8)
 }

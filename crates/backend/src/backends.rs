@@ -39,9 +39,9 @@ pub struct Backends {
 /// The index of a backend, a process, and the socket on which that process listens.
 type Listener = (usize, u32, Arc<Path>);
 
-/// Where the process of a guest listens, if known; `place` is the index of the guest's backend.
-fn listener(place: usize, reading: &GuestReading) -> Option<Listener> {
-    Some((place, reading.pid?, Arc::clone(reading.listens_at.as_ref()?)))
+/// Where the process of a guest listens, if known; `index` is that of the guest's backend.
+fn listener(index: usize, reading: &GuestReading) -> Option<Listener> {
+    Some((index, reading.pid?, Arc::clone(reading.listens_at.as_ref()?)))
 }
 
 impl Backends {
@@ -125,8 +125,8 @@ impl Backends {
     /// # Errors
     /// As [`Backend::persist`], or the guest is gone.
     pub async fn persist(&mut self, guest: &GuestId, settings: &GuestChange) -> Result<(), String> {
-        if let Some((place, id)) = self.settings_at.get(guest) {
-            return self.all[*place].persist(id, settings).await;
+        if let Some((index, id)) = self.settings_at.get(guest) {
+            return self.all[*index].persist(id, settings).await;
         }
         let owner = self.owners.get(guest).and_then(|&owner| self.all.get_mut(owner));
         let owner = owner.ok_or_else(|| format!("{guest} is gone"))?;
@@ -163,12 +163,12 @@ impl Backends {
     /// had their sockets before.
     fn in_order(&self, readings: Vec<Vec<GuestReading>>) -> Vec<(usize, GuestReading)> {
         let mut all: Vec<(usize, GuestReading)> = Vec::new();
-        for (place, readings) in readings.into_iter().enumerate() {
-            all.extend(readings.into_iter().map(|reading| (place, reading)));
+        for (index, readings) in readings.into_iter().enumerate() {
+            all.extend(readings.into_iter().map(|reading| (index, reading)));
         }
-        all.sort_by_cached_key(|(place, reading)| {
-            let holder = listener(*place, reading).and_then(|it| self.holders.get(&it));
-            (!reading.has_answered, *place, holder != Some(&reading.sample.id))
+        all.sort_by_cached_key(|(index, reading)| {
+            let holder = listener(*index, reading).and_then(|it| self.holders.get(&it));
+            (!reading.has_answered, *index, holder != Some(&reading.sample.id))
         });
         all
     }
@@ -182,33 +182,33 @@ impl Backends {
         // The index in `all` of the first guest with a process, and of the guest of a socket.
         let mut pids: BTreeMap<u32, usize> = BTreeMap::new();
         let mut listeners: BTreeMap<Listener, usize> = BTreeMap::new();
-        for (place, reading) in self.in_order(readings) {
+        for (index, reading) in self.in_order(readings) {
             let id = &reading.sample.id;
-            let listener = listener(place, &reading);
+            let listener = listener(index, &reading);
             let same_socket = listener.as_ref().and_then(|it| listeners.get(it).copied());
             // A process that is not the hypervisor itself may listen for several guests.
             let same_process = reading.pid.and_then(|pid| pids.get(&pid).copied());
-            let same_process = same_process.filter(|&at| owners[&all[at].sample.id] != place);
+            let same_process = same_process.filter(|&at| owners[&all[at].sample.id] != index);
             let same_guest = same_socket.or(same_process);
             if let Some(same) = same_guest.map(|at| &mut all[at])
-                && self.all[place].keeps_settings()
+                && self.all[index].keeps_settings()
                 && !settings_at.contains_key(&same.sample.id)
                 && !self.all[owners[&same.sample.id]].keeps_settings()
             {
                 same.settings = reading.settings.clone();
-                settings_at.insert(same.sample.id.clone(), (place, id.clone()));
+                settings_at.insert(same.sample.id.clone(), (index, id.clone()));
             }
             let same_guest = same_guest.map(|at| &all[at].sample.id);
             if same_guest.is_some() || owners.contains_key(id) {
-                let key = (place, id.clone());
+                let key = (index, id.clone());
                 if !self.left_out.contains(&key) {
-                    let notice = self.notice(&owners, place, id, same_guest);
+                    let notice = self.notice(&owners, index, id, same_guest);
                     self.notices.push(notice);
                 }
                 left_out.insert(key);
                 continue;
             }
-            owners.insert(id.clone(), place);
+            owners.insert(id.clone(), index);
             if let Some(pid) = reading.pid {
                 pids.entry(pid).or_insert(all.len());
             }
@@ -227,11 +227,11 @@ impl Backends {
     fn notice(
         &self,
         owners: &BTreeMap<GuestId, usize>,
-        place: usize,
+        index: usize,
         id: &GuestId,
         same_guest: Option<&GuestId>,
     ) -> String {
-        let name = self.all[place].name();
+        let name = self.all[index].name();
         let owner = |id: &GuestId| owners.get(id).map_or("", |&owner| self.all[owner].name());
         match same_guest {
             Some(same) => {

@@ -236,9 +236,9 @@ impl Backend for Containers {
 
     fn planned(&mut self, plan: &Plan) {
         for (id, container) in &mut self.containers {
-            let place = plan.guests.binary_search_by(|guest| guest.id.cmp(id));
-            let Ok(place) = place else { continue };
-            let guest = &plan.guests[place];
+            let index = plan.guests.binary_search_by(|guest| guest.id.cmp(id));
+            let Ok(index) = index else { continue };
+            let guest = &plan.guests[index];
             // A guest that is only observed is not probed either, because a probe takes memory.
             let is_left = guest.change.leaves_alone();
             let floor = guest.bounds.map_or(Bytes::MAX, |bounds| bounds.floor);

@@ -41,17 +41,17 @@ pub fn choose_pages(regions: &[Range<u64>], count: usize, seed: u64) -> ChosenPa
     let hash = HashKind::Mix { seed };
     let mut chosen = ChosenPages { all, ..ChosenPages::default() };
     // The place of the last page's region, and the number of that region's first page.
-    let (mut place, mut first) = (0, 0_u64);
+    let (mut region_index, mut first) = (0, 0_u64);
     for part in 0..count {
         let (begin, end) = (begin_of(part, count, all), begin_of(part + 1, count, all));
         let number = begin + below(hash.of(part), end - begin);
-        while let Some(region) = regions.get(place)
+        while let Some(region) = regions.get(region_index)
             && number - first >= pages(region)
         {
             first += pages(region);
-            place += 1;
+            region_index += 1;
         }
-        let Some(region) = regions.get(place) else { break };
+        let Some(region) = regions.get(region_index) else { break };
         chosen.addresses.push(region.start + (number - first) * PAGE_SIZE);
         chosen.numbers.push(number);
     }

@@ -30,7 +30,7 @@ use std::fmt;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Confidence, Demand, DemandSource, PassedOver, WORKING_SET_AGE_MAX, WhyPassedOver,
+    Bytes, Confidence, Demand, DemandSource, PassedOver, PassedOverReason, WORKING_SET_AGE_MAX,
 };
 
 /// Confidence in a fresh source, in per cent.
@@ -93,9 +93,9 @@ pub fn fuse(sources: &[SourceDemand]) -> Result<FusedDemand, NoFreshSource> {
     let best = DemandSource::ALL.into_iter().filter_map(|kind| best_of(kind, sources));
     let (fresh, stale): (Vec<SourceDemand>, Vec<SourceDemand>) =
         best.partition(|source| source.age < age_max(source.kind));
-    let stale = stale
-        .into_iter()
-        .map(|source| passed_over(source, WhyPassedOver::Stale { age_max: age_max(source.kind) }));
+    let stale = stale.into_iter().map(|source| {
+        passed_over(source, PassedOverReason::Stale { age_max: age_max(source.kind) })
+    });
     let Some((&chosen, less_trusted)) = fresh.split_first() else {
         return Err(NoFreshSource { stale: stale.collect() });
     };
@@ -103,12 +103,15 @@ pub fn fuse(sources: &[SourceDemand]) -> Result<FusedDemand, NoFreshSource> {
         .iter()
         .map(|&source| {
             let contradicts = is_contradicted(chosen, source);
-            let why =
-                if contradicts { WhyPassedOver::Contradicts } else { WhyPassedOver::LessTrusted };
+            let why = if contradicts {
+                PassedOverReason::Contradicts
+            } else {
+                PassedOverReason::LessTrusted
+            };
             passed_over(source, why)
         })
         .collect();
-    let contradictions = others.iter().filter(|it| it.why == WhyPassedOver::Contradicts).count();
+    let contradictions = others.iter().filter(|it| it.why == PassedOverReason::Contradicts).count();
     others.extend(stale);
     others.sort_by_key(|it| std::cmp::Reverse(it.source));
     let confidence = Confidence::from_percent(aged_trust(chosen) >> contradictions);
@@ -119,7 +122,7 @@ pub fn fuse(sources: &[SourceDemand]) -> Result<FusedDemand, NoFreshSource> {
 
 fn passed_over(
     SourceDemand { kind: source, demand: size, age }: SourceDemand,
-    why: WhyPassedOver,
+    why: PassedOverReason,
 ) -> PassedOver {
     PassedOver { source, size, age, why }
 }

@@ -136,7 +136,7 @@ pub struct PassedOver {
     #[cfg_attr(feature = "serde", serde(rename = "age_ns", with = "unit"))]
     pub age: Duration,
     /// Why it was not chosen.
-    pub why: WhyPassedOver,
+    pub why: PassedOverReason,
 }
 
 /// Why a source was not chosen.
@@ -146,7 +146,7 @@ pub struct PassedOver {
     derive(serde::Serialize, serde::Deserialize),
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
-pub enum WhyPassedOver {
+pub enum PassedOverReason {
     /// A source that is trusted more was chosen.
     LessTrusted,
     /// The same, and the two contradict each other.
@@ -159,23 +159,23 @@ pub enum WhyPassedOver {
     },
 }
 
-impl WhyPassedOver {
+impl PassedOverReason {
     /// Stable word for machines.
     pub const fn code(self) -> &'static str {
         match self {
-            WhyPassedOver::LessTrusted => "less-trusted",
-            WhyPassedOver::Contradicts => "contradicts",
-            WhyPassedOver::Stale { .. } => "stale",
+            PassedOverReason::LessTrusted => "less-trusted",
+            PassedOverReason::Contradicts => "contradicts",
+            PassedOverReason::Stale { .. } => "stale",
         }
     }
 }
 
-impl fmt::Display for WhyPassedOver {
+impl fmt::Display for PassedOverReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WhyPassedOver::LessTrusted => f.write_str("trusted less"),
-            WhyPassedOver::Contradicts => f.write_str("trusted less, and contradicts it"),
-            WhyPassedOver::Stale { age_max } => {
+            PassedOverReason::LessTrusted => f.write_str("trusted less"),
+            PassedOverReason::Contradicts => f.write_str("trusted less, and contradicts it"),
+            PassedOverReason::Stale { age_max } => {
                 write!(f, "stale, believed for {:.1}s", age_max.as_secs_f64())
             }
         }

@@ -58,7 +58,7 @@ pub use balloon_owner::BalloonOwner;
 pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use carried::CarriedGuest;
-pub use demand::{Confidence, Demand, DemandSource, PassedOver, WhyPassedOver};
+pub use demand::{Confidence, Demand, DemandSource, PassedOver, PassedOverReason};
 pub use divisor::Divisor;
 pub use estimate::{Estimate, Provenance, Signals};
 pub use fence::Fence;

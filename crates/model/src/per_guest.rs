@@ -1,7 +1,7 @@
 //! One value per guest, aligned with snapshots.
 //!
 //! Idea: state of guests that lives from tick to tick is kept sorted by name, as snapshots are, and
-//! is aligned with each snapshot once. From then on a guest has the same place in both, and no
+//! is aligned with each snapshot once. From then on a guest has the same index in both, and no
 //! names are compared in that tick. Cost: O(n) comparisons of pointers a tick while guests stay the
 //! same; O(n) comparisons of names when some come or go. Looking a name up is O(log n).
 
@@ -21,7 +21,7 @@ impl<T> Default for PerGuest<T> {
 
 impl<T: Default> PerGuest<T> {
     /// Drops values of guests that are not in the snapshot, and adds `T::default()` for new ones.
-    /// Places here are then places in the snapshot.
+    /// Indices here are then indices in the snapshot.
     pub fn align(&mut self, snapshot: &Snapshot) {
         let guests = snapshot.guests();
         let same = self.entries.len() == guests.len()
@@ -43,9 +43,9 @@ impl<T: Default> PerGuest<T> {
 }
 
 impl<T> PerGuest<T> {
-    /// The value at a place of the last aligned snapshot.
-    pub fn at(&self, place: usize) -> Option<&T> {
-        self.entries.get(place).map(|(_, value)| value)
+    /// The value at an index of the last aligned snapshot.
+    pub fn at(&self, index: usize) -> Option<&T> {
+        self.entries.get(index).map(|(_, value)| value)
     }
 
     /// The values in the order of the last aligned snapshot.
@@ -63,24 +63,24 @@ impl<T> PerGuest<T> {
         self.entries.iter_mut().map(|(_, value)| value)
     }
 
-    /// The value at a place, mutable.
-    pub fn at_mut(&mut self, place: usize) -> Option<&mut T> {
-        self.entries.get_mut(place).map(|(_, value)| value)
+    /// The value at an index, mutable.
+    pub fn at_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.entries.get_mut(index).map(|(_, value)| value)
     }
 
-    /// The place of the guest with this name. O(log n).
-    pub fn place(&self, id: &GuestId) -> Option<usize> {
+    /// The index of the guest with this name. O(log n).
+    pub fn index_of(&self, id: &GuestId) -> Option<usize> {
         self.entries.binary_search_by(|(own, _)| own.cmp(id)).ok()
     }
 
     /// The value of the guest with this name.
     pub fn named(&self, id: &GuestId) -> Option<&T> {
-        self.at(self.place(id)?)
+        self.at(self.index_of(id)?)
     }
 
     /// The value of the guest with this name, mutable.
     pub fn named_mut(&mut self, id: &GuestId) -> Option<&mut T> {
-        self.at_mut(self.place(id)?)
+        self.at_mut(self.index_of(id)?)
     }
 }
 
@@ -110,19 +110,19 @@ mod tests {
                 let snapshot = snapshot(names);
                 found.align(&snapshot);
                 oracle.retain(|id, _| snapshot.guest(id).is_some());
-                for (place, guest) in snapshot.guests().iter().enumerate() {
+                for (index, guest) in snapshot.guests().iter().enumerate() {
                     let expected = oracle.entry(guest.id.clone()).or_default();
-                    prop_assert_eq!(found.at(place), Some(&*expected));
-                    *expected += round as u64 + place as u64;
-                    *found.named_mut(&guest.id).unwrap() += round as u64 + place as u64;
+                    prop_assert_eq!(found.at(index), Some(&*expected));
+                    *expected += round as u64 + index as u64;
+                    *found.named_mut(&guest.id).unwrap() += round as u64 + index as u64;
                 }
                 prop_assert_eq!(found.values().count(), oracle.len());
-                for (place, guest) in snapshot.guests().iter().enumerate() {
-                    prop_assert_eq!(found.place(&guest.id), Some(place));
+                for (index, guest) in snapshot.guests().iter().enumerate() {
+                    prop_assert_eq!(found.index_of(&guest.id), Some(index));
                     for near in 0..snapshot.guests().len() + 2 {
-                        prop_assert_eq!(snapshot.place_near(&guest.id, near), Some(place));
+                        prop_assert_eq!(snapshot.place_near(&guest.id, near), Some(index));
                         let equal = guest.id.as_str().parse().unwrap();
-                        prop_assert_eq!(snapshot.place_near(&equal, near), Some(place));
+                        prop_assert_eq!(snapshot.place_near(&equal, near), Some(index));
                     }
                 }
             }

@@ -124,7 +124,7 @@ pub(crate) fn divide(
 
 /// A guest that no bound has settled yet.
 struct Open<'a> {
-    place: usize,
+    index: usize,
     claim: &'a Claim,
     /// `target × denominator` in the current round.
     due: i128,
@@ -144,7 +144,7 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
     if claims.iter().map(|claim| i128::from(claim.ceiling)).sum::<i128>() <= budget.into() {
         return claims.iter().map(ceiling).collect();
     }
-    let untried = |(place, claim)| Open { place, claim, due: 0, to_bounds: Ordering::Equal };
+    let untried = |(index, claim)| Open { index, claim, due: 0, to_bounds: Ordering::Equal };
     let mut open: Vec<Open<'_>> = claims.iter().enumerate().map(untried).collect();
     let mut sums = Sums { shares: 0, used: 0, budget };
     for claim in claims {
@@ -171,15 +171,15 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
             let due = open.iter().map(|guest| guest.due);
             let pages = largest_remainder(due, round.denominator, sums.budget.cast_unsigned());
             for (guest, pages) in open.iter().zip(pages) {
-                settled[guest.place] = Allotment::Formula(pages, round.tax);
+                settled[guest.index] = Allotment::Formula(pages, round.tax);
             }
             break;
         }
-        open.retain(|Open { place, claim, to_bounds, .. }| {
+        open.retain(|Open { index, claim, to_bounds, .. }| {
             if lacking >= cut_off && to_bounds.is_lt() {
                 sums.budget -= claim.floor;
             } else if lacking <= cut_off && to_bounds.is_gt() {
-                settled[*place] = ceiling(claim);
+                settled[*index] = ceiling(claim);
                 sums.budget -= claim.ceiling;
             } else {
                 return true;

@@ -235,8 +235,8 @@ impl<'a> RingProducer<'a> {
 
     fn write(&mut self, entry: RingEntry) {
         // The mask keeps it below the capacity, for which `check` found enough memory.
-        let place = ENTRIES_AT + (self.head & self.mask) as usize;
-        self.words[place].store(entry.encode(), Ordering::Relaxed);
+        let index = ENTRIES_AT + (self.head & self.mask) as usize;
+        self.words[index].store(entry.encode(), Ordering::Relaxed);
         self.head += 1;
     }
 }
@@ -281,8 +281,8 @@ impl RingConsumer {
         let count = usize::try_from(available).unwrap_or(usize::MAX).min(entries_max);
         let mut result = Ok(count);
         for _ in 0..count {
-            let place = ENTRIES_AT + (self.tail & self.mask) as usize;
-            match RingEntry::decode(words[place].load(Ordering::Relaxed)) {
+            let index = ENTRIES_AT + (self.tail & self.mask) as usize;
+            match RingEntry::decode(words[index].load(Ordering::Relaxed)) {
                 Ok(entry) => take(entry),
                 Err(error) => {
                     result = Err(error);
@@ -448,9 +448,9 @@ mod tests {
             words in prop::collection::vec(any::<u64>(), 1100), head in 0..1100_u64, kinds in 0..6_u64,
         ) {
             let memory = ring();
-            for (place, word) in memory[ENTRIES_AT..].iter().zip(&words) {
+            for (slot, word) in memory[ENTRIES_AT..].iter().zip(&words) {
                 let word = (word >> 4) | (kinds << KIND_SHIFT);
-                place.store(word, Ordering::Relaxed);
+                slot.store(word, Ordering::Relaxed);
             }
             memory[HEAD_AT].store(head, Ordering::Relaxed);
             let mut consumer = RingConsumer::new(&memory).unwrap();

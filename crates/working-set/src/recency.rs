@@ -211,10 +211,10 @@ mod tests {
             let mut recency = Recency::default();
             let mut list: Vec<u64> = Vec::new();
             for granule in granules {
-                let place = list.iter().position(|&other| other == granule);
-                place.map(|place| list.remove(place));
+                let index = list.iter().position(|&other| other == granule);
+                index.map(|index| list.remove(index));
                 list.insert(0, granule);
-                let expected = place.map(|place| place as u32 + 1);
+                let expected = index.map(|index| index as u32 + 1);
                 prop_assert_eq!(recency.touch(granule, 3).unwrap().distance, expected);
             }
             prop_assert_eq!(recency.order(), list);

@@ -115,8 +115,8 @@ struct GuestLoad {
 }
 
 impl GuestLoad {
-    fn new(spec: &LoadSpec, place: usize) -> GuestLoad {
-        let mut rng = fastrand::Rng::with_seed(spec.seed.wrapping_mul(1 << 32) + place as u64);
+    fn new(spec: &LoadSpec, index: usize) -> GuestLoad {
+        let mut rng = fastrand::Rng::with_seed(spec.seed.wrapping_mul(1 << 32) + index as u64);
         let mut dice = rng.u64(0..20);
         let mut kind = 0;
         while dice >= KIND_SHARES[kind] {
@@ -168,7 +168,7 @@ impl GuestLoad {
 impl LoadDay {
     /// A day with the parameters `spec`; `None` if its guests cannot be placed.
     pub fn new(spec: LoadSpec) -> Option<LoadDay> {
-        let loads = (0..spec.guests).map(|place| GuestLoad::new(&spec, place)).collect();
+        let loads = (0..spec.guests).map(|index| GuestLoad::new(&spec, index)).collect();
         let day = LoadDay { spec, loads };
         day.placed().is_some().then_some(day)
     }
@@ -177,8 +177,8 @@ impl LoadDay {
     /// on this day; variation and bursts are not.
     pub fn yesterday(&self) -> Vec<Vec<u64>> {
         let mut loads = self.loads.clone();
-        for (place, load) in loads.iter_mut().enumerate() {
-            load.rng = fastrand::Rng::with_seed(!self.spec.seed.wrapping_add((place as u64) << 32));
+        for (index, load) in loads.iter_mut().enumerate() {
+            load.rng = fastrand::Rng::with_seed(!self.spec.seed.wrapping_add((index as u64) << 32));
         }
         let rounds = 0..ROUNDS_A_DAY;
         rounds.map(|round| loads.iter_mut().map(|load| load.next(round)).collect()).collect()
@@ -196,23 +196,23 @@ impl LoadDay {
             })
             .collect();
         let mut order: Vec<usize> = (0..sizes.len()).collect();
-        order.sort_by_key(|&place| std::cmp::Reverse(sizes[place]));
+        order.sort_by_key(|&index| std::cmp::Reverse(sizes[index]));
         let (mut taken, mut floors) = (vec![0; spec.hosts], vec![0; spec.hosts]);
         let mut placed = vec![(0, 0); sizes.len()];
-        for place in order {
-            let floor = self.loads[place].boot * FLOOR_PERCENT / 100;
+        for index in order {
+            let floor = self.loads[index].boot * FLOOR_PERCENT / 100;
             let has_room = |host: &usize| match spec.placement {
                 Placement::Spread => floors[*host] + floor <= spec.budget,
-                _ => taken[*host] + sizes[place] <= spec.budget,
+                _ => taken[*host] + sizes[index] <= spec.budget,
             };
             let mut hosts = (0..spec.hosts).filter(has_room);
             let host = match spec.placement {
                 Placement::Spread => hosts.min_by_key(|&host| taken[host]),
                 _ => hosts.next(),
             }?;
-            taken[host] += sizes[place];
+            taken[host] += sizes[index];
             floors[host] += floor;
-            placed[place] = (host, sizes[place]);
+            placed[index] = (host, sizes[index]);
         }
         if spec.placement == Placement::Spread {
             for (host, held) in &mut placed {
@@ -280,8 +280,8 @@ mod tests {
         let world = day.world();
         let mut slow = vec![0; world.guests.len()];
         for demands in demands(&mut day) {
-            for (place, guest) in world.guests.iter().enumerate() {
-                slow[place] += u64::from(is_slow(demands[place], usable(guest.allocation)));
+            for (index, guest) in world.guests.iter().enumerate() {
+                slow[index] += u64::from(is_slow(demands[index], usable(guest.allocation)));
             }
         }
         let most = ROUNDS_A_DAY * day.spec.slow_per_mille / 1000;

@@ -57,8 +57,8 @@ impl Balancer for Planned {
         assert!(found.is_ok(), "{found:?}");
         let mut migrations = Vec::new();
         for it in &plan.migrations {
-            let place = |name: &str| name.get(1..).and_then(|it| it.parse::<usize>().ok());
-            let (Some(guest), Some(to)) = (place(it.guest.as_str()), place(it.to.as_str())) else {
+            let index = |name: &str| name.get(1..).and_then(|it| it.parse::<usize>().ok());
+            let (Some(guest), Some(to)) = (index(it.guest.as_str()), index(it.to.as_str())) else {
                 continue;
             };
             self.moved[guest].push(now);
@@ -100,22 +100,22 @@ impl Planned {
         let reported = &world.hosts[host];
         let guests: Vec<GuestRecord> = world
             .on(host)
-            .map(|(place, guest)| {
+            .map(|(index, guest)| {
                 let day = Duration::from_secs(24 * 3600);
                 let lately = |at: &&Timestamp| now.saturating_since(**at) < day;
-                let moves = self.moved[place].iter().filter(lately).count();
-                let at = self.moved[place].last().copied();
-                let foreseen = self.foreseen(place, round);
+                let moves = self.moved[index].iter().filter(lately).count();
+                let at = self.moved[index].last().copied();
+                let foreseen = self.foreseen(index, round);
                 let estimated = guest.estimated.max(held_for(foreseen));
                 GuestRecord {
-                    id: name(place),
+                    id: name(index),
                     floor: Bytes::mib(guest.floor),
                     allocation: Bytes::mib(guest.allocation),
                     demand: Bytes::mib(estimated.min(guest.boot)),
                     curve: match foreseen > guest.demand {
                         true => compact_curve(&tracked_curve(foreseen), guest.allocation),
                         false => {
-                            let curve = world.curves[place].as_ref();
+                            let curve = world.curves[index].as_ref();
                             curve.and_then(|it| compact_curve(it, guest.allocation))
                         }
                     },

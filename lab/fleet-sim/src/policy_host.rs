@@ -77,8 +77,8 @@ struct Balloon {
 
 impl FleetState {
     pub(crate) fn new(world: &World, division: Division) -> FleetState {
-        let balloon = |(place, guest): (usize, &SimGuest)| Balloon {
-            id: name(place),
+        let balloon = |(index, guest): (usize, &SimGuest)| Balloon {
+            id: name(index),
             target: guest.allocation,
             in_use: 0,
             starts: 1,
@@ -112,7 +112,7 @@ impl FleetState {
         };
         let named: BTreeMap<GuestId, GuestLimits> = world
             .on(host)
-            .map(|(place, guest)| (self.balloons[place].id.clone(), limits(guest)))
+            .map(|(index, guest)| (self.balloons[index].id.clone(), limits(guest)))
             .collect();
         if let Some(controller) = self.controllers.get_mut(host) {
             controller.handle_event(Event::ReplaceLimits(named));
@@ -179,9 +179,9 @@ impl FleetState {
         let reserve = controller.settings().guard.host_reserve;
         let mut held = 0;
         let mut samples = Vec::new();
-        for (place, guest) in world.on(host) {
+        for (index, guest) in world.on(host) {
             held += guest.allocation;
-            samples.push(self.balloons[place].sample(guest, self.is_tracked));
+            samples.push(self.balloons[index].sample(guest, self.is_tracked));
         }
         let budget = world.hosts[host].budget;
         let free = Bytes::mib(budget.saturating_sub(held)) + reserve;
@@ -193,7 +193,7 @@ impl FleetState {
         let plan = controller.handle_sample(&Snapshot::new(now, sampled, samples));
         while let Some(action) = controller.poll_action() {
             let found = action.guest.as_str().get(1..).and_then(|it| it.parse::<usize>().ok());
-            let Some(balloon) = found.and_then(|place| self.balloons.get_mut(place)) else {
+            let Some(balloon) = found.and_then(|index| self.balloons.get_mut(index)) else {
                 continue;
             };
             balloon.target = mib(action.target);
@@ -208,10 +208,10 @@ impl FleetState {
         reported.distributable = mib(plan.budget.distributable);
         reported.committed = plan.budget.committed.get().div_ceil(1 << 20);
         reported.free = budget.saturating_sub(held);
-        let places: Vec<usize> = world.on(host).map(|(place, _)| place).collect();
-        for (place, part) in places.into_iter().zip(&plan.guests) {
-            let guest = &mut world.guests[place];
-            world.curves[place] = part.estimate.as_ref().and_then(|it| it.curve.clone());
+        let indices: Vec<usize> = world.on(host).map(|(index, _)| index).collect();
+        for (index, part) in indices.into_iter().zip(&plan.guests) {
+            let guest = &mut world.guests[index];
+            world.curves[index] = part.estimate.as_ref().and_then(|it| it.curve.clone());
             let demand = part.estimate.as_ref().map(|it| it.demand.size);
             guest.estimated = demand.map_or(guest.allocation, |it| it.get().div_ceil(1 << 20));
         }
@@ -283,8 +283,8 @@ fn mib(size: Bytes) -> u64 {
 }
 
 /// The name of a guest by its index; names sort like indices.
-pub(crate) fn name(place: usize) -> GuestId {
-    format!("g{place:07}").parse().expect("a name")
+pub(crate) fn name(index: usize) -> GuestId {
+    format!("g{index:07}").parse().expect("a name")
 }
 
 #[cfg(test)]

@@ -60,8 +60,8 @@ impl World {
         let host = |&budget: &u64| SimHost { budget, distributable: budget, ..SimHost::default() };
         let curves = vec![None; guests.len()];
         let mut world = World { hosts: budgets.iter().map(host).collect(), guests, curves };
-        for (place, guest) in world.guests.iter().enumerate() {
-            world.hosts[guest.host].guests.push(place);
+        for (index, guest) in world.guests.iter().enumerate() {
+            world.hosts[guest.host].guests.push(index);
         }
         world
     }
@@ -92,7 +92,7 @@ impl World {
 
     /// A host's guests and their indices, in order.
     pub fn on(&self, host: usize) -> impl Iterator<Item = (usize, &SimGuest)> {
-        self.hosts[host].guests.iter().map(|&place| (place, &self.guests[place]))
+        self.hosts[host].guests.iter().map(|&index| (index, &self.guests[index]))
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         let guest = |host| SimGuest { host, floor: 10, ..SimGuest::default() };
         let mut world = World::new(&[100, 100], vec![guest(0), guest(1), guest(0)]);
         world.move_guest(0, 1);
-        let on = |host| world.on(host).map(|(place, _)| place).collect::<Vec<_>>();
+        let on = |host| world.on(host).map(|(index, _)| index).collect::<Vec<_>>();
         assert_eq!((on(0), on(1)), (vec![2], vec![0, 1]));
         assert_eq!((world.floors(0), world.floors(1)), (10, 20));
     }

@@ -60,13 +60,13 @@ impl<S: Sink> Recorder<S> {
             return;
         }
         self.latest = page;
-        let place = page as usize;
-        if place >= self.stamps.len() {
-            self.stamps.resize((place + 1).next_multiple_of(GROWTH), 0);
+        let index = page as usize;
+        if index >= self.stamps.len() {
+            self.stamps.resize((index + 1).next_multiple_of(GROWTH), 0);
         }
         let stamp = interval + 1;
-        if self.stamps[place] != stamp {
-            self.stamps[place] = stamp;
+        if self.stamps[index] != stamp {
+            self.stamps[index] = stamp;
             self.row.pages += 1;
         }
         if let Some(block) = &mut self.block {

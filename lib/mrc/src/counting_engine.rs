@@ -164,10 +164,10 @@ mod tests {
             let mut counts = vec![0; 301];
             let mut order: Vec<u64> = Vec::new();
             for &tag in &tags {
-                let place = order.iter().position(|&one| one == tag);
-                counts[place.map_or(0, |place| place + 1)] += 1;
-                if let Some(place) = place {
-                    order.remove(place);
+                let index = order.iter().position(|&one| one == tag);
+                counts[index.map_or(0, |index| index + 1)] += 1;
+                if let Some(index) = index {
+                    order.remove(index);
                 }
                 order.insert(0, tag);
             }

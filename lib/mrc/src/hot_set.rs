@@ -257,9 +257,9 @@ mod tests {
         }
         let rounds: Vec<u64> = at.iter().map(|entry| entry / 8).collect();
         assert_eq!(rounds, (0..1000).collect::<Vec<u64>>());
-        for place in 0..8 {
-            let count = at.iter().filter(|&entry| entry % 8 == place).count();
-            assert!((90..160).contains(&count), "{place}: {count}");
+        for index in 0..8 {
+            let count = at.iter().filter(|&entry| entry % 8 == index).count();
+            assert!((90..160).contains(&count), "{index}: {count}");
         }
         let access_counts = hot_set.access_counts();
         assert_eq!(access_counts, AccessCounts { trapped: 8000, watched: 1000 });
@@ -331,10 +331,10 @@ mod tests {
             let mut stack: Vec<u64> = Vec::new();
             let mut trapped_stack: Vec<u64> = Vec::new();
             let distance = |stack: &mut Vec<u64>, page: u64| {
-                let place = stack.iter().position(|&one| one == page);
-                place.map(|place| stack.remove(place));
+                let index = stack.iter().position(|&one| one == page);
+                index.map(|index| stack.remove(index));
                 stack.insert(0, page);
-                place.map(|place| place + 1)
+                index.map(|index| index + 1)
             };
             for page in pages {
                 let true_distance = distance(&mut stack, page);

@@ -412,10 +412,10 @@ mod tests {
         let mut counts = vec![0.0; references.len() + 1];
         for &page in references {
             let tag = page / pages;
-            let place = order.iter().position(|&one| one == tag);
-            place.map(|place| order.remove(place));
+            let index = order.iter().position(|&one| one == tag);
+            index.map(|index| order.remove(index));
             order.insert(0, tag);
-            let distance = place.map_or(0, |place| place + 1);
+            let distance = index.map_or(0, |index| index + 1);
             let visit = visits.entry(tag).or_default();
             let counted = if ever.insert(page) {
                 0

@@ -13,9 +13,9 @@ use ballast_model::{
     DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
     GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitSource, LimitSources,
     LinkDown, LinkState, Measured, Mechanism, MissCurve, Mode, ModeChoice, Move, Note, Outcome,
-    OutcomeKind, Paging, PassedOver, Plan, PolicyName, Pressure, PressureLevel, Provenance, Reason,
-    Regret, Reservation, RunState, Share, Snapshot, Timestamp, TrackerReport, Tracking,
-    TrackingSource, TrackingState, Why, WhyPassedOver,
+    OutcomeKind, Paging, PassedOver, PassedOverReason, Plan, PolicyName, Pressure, PressureLevel,
+    Provenance, Reason, Regret, Reservation, RunState, Share, Snapshot, Timestamp, TrackerReport,
+    Tracking, TrackingSource, TrackingState, Why,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -52,7 +52,7 @@ fn estimated(age: Duration) -> Estimate {
             age: Duration::from_secs(3),
             confidence: Confidence::from_percent(90),
         },
-        passed_over: vec![PassedOver { source, size, age, why: WhyPassedOver::LessTrusted }],
+        passed_over: vec![PassedOver { source, size, age, why: PassedOverReason::LessTrusted }],
         curve: Some(Arc::new(curve)),
         ..plain
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_api::{ExplainReply, ModeReply, PlanReply, Source, StatusReply, Tick};
 use ballast_model::{
     Bytes, Change, Confidence, Demand, DemandSource, Estimate, Held, MissCurve, Mode, ModeChoice,
-    PassedOver, PolicyName, WhyPassedOver,
+    PassedOver, PassedOverReason, PolicyName,
 };
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -373,7 +373,7 @@ fn tracked(plain: Estimate) -> Estimate {
     let misses = vec![9000, 9000, 4000, 4000, 2500, 2500, 1200, 1200, 40, 40, 0];
     let used = plain.demand;
     let other = |source, size, why| PassedOver { source, size, age: used.age, why };
-    let stale = WhyPassedOver::Stale { age_max: Duration::from_secs(5) };
+    let stale = PassedOverReason::Stale { age_max: Duration::from_secs(5) };
     Estimate {
         demand: Demand {
             size: Bytes::mib(600),
@@ -382,7 +382,7 @@ fn tracked(plain: Estimate) -> Estimate {
             confidence: Confidence::from_percent(90),
         },
         passed_over: vec![
-            other(used.source, used.size, WhyPassedOver::LessTrusted),
+            other(used.source, used.size, PassedOverReason::LessTrusted),
             other(DemandSource::Committed, Bytes::gib(2), stale),
         ],
         curve: Some(Arc::new(MissCurve::new(step, second, misses).unwrap())),

@@ -228,7 +228,7 @@ impl<'a> Check<'a> {
             found.extend(rules.forbids_all());
         }
         for paging in &plan.paging {
-            let place = self.guests.place(&paging.guest);
+            let place = self.guests.index_of(&paging.guest);
             let Some(guest) = place.and_then(|place| self.guest(place)) else {
                 found.push(Violation::UnknownGuest(paging.guest.clone()));
                 continue;
@@ -255,7 +255,7 @@ impl<'a> Check<'a> {
             }
         }
         for Promise { guest: id, cap, .. } in self.promises {
-            let place = self.guests.place(id);
+            let place = self.guests.index_of(id);
             let (Some(cap), Some(guest)) = (*cap, place.and_then(|place| self.guest(place))) else {
                 continue;
             };
@@ -289,7 +289,7 @@ impl<'a> Check<'a> {
         let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
         let mut freed_by_caps = Bytes::ZERO;
         for promise in self.promises {
-            let Some(place) = self.guests.place(&promise.guest) else { continue };
+            let Some(place) = self.guests.index_of(&promise.guest) else { continue };
             let (Some(guest), Some(planned)) = (self.guest(place), plan.guests.get(place)) else {
                 continue;
             };

@@ -60,12 +60,12 @@ pub(super) fn auction(bidders: &[Bidder], rented: &[u64], rentable: u64) -> Sale
     let for_many = price.for_many();
     let mut left = rentable;
     for lot in order {
-        let (bid, place, is_held) = (&lots.bids[lot], lots.of[lot], lots.are_held[lot]);
+        let (bid, index, is_held) = (&lots.bids[lot], lots.of[lot], lots.are_held[lot]);
         let pages = if is_held { bid.want } else { bid.demand(&for_many) }.min(left);
         left -= pages;
         let rent = for_many.rent(pages).min(bid.credits);
-        sale.bought[place] += pages;
-        sale.rents[place] += if is_held { without_margin(rent) } else { rent };
+        sale.bought[index] += pages;
+        sale.rents[index] += if is_held { without_margin(rent) } else { rent };
     }
     sale
 }
@@ -74,7 +74,7 @@ pub(super) fn auction(bidders: &[Bidder], rented: &[u64], rentable: u64) -> Sale
 struct Lots {
     /// Each lot, as if a separate guest bid for it.
     bids: Vec<Bidder>,
-    /// The place of the guest that bids for the lot.
+    /// The index of the guest that bids for the lot.
     of: Vec<usize>,
     /// Whether that guest rents it already.
     are_held: Vec<bool>,
@@ -85,7 +85,7 @@ impl Lots {
     /// and the rest, each with its part of the guest's credits.
     fn of(bidders: &[Bidder], rented: &[u64]) -> Lots {
         let mut lots = Lots { bids: Vec::new(), of: Vec::new(), are_held: Vec::new() };
-        for (place, (bidder, rented)) in bidders.iter().zip(rented).enumerate() {
+        for (index, (bidder, rented)) in bidders.iter().zip(rented).enumerate() {
             let held = bidder.want.min(*rented);
             let more = bidder.want - held;
             let for_more = match more {
@@ -94,18 +94,18 @@ impl Lots {
             };
             if held > 0 {
                 let credits = with_margin(bidder.credits - for_more);
-                lots.add(place, true, Bidder { want: held, credits, ..*bidder });
+                lots.add(index, true, Bidder { want: held, credits, ..*bidder });
             }
             if more > 0 || held == 0 {
-                lots.add(place, false, Bidder { want: more, credits: for_more, ..*bidder });
+                lots.add(index, false, Bidder { want: more, credits: for_more, ..*bidder });
             }
         }
         lots
     }
 
-    fn add(&mut self, place: usize, is_held: bool, bid: Bidder) {
+    fn add(&mut self, index: usize, is_held: bool, bid: Bidder) {
         self.bids.push(bid);
-        self.of.push(place);
+        self.of.push(index);
         self.are_held.push(is_held);
     }
 }
@@ -137,13 +137,13 @@ pub(super) fn by_descending_bids(bidders: &[Bidder]) -> Vec<usize> {
         let exactly = || bid(&bidders[b]).cmp(&bid(&bidders[a]));
         less.cmp(&more).then_with(exactly).then(a.cmp(&b))
     });
-    order.into_iter().map(|(_, place)| place).collect()
+    order.into_iter().map(|(_, index)| index).collect()
 }
 
 /// The highest bid at which everything is sold. The wants must exceed `rentable`, so that
 /// everything is sold at the lowest bid.
 pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price {
-    // For each place: the wants up to it, which are all affordable at its bid, and the credits
+    // For each index: the wants up to it, which are all affordable at its bid, and the credits
     // of the bidders after it, each losing less than a page by rounding. Bidders that want nothing
     // are left out.
     let spends = |bidder: &Bidder| if bidder.want > 0 { u128::from(bidder.credits) } else { 0 };
@@ -154,16 +154,16 @@ pub(super) fn price(bidders: &[Bidder], order: &[usize], rentable: u64) -> Price
         credits_after -= spends(&bidders[i]);
         sums.push((wanted, credits_after));
     }
-    let sells_out_at = |place: usize| {
-        let price = bid(&bidders[order[place]]);
-        let (wanted, credits_after) = sums[place];
+    let sells_out_at = |index: usize| {
+        let price = bid(&bidders[order[index]]);
+        let (wanted, credits_after) = sums[index];
         let most = wanted + price.affordable_in_sum(credits_after);
-        let rounded_off = (order.len() - place - 1) as u128;
+        let rounded_off = (order.len() - index - 1) as u128;
         most >= u128::from(rentable)
             && (most - most.min(rounded_off) >= u128::from(rentable)
                 || sells_out(bidders, price, rentable))
     };
-    // Bids fall from place to place and demand rises. Finds the first place where all is sold.
+    // Bids fall from index to index and demand rises. Finds the first index where all is sold.
     let (mut low, mut high) = (0, order.len());
     while low < high {
         let middle = low + (high - low) / 2;
@@ -277,9 +277,9 @@ mod tests {
             let sale = auction(&bidders, &rented, rentable);
             let wanted: u64 = bidders.iter().map(|b| b.want).sum();
             prop_assert_eq!(sale.bought.iter().sum::<u64>(), wanted.min(rentable));
-            for (place, bidder) in bidders.iter().enumerate() {
-                prop_assert!(sale.bought[place] <= bidder.want);
-                prop_assert!(sale.rents[place] <= bidder.credits);
+            for (index, bidder) in bidders.iter().enumerate() {
+                prop_assert!(sale.bought[index] <= bidder.want);
+                prop_assert!(sale.rents[index] <= bidder.credits);
             }
         }
 

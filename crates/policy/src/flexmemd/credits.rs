@@ -100,7 +100,7 @@ impl Accounts {
     }
 
     /// Opens accounts for new `holders`, which are sorted by name and unique, and closes those of
-    /// guests absent for [`ABSENCE_MAX`]. From then on, a `place` is one in `holders`.
+    /// guests absent for [`ABSENCE_MAX`]. From then on, an `index` is one in `holders`.
     pub fn admit(&mut self, holders: &[AccountHolder<'_>], now: Timestamp) {
         let same = self.present.len() == holders.len()
             && self.present.iter().zip(holders).all(|(account, holder)| account.id == *holder.id);
@@ -204,10 +204,10 @@ impl Accounts {
         self.distribute(collected);
     }
 
-    /// Moves `rent` of the guest at `place` from its balance to escrow, for memory that costs
+    /// Moves `rent` of the guest at `index` from its balance to escrow, for memory that costs
     /// `rate` a whole period. Returns what it could pay.
-    pub fn pay(&mut self, place: usize, rent: u64, rate: u64) -> u64 {
-        let Some(account) = self.present.get_mut(place) else { return 0 };
+    pub fn pay(&mut self, index: usize, rent: u64, rate: u64) -> u64 {
+        let Some(account) = self.present.get_mut(index) else { return 0 };
         let paid = rent.min(account.balance);
         account.balance -= paid;
         account.escrow += paid;
@@ -250,20 +250,20 @@ impl Accounts {
         }
     }
 
-    /// Credits that the guest at `place` can spend.
-    pub fn balance(&self, place: usize) -> u64 {
-        self.present.get(place).map_or(0, |account| account.balance)
+    /// Credits that the guest at `index` can spend.
+    pub fn balance(&self, index: usize) -> u64 {
+        self.present.get(index).map_or(0, |account| account.balance)
     }
 
-    /// Credits that the guest at `place` has paid for the running period.
-    pub fn escrow(&self, place: usize) -> u64 {
-        self.present.get(place).map_or(0, |account| account.escrow)
+    /// Credits that the guest at `index` has paid for the running period.
+    pub fn escrow(&self, index: usize) -> u64 {
+        self.present.get(index).map_or(0, |account| account.escrow)
     }
 
     /// Balance and escrow of a guest; `None` if it was not among the last admitted.
     pub fn credits(&self, id: &GuestId) -> Option<u64> {
-        let place = self.present.binary_search_by(|account| account.id.cmp(id)).ok()?;
-        self.present.get(place).map(Account::credits)
+        let index = self.present.binary_search_by(|account| account.id.cmp(id)).ok()?;
+        self.present.get(index).map(Account::credits)
     }
 
     /// Balance and escrow of every guest, including absent ones.
@@ -309,7 +309,7 @@ mod tests {
     }
 
     fn balances(accounts: &Accounts) -> Vec<u64> {
-        (0..accounts.present.len()).map(|place| accounts.balance(place)).collect()
+        (0..accounts.present.len()).map(|index| accounts.balance(index)).collect()
     }
 
     #[test]
@@ -501,7 +501,7 @@ mod tests {
                         expected = expected + started - gone;
                         accounts.admit(&holders, now);
                     }
-                    Event::Pay(place, rent, rate) => { accounts.pay(place, rent, rate); }
+                    Event::Pay(index, rent, rate) => { accounts.pay(index, rent, rate); }
                     Event::Settle(unused, length) => accounts.settle(unused, length),
                     Event::Set(guest, credits) => {
                         let of = |accounts: &Accounts| {

@@ -103,15 +103,15 @@ fn richest_first(bidders: &[Bidder], rented: &[u64], price: Price, rentable: u64
         return bought;
     }
     let mut poorest = BinaryHeap::with_capacity(2 * bidders.len());
-    for (place, bidder) in bidders.iter().enumerate() {
-        let held = bought[place].min(rented[place]);
-        let more = bought[place] - held;
-        poorest.push((Reverse(with_margin(bidder.credits)), false, place, held));
-        poorest.push((Reverse(bidder.credits), true, place, more));
+    for (index, bidder) in bidders.iter().enumerate() {
+        let held = bought[index].min(rented[index]);
+        let more = bought[index] - held;
+        poorest.push((Reverse(with_margin(bidder.credits)), false, index, held));
+        poorest.push((Reverse(bidder.credits), true, index, more));
     }
-    while let Some((_, _, place, pages)) = poorest.pop() {
+    while let Some((_, _, index, pages)) = poorest.pop() {
         let less = beyond.min(u128::from(pages)) as u64;
-        bought[place] -= less;
+        bought[index] -= less;
         beyond -= u128::from(less);
         if beyond == 0 {
             break;
@@ -132,18 +132,18 @@ mod tests {
     fn serve(bidders: &[Bidder], rented: &[u64], price: Price, rentable: u64) -> Vec<u64> {
         let price = price.for_many();
         let mut order = Vec::new();
-        for (place, bidder) in bidders.iter().enumerate() {
+        for (index, bidder) in bidders.iter().enumerate() {
             let demand = bidder.demand(&price);
-            let held = demand.min(rented[place]);
-            order.push((Reverse(with_margin(bidder.credits)), false, place, held));
-            order.push((Reverse(bidder.credits), true, place, demand - held));
+            let held = demand.min(rented[index]);
+            order.push((Reverse(with_margin(bidder.credits)), false, index, held));
+            order.push((Reverse(bidder.credits), true, index, demand - held));
         }
         order.sort_unstable();
         let mut bought = vec![0; bidders.len()];
         let mut left = rentable;
-        for (_, _, place, pages) in order {
+        for (_, _, index, pages) in order {
             let pages = pages.min(left);
-            bought[place] += pages;
+            bought[index] += pages;
             left -= pages;
         }
         bought

@@ -123,7 +123,7 @@ impl Driver {
         self.combination
     }
 
-    /// The guests' credits; places are those of the last decision.
+    /// The guests' credits; indices are those of the last decision.
     pub fn accounts(&self) -> &Accounts {
         &self.accounts
     }
@@ -273,9 +273,9 @@ impl Driver {
     /// Notes emergencies to be answered now; returns whether there are any.
     fn answer_emergencies(&mut self, now: Timestamp, tenants: &[Tenant<'_>]) -> bool {
         let mut any = false;
-        for (place, tenant) in tenants.iter().enumerate() {
-            if tenant.emergency && self.may_answer(self.records[place].emergency, now) {
-                self.records[place].emergency = Some(now);
+        for (index, tenant) in tenants.iter().enumerate() {
+            if tenant.emergency && self.may_answer(self.records[index].emergency, now) {
+                self.records[index].emergency = Some(now);
                 any = true;
             }
         }
@@ -337,10 +337,10 @@ impl Driver {
         }
     }
 
-    /// Pages that the guest at `place` wants above its floor.
-    fn want(&self, place: usize, tenant: &Tenant<'_>) -> u64 {
+    /// Pages that the guest at `index` wants above its floor.
+    fn want(&self, index: usize, tenant: &Tenant<'_>) -> u64 {
         let floor = Bytes::pages(tenant.floor);
-        let record = &self.records[place];
+        let record = &self.records[index];
         let wanted = match self.combination.demand {
             DemandInput::Implicit => {
                 let (old, held) = (Bytes::pages(tenant.allocation), Bytes::pages(tenant.held));
@@ -357,7 +357,7 @@ impl Driver {
     }
 
     fn wants(&self, tenants: &[Tenant<'_>]) -> Vec<u64> {
-        tenants.iter().enumerate().map(|(place, tenant)| self.want(place, tenant)).collect()
+        tenants.iter().enumerate().map(|(index, tenant)| self.want(index, tenant)).collect()
     }
 
     fn run_max_min(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
@@ -365,10 +365,10 @@ impl Driver {
         let within: Vec<u64> =
             wants.iter().zip(tenants).map(|(want, tenant)| *want.min(&tenant.room())).collect();
         let parts = demand_proportional(&within, weights, rentable);
-        for (place, rented) in parts.into_iter().enumerate() {
-            let (wanted, within) = (wants[place], within[place]);
+        for (index, rented) in parts.into_iter().enumerate() {
+            let (wanted, within) = (wants[index], within[index]);
             let limit = LeaseLimit::of(rented, wanted, within, u64::MAX);
-            self.records[place].lease = Lease { rented, wanted, price: Price::FREE, limit };
+            self.records[index].lease = Lease { rented, wanted, price: Price::FREE, limit };
         }
     }
 
@@ -376,9 +376,9 @@ impl Driver {
         let (wants, bidders): (Vec<u64>, Vec<Bidder>) = tenants
             .iter()
             .enumerate()
-            .map(|(place, tenant)| {
-                let (want, credits) = (self.want(place, tenant), self.accounts.balance(place));
-                (want, Bidder { want: want.min(tenant.room()), credits, weight: weights[place] })
+            .map(|(index, tenant)| {
+                let (want, credits) = (self.want(index, tenant), self.accounts.balance(index));
+                (want, Bidder { want: want.min(tenant.room()), credits, weight: weights[index] })
             })
             .unzip();
         let before: Vec<u64> = self.records.iter().map(|record| record.lease.rented).collect();
@@ -388,16 +388,16 @@ impl Driver {
             _ => round_robin(&bidders, rentable, self.settings.round),
         };
         let (price, for_many) = (sale.price, sale.price.for_many());
-        for (place, (rented, rent)) in sale.bought.into_iter().zip(sale.rents).enumerate() {
-            self.accounts.pay(place, rent, rent);
-            let bidder = &bidders[place];
+        for (index, (rented, rent)) in sale.bought.into_iter().zip(sale.rents).enumerate() {
+            self.accounts.pay(index, rent, rent);
+            let bidder = &bidders[index];
             let limit = LeaseLimit::of(
                 rented,
-                wants[place],
+                wants[index],
                 bidder.want,
                 for_many.affordable(bidder.credits),
             );
-            self.records[place].lease = Lease { rented, wanted: wants[place], price, limit };
+            self.records[index].lease = Lease { rented, wanted: wants[index], price, limit };
         }
         if self.combination.algorithm == Algorithm::Auction && !price.is_free() {
             self.hold(tenants, &before);
@@ -408,25 +408,25 @@ impl Driver {
     /// No guest loses what it wants.
     fn pass_on(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) {
         let wants = self.wants(tenants);
-        let within = |place: usize| wants[place].min(tenants[place].room());
+        let within = |index: usize| wants[index].min(tenants[index].room());
         let mut left = rentable;
         let mut lacks: Vec<Bidder> = Vec::with_capacity(tenants.len());
-        for (place, record) in self.records.iter_mut().enumerate() {
-            let within = within(place);
+        for (index, record) in self.records.iter_mut().enumerate() {
+            let within = within(index);
             record.lease.rented = record.lease.rented.min(within);
             left = left.saturating_sub(record.lease.rented);
             let want = within - record.lease.rented;
-            let credits = self.accounts.balance(place);
-            lacks.push(Bidder { want, credits, weight: weights[place] });
+            let credits = self.accounts.balance(index);
+            lacks.push(Bidder { want, credits, weight: weights[index] });
         }
-        for place in by_descending_bids(&lacks) {
-            let more = lacks[place].want.min(left);
+        for index in by_descending_bids(&lacks) {
+            let more = lacks[index].want.min(left);
             left -= more;
-            let lease = &mut self.records[place].lease;
-            let (rented, wanted) = (lease.rented + more, wants[place]);
+            let lease = &mut self.records[index].lease;
+            let (rented, wanted) = (lease.rented + more, wants[index]);
             // Otherwise the limit at the sale still applies.
             if more > 0 || wanted != lease.wanted {
-                let limit = LeaseLimit::of(rented, wanted, within(place), u64::MAX);
+                let limit = LeaseLimit::of(rented, wanted, within(index), u64::MAX);
                 *lease = Lease { rented, wanted, price: lease.price, limit };
             }
         }
@@ -434,9 +434,9 @@ impl Driver {
 
     /// Whether rents, requests and unmet requests together exceed the supply.
     fn is_contested(&self, rentable: u64, tenants: &[Tenant<'_>]) -> bool {
-        let demand = |(place, tenant): (usize, &Tenant<'_>)| {
-            let record = &self.records[place];
-            let want = self.want(place, tenant).min(tenant.room());
+        let demand = |(index, tenant): (usize, &Tenant<'_>)| {
+            let record = &self.records[index];
+            let want = self.want(index, tenant).min(tenant.room());
             let unmet = if pending(tenant, record.answered) { 0 } else { record.unmet };
             u128::from(want) + u128::from(unmet)
         };

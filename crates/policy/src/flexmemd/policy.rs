@@ -50,7 +50,7 @@ impl Flexmemd {
     fn desired(
         &self,
         contender: &Contender,
-        place: usize,
+        index: usize,
         lease: &Lease,
         price_thousandths_per_kib: u64,
         rentable: u64,
@@ -78,7 +78,7 @@ impl Flexmemd {
                 floor,
                 wanted: above(lease.wanted),
                 price_thousandths_per_kib,
-                credits: self.driver.accounts().balance(place),
+                credits: self.driver.accounts().balance(index),
                 limit,
             }
         };
@@ -120,7 +120,7 @@ impl Policy for Flexmemd {
             .iter()
             .zip(&leases)
             .enumerate()
-            .map(|(place, (contender, lease))| {
+            .map(|(index, (contender, lease))| {
                 if shortfall > Bytes::ZERO {
                     let floor = contender.floor;
                     Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) }
@@ -128,7 +128,7 @@ impl Policy for Flexmemd {
                     if lease.price != price {
                         (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
                     }
-                    self.desired(contender, place, lease, thousandths, rentable)
+                    self.desired(contender, index, lease, thousandths, rentable)
                 }
             })
             .collect();

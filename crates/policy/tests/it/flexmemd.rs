@@ -463,9 +463,9 @@ proptest! {
                 }
                 shortest = shortest.min(held_for.max(1));
                 since = now;
-                for (place, (turns, grew)) in turned.iter_mut().enumerate() {
-                    if before[place] != after[place] {
-                        let grows = after[place] > before[place];
+                for (index, (turns, grew)) in turned.iter_mut().enumerate() {
+                    if before[index] != after[index] {
+                        let grows = after[index] > before[index];
                         *turns += u64::from(grew.is_some_and(|grew| grew != grows));
                         *grew = Some(grows);
                     }
@@ -557,8 +557,8 @@ proptest! {
             let mut again = driver.clone();
             prop_assert_eq!(again.decide(at(now), rentable, &guests), leases);
             prop_assert_eq!(again.accounts().total(), driver.accounts().total());
-            for place in 0..guests.len() {
-                prop_assert_eq!(again.accounts().balance(place), driver.accounts().balance(place));
+            for index in 0..guests.len() {
+                prop_assert_eq!(again.accounts().balance(index), driver.accounts().balance(index));
             }
         }
     }

@@ -202,9 +202,9 @@ fn estimates() -> Vec<Estimate> {
     let (used, available) = (Bytes::mib(500), Bytes::mib(200));
     let plain = Estimate::of_used(used, available, Provenance::BalloonStatistics { age: 3 * MS });
     let whys = [
-        WhyPassedOver::LessTrusted,
-        WhyPassedOver::Contradicts,
-        WhyPassedOver::Stale { age_max: 9_000 * MS },
+        PassedOverReason::LessTrusted,
+        PassedOverReason::Contradicts,
+        PassedOverReason::Stale { age_max: 9_000 * MS },
     ];
     let passed_over = whys.map(|why| PassedOver {
         source: DemandSource::Committed,

@@ -542,9 +542,9 @@ fn estimate() -> impl Strategy<Value = Estimate> {
         Demand { size, source, age, confidence: Confidence::from_percent(percent) }
     });
     let why = prop_oneof![
-        Just(WhyPassedOver::LessTrusted),
-        Just(WhyPassedOver::Contradicts),
-        span().prop_map(|age_max| WhyPassedOver::Stale { age_max }),
+        Just(PassedOverReason::LessTrusted),
+        Just(PassedOverReason::Contradicts),
+        span().prop_map(|age_max| PassedOverReason::Stale { age_max }),
     ];
     let passed_over = (bytes(), source(), span(), why)
         .prop_map(|(size, source, age, why)| PassedOver { size, source, age, why });

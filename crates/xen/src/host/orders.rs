@@ -91,9 +91,9 @@ impl XenHost {
     /// Raises the maxmem of domains that need it. Where that fails, the order fails.
     async fn raise_limits(&mut self, orders: &mut [Result<Order, OutcomeKind>], until: Instant) {
         let mut waiting = Vec::new();
-        for (place, order) in orders.iter().enumerate() {
+        for (index, order) in orders.iter().enumerate() {
             if let Ok(Order { domain, maxmem: Some(to), .. }) = order {
-                waiting.push((place, *domain, *to));
+                waiting.push((index, *domain, *to));
             }
         }
         waiting.reverse();
@@ -101,27 +101,27 @@ impl XenHost {
         let mut runs = JoinSet::new();
         loop {
             while runs.len() < RUNS_MAX
-                && let Some((place, id, to)) = waiting.pop()
+                && let Some((index, id, to)) = waiting.pop()
             {
                 let xl = self.xl.clone();
-                runs.spawn(async move { (place, id, to, set_maxmem(&xl, id, to).await) });
+                runs.spawn(async move { (index, id, to, set_maxmem(&xl, id, to).await) });
             }
             match timeout_at(until, runs.join_next()).await {
-                Ok(Some(Ok((place, id, to, result)))) => {
+                Ok(Some(Ok((index, id, to, result)))) => {
                     if let (Ok(()), Some(domain)) = (&result, self.domains.get_mut(&id)) {
                         domain.maxmem.was_set(to, false);
                         self.say(format!("domain {id}: the hypervisor lets it hold {to:#} now"));
                     }
-                    ended.insert(place, result);
+                    ended.insert(index, result);
                 }
                 Ok(Some(Err(_))) => {}
                 Ok(None) | Err(_) => break,
             }
         }
-        for (place, order) in orders.iter_mut().enumerate() {
+        for (index, order) in orders.iter_mut().enumerate() {
             let Ok(Order { maxmem: Some(to), .. }) = order else { continue };
             let to = *to;
-            let why = match ended.remove(&place) {
+            let why = match ended.remove(&index) {
                 Some(Ok(())) => continue,
                 Some(Err(why)) => why,
                 None => "xl has not answered in time".to_owned(),
@@ -139,13 +139,13 @@ impl XenHost {
     ) -> Vec<OutcomeKind> {
         let mut kinds = Vec::with_capacity(orders.len());
         let mut writes: BTreeMap<RequestId, (usize, GuardedWrite)> = BTreeMap::new();
-        for (place, order) in orders.into_iter().enumerate() {
-            let sent = order.and_then(|order| self.send(&actions[place], order));
+        for (index, order) in orders.into_iter().enumerate() {
+            let sent = order.and_then(|order| self.send(&actions[index], order));
             kinds.push(match sent {
                 Err(kind) => kind,
                 Ok(write) => {
                     if let Some(id) = write.awaited() {
-                        writes.insert(id, (place, write));
+                        writes.insert(id, (index, write));
                     }
                     failed("no answer of xenstored in time; it may still be done".to_owned())
                 }
@@ -154,15 +154,15 @@ impl XenHost {
         loop {
             self.take_answers();
             for (id, answer) in std::mem::take(&mut self.order_answers) {
-                let Some((place, mut write)) = writes.remove(&id) else { continue };
+                let Some((index, mut write)) = writes.remove(&id) else { continue };
                 let Some(connection) = &mut self.connection else { continue };
                 let ended = write.take(&mut connection.session, answer);
                 match (ended, write.awaited()) {
-                    (Some(Ok(())), _) => kinds[place] = OutcomeKind::Accepted,
-                    (Some(Err(error)), _) => kinds[place] = failed(error.to_string()),
+                    (Some(Ok(())), _) => kinds[index] = OutcomeKind::Accepted,
+                    (Some(Err(error)), _) => kinds[index] = failed(error.to_string()),
                     (None, Some(next)) => {
                         self.asked.insert(next, Purpose::Order);
-                        writes.insert(next, (place, write));
+                        writes.insert(next, (index, write));
                     }
                     (None, None) => {}
                 }

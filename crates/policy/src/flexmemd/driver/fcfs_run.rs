@@ -21,39 +21,39 @@ impl Driver {
     ) {
         let rule = self.is_contested(rentable, tenants).then_some(self.rule);
         let wants = self.wants(tenants);
-        for (place, tenant) in tenants.iter().enumerate() {
+        for (index, tenant) in tenants.iter().enumerate() {
             if whole {
-                let kept = renew(self.requester(place, tenant), rentable, rule.as_ref());
+                let kept = renew(self.requester(index, tenant), rentable, rule.as_ref());
                 let rent = kept.lease.price.rent(kept.lease.rented);
-                self.accounts.pay(place, rent, rent);
-                let record = &mut self.records[place];
+                self.accounts.pay(index, rent, rent);
+                let record = &mut self.records[index];
                 record.lease = kept.lease;
                 (record.unmet, record.unpaid) = (kept.unmet, kept.unmet);
             } else {
-                let record = &mut self.records[place];
+                let record = &mut self.records[index];
                 record.lease.rented -= record.unpaid;
                 record.unmet += record.unpaid;
             }
         }
         let paid: u64 = self.records.iter().map(|record| record.lease.rented).sum();
         let mut free = rentable.saturating_sub(paid);
-        for place in self.by_rising_rent(weights) {
-            let tenant = &tenants[place];
-            if !pending(tenant, self.records[place].answered) {
+        for index in self.by_rising_rent(weights) {
+            let tenant = &tenants[index];
+            if !pending(tenant, self.records[index].answered) {
                 continue;
             }
-            let from = self.requester(place, tenant);
-            let given = grant(from, wants[place], free, rentable, rule.as_ref(), remaining);
+            let from = self.requester(index, tenant);
+            let given = grant(from, wants[index], free, rentable, rule.as_ref(), remaining);
             let rate = given.lease.price.rent(given.more);
-            self.accounts.pay(place, remaining.part(rate), rate);
+            self.accounts.pay(index, remaining.part(rate), rate);
             free = free + from.rented - given.lease.rented;
-            let record = &mut self.records[place];
+            let record = &mut self.records[index];
             record.lease = given.lease;
             record.unmet = given.unmet;
             record.unpaid = record.unpaid.min(given.unmet);
         }
-        for place in self.by_rising_rent(weights) {
-            let record = &mut self.records[place];
+        for index in self.by_rising_rent(weights) {
+            let record = &mut self.records[index];
             record.unpaid = record.unpaid.min(free);
             free -= record.unpaid;
             record.unmet -= record.unpaid;
@@ -74,11 +74,11 @@ impl Driver {
         order
     }
 
-    fn requester(&self, place: usize, tenant: &Tenant<'_>) -> Requester {
+    fn requester(&self, index: usize, tenant: &Tenant<'_>) -> Requester {
         Requester {
-            rented: self.records[place].lease.rented,
+            rented: self.records[index].lease.rented,
             room: tenant.room(),
-            credits: self.accounts.balance(place),
+            credits: self.accounts.balance(index),
         }
     }
 }

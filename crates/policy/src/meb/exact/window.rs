@@ -61,12 +61,12 @@ pub(super) fn windows<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
         }
         let mut before = Reach::default();
         let rest = slope * survivors.relaxed.rest as i128;
-        for (place, window) in beyond.iter_mut().enumerate() {
+        for (index, window) in beyond.iter_mut().enumerate() {
             let most = (limit + before.up + behind.down + rest).div_euclid(2 * slope);
             let least = -(limit + before.down + behind.up - rest).div_euclid(2 * slope);
             window.last = window.last.min(clamped(most));
             window.first = window.first.max(clamped(least));
-            if let Some(one) = reaches.get(place) {
+            if let Some(one) = reaches.get(index) {
                 before = Reach { up: before.up + one.up, down: before.down + one.down };
                 behind = Reach { up: behind.up - one.up, down: behind.down - one.down };
             }
@@ -78,10 +78,10 @@ pub(super) fn windows<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
     }
     // Converts the steps of guests before a place, beyond bases, to those of the guests after it.
     let mut available = survivors.relaxed.spare as i64;
-    for (place, window) in beyond.iter_mut().enumerate() {
+    for (index, window) in beyond.iter_mut().enumerate() {
         let Window { first, last } = *window;
         *window = Window { first: (available - last).max(0), last: available - first };
-        available -= survivors.relaxed.bases.get(place).map_or(0, |&base| i64::from(base));
+        available -= survivors.relaxed.bases.get(index).map_or(0, |&base| i64::from(base));
     }
     beyond
 }
@@ -102,12 +102,12 @@ fn spans<C: Cost>(survivors: &Survivors<C>) -> Vec<Window> {
     }
     let (mut least_before, mut most_before) = (0, 0);
     let mut spans = Vec::with_capacity(survivors.guests() + 1);
-    for place in 0..=survivors.guests() {
+    for index in 0..=survivors.guests() {
         let first = i64::max(least_before, rest - most_behind);
         let last = i64::min(most_before, rest - least_behind);
         spans.push(Window { first, last });
-        if place < survivors.guests() {
-            let (least, most) = bounds(place);
+        if index < survivors.guests() {
+            let (least, most) = bounds(index);
             least_before += least;
             most_before += most;
             least_behind -= least;

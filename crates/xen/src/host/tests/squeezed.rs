@@ -108,9 +108,9 @@ impl Machine {
     /// Two seconds: drivers move, and the plan is carried out.
     async fn tick(&mut self, seq: u64) {
         for _ in 0..2 * PARTS {
-            for place in 0..self.drivers.len() {
-                let (target, free) = (self.target(self.drivers[place].id), self.free());
-                self.drivers[place].step(self.parts, target, free);
+            for index in 0..self.drivers.len() {
+                let (target, free) = (self.target(self.drivers[index].id), self.free());
+                self.drivers[index].step(self.parts, target, free);
             }
             self.parts += 1;
         }

@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_next_to_a_change_of_the_program_is_ignored() {
+    fn a_window_next_to_a_program_change_is_ignored() {
         let off = [100, 100, 200].map(|touches| window(touches, 0));
         let on = [50, 10].map(|touches| window(touches, 0));
         let [watched, _] = slowdowns(&off, &on);
