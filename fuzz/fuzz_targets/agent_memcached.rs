@@ -9,7 +9,7 @@ const ERROR_CHARS_MAX: usize = 200;
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (server, _) = FakeServer::new(bytes);
-    let mut connection = MemcachedConnection::over(LineClient::over(server));
+    let mut connection = MemcachedConnection::from_client(LineClient::from_stream(server));
     for _ in 0..4 {
         let held = connection.held();
         let limit = connection.limit();

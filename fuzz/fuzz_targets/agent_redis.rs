@@ -14,7 +14,7 @@ const ANSWER_BYTES_MAX: usize = 3 * (64 << 10);
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let (server, heard) = FakeServer::new(bytes);
-    let mut connection = RedisConnection::over(LineClient::over(server));
+    let mut connection = RedisConnection::from_client(LineClient::from_stream(server));
     for _ in 0..4 {
         let before = heard.load(Ordering::Relaxed);
         match connection.info() {

@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ballast_agent_proto::wire::message::{NAMES_MAX, common_version, decode, encode, short};
+use ballast_agent_proto::wire::message::{NAMES_MAX, common_version, decode, encode, truncated};
 use ballast_agent_proto::wire::statistics::NUMBER_MAX;
 use ballast_agent_proto::wire::{
     FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, VERSION, VERSION_OLDEST,
@@ -78,7 +78,7 @@ impl Conversation {
     /// A conversation that has not begun.
     pub fn new(mut identity: OwnIdentity) -> Conversation {
         identity.instance &= NUMBER_MAX;
-        identity.system = short(&identity.system);
+        identity.system = truncated(&identity.system);
         identity.shrinkers.truncate(NAMES_MAX);
         Conversation {
             identity,
@@ -97,7 +97,7 @@ impl Conversation {
     /// The transport is open. Sends hello, so that a host that is already there answers at once.
     pub fn opened(&mut self, uptime: Duration, now: Timestamp) {
         self.closed();
-        self.introduce(0, uptime, now);
+        self.send_hello(0, uptime, now);
     }
 
     /// The transport is closed. Discards the write queue.
@@ -128,7 +128,7 @@ impl Conversation {
             match decode::<HostFrame>(&frame) {
                 Ok(frame) => received.extend(self.handle_frame(frame, uptime, now)),
                 Err(error) if self.parameters.is_some() => {
-                    let text = short(&error.to_string());
+                    let text = truncated(&error.to_string());
                     self.send(GuestMessage::Error { text }, uptime, now);
                 }
                 Err(_) => {}
@@ -146,7 +146,7 @@ impl Conversation {
         if let HostMessage::Hello { version, oldest, session, statistics_ms, emergency_ms } =
             frame.message
         {
-            self.introduce(session, uptime, now);
+            self.send_hello(session, uptime, now);
             self.host_seq = frame.seq;
             self.received_at = now;
             // The host repeated its hello because our answer was late: the conversation continues.
@@ -203,7 +203,7 @@ impl Conversation {
         }
     }
 
-    fn introduce(&mut self, session: u64, uptime: Duration, now: Timestamp) {
+    fn send_hello(&mut self, session: u64, uptime: Duration, now: Timestamp) {
         let identity = self.identity.clone();
         let hello = GuestMessage::Hello {
             version: VERSION,

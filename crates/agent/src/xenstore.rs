@@ -277,7 +277,7 @@ mod tests {
         }
 
         /// The stand-in answers what has arrived.
-        fn carry(&mut self) {
+        fn answer_requests(&mut self) {
             let mut bytes = [0; READ_BYTES];
             while let Ok(read) = self.peer.read(&mut bytes) {
                 self.store.receive(self.client, &bytes[..read]).unwrap();
@@ -288,15 +288,15 @@ mod tests {
         fn say(&mut self, seq: u64, message: GuestMessage) {
             let frame = encode(&GuestFrame { seq, uptime_ms: seq, message }).unwrap();
             assert_eq!(self.transport.write(&frame).unwrap(), frame.len());
-            self.carry();
+            self.answer_requests();
         }
 
         /// The messages that the agent then reads.
-        fn hear(&mut self) -> Vec<HostMessage> {
+        fn receive_messages(&mut self) -> Vec<HostMessage> {
             // An answer of the store may lead to another request.
             for _ in 0..2 {
                 self.transport.exchange().unwrap();
-                self.carry();
+                self.answer_requests();
             }
             let mut reader = FrameReader::new();
             let mut chunk = [0; 64];
@@ -329,9 +329,9 @@ mod tests {
     fn statistics_become_the_value_of_a_key() {
         let mut pair = Pair::new();
         pair.say(1, hello(0));
-        assert!(matches!(pair.hear()[..], [HostMessage::Hello { session: 1, .. }]));
+        assert!(matches!(pair.receive_messages()[..], [HostMessage::Hello { session: 1, .. }]));
         pair.say(2, hello(1));
-        assert_eq!(pair.hear(), [], "one greeting is enough");
+        assert_eq!(pair.receive_messages(), [], "one greeting is enough");
         let mut statistics = Statistics::default();
         statistics.memory.total_bytes = Some(5);
         pair.say(3, GuestMessage::Statistics(Box::new(statistics)));
@@ -346,7 +346,7 @@ mod tests {
     fn an_answer_of_the_host_is_received_once() {
         let mut pair = Pair::new();
         pair.say(1, hello(0));
-        pair.hear();
+        pair.receive_messages();
         let answer = HostMessage::Answer {
             request: 1,
             outcome: RequestOutcome::Granted,
@@ -356,12 +356,12 @@ mod tests {
         let text =
             r#"{"seq":9,"message":{"type":"answer","request":1,"outcome":"granted","bytes":4096}}"#;
         pair.store.write(ANSWER, text);
-        pair.carry();
-        assert_eq!(pair.hear(), [answer]);
+        pair.answer_requests();
+        assert_eq!(pair.receive_messages(), [answer]);
         pair.store.write(ANSWER, text);
         pair.store.write(ANSWER, "rubbish");
-        pair.carry();
-        assert_eq!(pair.hear(), []);
+        pair.answer_requests();
+        assert_eq!(pair.receive_messages(), []);
     }
 
     #[test]

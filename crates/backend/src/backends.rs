@@ -112,11 +112,11 @@ impl Backends {
         }
     }
 
-    /// Waits until something happens to the guests of any backend; see [`Backend::news`].
-    pub async fn news(&mut self) {
+    /// Waits until something happens to the guests of any backend; see [`Backend::wait_for_event`].
+    pub async fn wait_for_event(&mut self) {
         match self.all.is_empty() {
             true => std::future::pending().await,
-            false => drop(select_all(self.all.iter_mut().map(|it| it.news())).await),
+            false => drop(select_all(self.all.iter_mut().map(|it| it.wait_for_event())).await),
         }
     }
 

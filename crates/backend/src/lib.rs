@@ -136,7 +136,7 @@ pub trait Backend: Debug {
 
     /// Waits until something happens that cannot wait for the next sample, such as a new guest. The
     /// caller may drop the future at any time.
-    fn news(&mut self) -> Waiting<'_, ()> {
+    fn wait_for_event(&mut self) -> Waiting<'_, ()> {
         Box::pin(std::future::pending())
     }
 

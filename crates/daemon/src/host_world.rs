@@ -141,8 +141,8 @@ impl HostWorld {
     }
 
     /// Waits until something happens to a guest that cannot wait for the next tick.
-    pub(crate) async fn news(&mut self) {
-        self.observer.backends.news().await;
+    pub(crate) async fn wait_for_event(&mut self) {
+        self.observer.backends.wait_for_event().await;
     }
 
     /// Applies what a new configuration changes here.

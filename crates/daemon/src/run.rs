@@ -197,7 +197,7 @@ impl Daemon {
                     is_called = true;
                     continue;
                 }
-                () = self.world.news(), if !is_called => {
+                () = self.world.wait_for_event(), if !is_called => {
                     is_called = true;
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! Members of a real etcd for tests, and a proxy in front of them.
 //!
 //! Idea: Debian's `etcd` runs in a folder of its own on free ports of the loopback device, and ends
-//! with its test. A test of a partition shuts the proxy, a `Door`, in front of a member.
+//! with its test. A test of a partition shuts the proxy, a `TestProxy`, in front of a member.
 //! Limits: a port that was free when it was chosen may be taken a moment later; then other ports
 //! are tried.
 
@@ -247,46 +247,46 @@ fn last_lines(log: &Path) -> String {
 }
 
 /// A proxy in front of a member: it counts the bytes that pass, and can be shut.
-pub struct Door {
+pub struct TestProxy {
     address: SocketAddr,
-    passed: Arc<AtomicU64>,
+    bytes_passed: Arc<AtomicU64>,
     inside: SocketAddr,
     connections: JoinSet<()>,
 }
 
-impl Door {
+impl TestProxy {
     /// Opens a proxy in front of `endpoint`, `http://127.0.0.1:PORT`.
     ///
     /// # Errors
     /// There is no such endpoint, or no free port.
-    pub async fn open(endpoint: &str) -> io::Result<Door> {
+    pub async fn open(endpoint: &str) -> io::Result<TestProxy> {
         let inside = endpoint.trim_start_matches("http://").parse().map_err(io::Error::other)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
-        let passed = Arc::new(AtomicU64::new(0));
-        let mut door = Door { address, passed, inside, connections: JoinSet::new() };
-        door.serve(listener);
-        Ok(door)
+        let bytes_passed = Arc::new(AtomicU64::new(0));
+        let mut proxy = TestProxy { address, bytes_passed, inside, connections: JoinSet::new() };
+        proxy.serve(listener);
+        Ok(proxy)
     }
 
     fn serve(&mut self, listener: TcpListener) {
-        let (passed, inside) = (self.passed.clone(), self.inside);
+        let (bytes_passed, inside) = (self.bytes_passed.clone(), self.inside);
         self.connections.spawn(async move {
             let mut connections = JoinSet::new();
             while let Ok((mut outer, _)) = listener.accept().await {
-                let passed = passed.clone();
+                let bytes_passed = bytes_passed.clone();
                 connections.spawn(async move {
                     let Ok(mut inner) = TcpStream::connect(inside).await else { return };
-                    let mut counted = Counted { stream: &mut outer, passed };
+                    let mut counting = CountingStream { stream: &mut outer, bytes_passed };
                     // Either side may close at any moment.
-                    let _ = copy_bidirectional(&mut counted, &mut inner).await;
+                    let _ = copy_bidirectional(&mut counting, &mut inner).await;
                 });
             }
         });
     }
 
     /// Shuts it: its connections end, and new ones are refused.
-    pub async fn shut(&mut self) {
+    pub async fn close(&mut self) {
         self.connections.shutdown().await;
     }
 
@@ -306,18 +306,18 @@ impl Door {
     }
 
     /// Bytes that passed in both directions.
-    pub fn passed(&self) -> u64 {
-        self.passed.load(Ordering::Relaxed)
+    pub fn bytes_passed(&self) -> u64 {
+        self.bytes_passed.load(Ordering::Relaxed)
     }
 }
 
 /// Counts the bytes that are read and written.
-struct Counted<'a> {
+struct CountingStream<'a> {
     stream: &'a mut TcpStream,
-    passed: Arc<AtomicU64>,
+    bytes_passed: Arc<AtomicU64>,
 }
 
-impl tokio::io::AsyncRead for Counted<'_> {
+impl tokio::io::AsyncRead for CountingStream<'_> {
     fn poll_read(
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
@@ -326,12 +326,12 @@ impl tokio::io::AsyncRead for Counted<'_> {
         let before = buffer.filled().len();
         let result = std::pin::Pin::new(&mut *self.stream).poll_read(context, buffer);
         let read = buffer.filled().len() - before;
-        self.passed.fetch_add(read as u64, Ordering::Relaxed);
+        self.bytes_passed.fetch_add(read as u64, Ordering::Relaxed);
         result
     }
 }
 
-impl tokio::io::AsyncWrite for Counted<'_> {
+impl tokio::io::AsyncWrite for CountingStream<'_> {
     fn poll_write(
         mut self: std::pin::Pin<&mut Self>,
         context: &mut std::task::Context<'_>,
@@ -339,7 +339,7 @@ impl tokio::io::AsyncWrite for Counted<'_> {
     ) -> std::task::Poll<io::Result<usize>> {
         let result = std::pin::Pin::new(&mut *self.stream).poll_write(context, bytes);
         if let std::task::Poll::Ready(Ok(written)) = &result {
-            self.passed.fetch_add(*written as u64, Ordering::Relaxed);
+            self.bytes_passed.fetch_add(*written as u64, Ordering::Relaxed);
         }
         result
     }

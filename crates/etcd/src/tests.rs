@@ -10,7 +10,7 @@ use ballast_fleet_proto::{
 };
 
 use crate::certificates::{CertificateAge, TestAuthority};
-use crate::testing::{Door, EtcdCluster, is_installed};
+use crate::testing::{EtcdCluster, TestProxy, is_installed};
 use crate::{EtcdClient, EtcdTls, EtcdUser, TlsIdentity};
 
 const TTL: Duration = Duration::from_secs(2);
@@ -246,17 +246,17 @@ fn an_endpoint_of_another_cluster_is_refused() {
     run(async {
         let (one, other) = (EtcdCluster::start(1).await, EtcdCluster::start(1).await);
         let (one, other) = (one.unwrap(), other.unwrap());
-        let mut door = Door::open(&one.endpoints()[0]).await.unwrap();
-        let endpoints = [door.endpoint(), other.endpoints().remove(0)];
+        let mut proxy = TestProxy::open(&one.endpoints()[0]).await.unwrap();
+        let endpoints = [proxy.endpoint(), other.endpoints().remove(0)];
         let etcd = EtcdClient::new(&endpoints, None, PATIENT).unwrap();
         etcd.read("/").await.unwrap();
-        assert!(door.passed() > 0);
-        door.shut().await;
+        assert!(proxy.bytes_passed() > 0);
+        proxy.close().await;
         let gone = etcd.read("/").await.unwrap_err();
         assert!(matches!(gone, CoordinatorError::Unreachable(_)), "{gone:?}");
         let foreign = etcd.read("/").await.unwrap_err();
         assert!(matches!(foreign, CoordinatorError::OtherCluster { .. }), "{foreign:?}");
-        door.reopen().await.unwrap();
+        proxy.reopen().await.unwrap();
         etcd.read("/").await.unwrap();
     });
 }

@@ -68,18 +68,19 @@ impl EtcdTls {
         let mut roots = RootCertStore::empty();
         for certificate in certificates(&self.authorities)? {
             let added = roots.add(certificate);
-            added.map_err(|error| wrong(&self.authorities, error.to_string()))?;
+            added.map_err(|error| tls_file_error(&self.authorities, error.to_string()))?;
         }
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .map_err(|error| wrong(&self.authorities, error.to_string()))?
+            .map_err(|error| tls_file_error(&self.authorities, error.to_string()))?
             .with_root_certificates(roots);
         let Some(TlsIdentity { certificate, key }) = &self.identity else {
             return Ok(builder.with_no_client_auth());
         };
-        let secret = PrivateKeyDer::from_pem_slice(&contents(key)?)
-            .map_err(|error| wrong(key, format!("expected a private key in PEM: {error}")))?;
+        let secret = PrivateKeyDer::from_pem_slice(&contents(key)?).map_err(|error| {
+            tls_file_error(key, format!("expected a private key in PEM: {error}"))
+        })?;
         builder.with_client_auth_cert(certificates(certificate)?, secret).map_err(|error| {
             let why = match error {
                 rustls::Error::InconsistentKeys(_) => {
@@ -87,7 +88,7 @@ impl EtcdTls {
                 }
                 error => error.to_string(),
             };
-            wrong(key, why)
+            tls_file_error(key, why)
         })
     }
 
@@ -209,7 +210,7 @@ pub(crate) fn tls_cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rust
     None
 }
 
-fn wrong(file: &Path, why: String) -> TlsFileError {
+fn tls_file_error(file: &Path, why: String) -> TlsFileError {
     TlsFileError { file: file.to_owned(), why: excerpt(&why) }
 }
 
@@ -219,8 +220,8 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFileErro
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
     match read {
         Ok(certificates) if !certificates.is_empty() => Ok(certificates),
-        Ok(_) => Err(wrong(file, "expected a certificate in PEM; it has none".to_owned())),
-        Err(error) => Err(wrong(file, format!("expected certificates in PEM: {error}"))),
+        Ok(_) => Err(tls_file_error(file, "expected a certificate in PEM; it has none".to_owned())),
+        Err(error) => Err(tls_file_error(file, format!("expected certificates in PEM: {error}"))),
     }
 }
 
@@ -232,7 +233,7 @@ fn contents(file: &Path) -> Result<Vec<u8>, TlsFileError> {
             _ => Err(io::Error::other(format!("it has more than {FILE_BYTES_MAX} bytes"))),
         }
     };
-    read().map_err(|error| wrong(file, format!("cannot be read: {error}")))
+    read().map_err(|error| tls_file_error(file, format!("cannot be read: {error}")))
 }
 
 #[cfg(test)]

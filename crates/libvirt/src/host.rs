@@ -397,8 +397,8 @@ impl Backend for LibvirtHost {
         Box::pin(self.write_settings(guest, settings))
     }
 
-    fn news(&mut self) -> Waiting<'_, ()> {
-        Box::pin(self.wait_for_news())
+    fn wait_for_event(&mut self) -> Waiting<'_, ()> {
+        Box::pin(self.wait_for_urgent_event())
     }
 
     fn take_notices(&mut self) -> Vec<String> {

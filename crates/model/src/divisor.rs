@@ -65,7 +65,7 @@ mod tests {
         Divisor::new(NonZeroU64::new(by).unwrap()).div_rem(n)
     }
 
-    fn plainly(n: u128, by: u64) -> Option<(u64, u64)> {
+    fn by_plain_division(n: u128, by: u64) -> Option<(u64, u64)> {
         let quotient = u64::try_from(n / u128::from(by)).ok()?;
         Some((quotient, (n % u128::from(by)) as u64))
     }
@@ -88,7 +88,7 @@ mod tests {
         for by in powers().filter_map(|by| u64::try_from(by).ok()).filter(|&by| by > 0) {
             let multiples = powers().map(|n| n / u128::from(by) * u128::from(by)).flat_map(near);
             for n in powers().chain(multiples).chain(near(u128::MAX)) {
-                assert_eq!(divided(n, by), plainly(n, by), "{n} / {by}");
+                assert_eq!(divided(n, by), by_plain_division(n, by), "{n} / {by}");
             }
         }
     }
@@ -98,7 +98,7 @@ mod tests {
         fn agrees_with_dividing(high: u64, low: u64, by in 1..=u64::MAX, drop in 0..127u32, cut in 0..63u32) {
             let n = (u128::from(high) << 64 | u128::from(low)) >> drop;
             let by = (by >> cut).max(1);
-            prop_assert_eq!(divided(n, by), plainly(n, by));
+            prop_assert_eq!(divided(n, by), by_plain_division(n, by));
         }
     }
 }

@@ -81,7 +81,7 @@ impl GuestChange {
     /// These changes, completed by those of `under` where they say nothing: the content of a layer,
     /// without a ceiling that they unset.
     #[must_use]
-    pub fn over(&self, under: &GuestChange) -> GuestChange {
+    pub fn layered_over(&self, under: &GuestChange) -> GuestChange {
         GuestChange {
             floor: self.floor.or(under.floor),
             ceiling: self.ceiling.or(under.ceiling.filter(|_| !self.ceiling_unset)),
@@ -171,11 +171,11 @@ mod tests {
         let unset = GuestChange { ceiling_unset: true, ..GuestChange::default() };
         let left = GuestChange { shares: Some(7), ..GuestChange::default() };
         assert!(!unset.is_empty());
-        assert_eq!((unset.over(&set), set.without(&unset)), (left.clone(), left));
+        assert_eq!((unset.layered_over(&set), set.without(&unset)), (left.clone(), left));
         let limits = GuestLimits { ceiling: Some(Bytes::gib(2)), ..GuestLimits::default() };
         assert_eq!(unset.apply(&limits), GuestLimits::default());
         let both = GuestChange { ceiling_unset: true, ..ceiling(256) };
         let given = Some(Bytes::mib(256));
-        assert_eq!((both.apply(&limits).ceiling, both.over(&set).ceiling), (given, given));
+        assert_eq!((both.apply(&limits).ceiling, both.layered_over(&set).ceiling), (given, given));
     }
 }

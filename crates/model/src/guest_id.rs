@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for GuestId {
 
 /// The place of the guest `id` in a list that is sorted by `name`. O(1) if that is `near` or a
 /// little after it and `id` is a clone of its name, else O(log n).
-pub(crate) fn place_near<T>(
+pub(crate) fn index_near<T>(
     sorted: &[T],
     name: impl Fn(&T) -> &GuestId,
     id: &GuestId,

@@ -70,7 +70,7 @@ pub struct LimitLayers {
 impl LimitLayers {
     /// The changes that count.
     pub fn change(&self) -> GuestChange {
-        self.set.over(&self.file).over(&self.metadata).over(&self.carried)
+        self.set.layered_over(&self.file).layered_over(&self.metadata).layered_over(&self.carried)
     }
 
     /// Where these come from.

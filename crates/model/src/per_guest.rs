@@ -120,9 +120,9 @@ mod tests {
                 for (index, guest) in snapshot.guests().iter().enumerate() {
                     prop_assert_eq!(found.index_of(&guest.id), Some(index));
                     for near in 0..snapshot.guests().len() + 2 {
-                        prop_assert_eq!(snapshot.place_near(&guest.id, near), Some(index));
+                        prop_assert_eq!(snapshot.index_near(&guest.id, near), Some(index));
                         let equal = guest.id.as_str().parse().unwrap();
-                        prop_assert_eq!(snapshot.place_near(&equal, near), Some(index));
+                        prop_assert_eq!(snapshot.index_near(&equal, near), Some(index));
                     }
                 }
             }

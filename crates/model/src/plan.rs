@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::guest_id::place_near;
+use crate::guest_id::index_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
 use crate::{
@@ -52,8 +52,8 @@ pub struct Plan {
 
 impl Plan {
     /// The place of one guest. Fastest if that is `near` or a little after it.
-    pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
-        place_near(&self.guests, |guest| &guest.id, id, near)
+    pub fn index_near(&self, id: &GuestId, near: usize) -> Option<usize> {
+        index_near(&self.guests, |guest| &guest.id, id, near)
     }
 
     /// The part of the plan for one guest. O(log n).

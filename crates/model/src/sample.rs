@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use crate::guest_id::place_near;
+use crate::guest_id::index_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
@@ -45,8 +45,8 @@ impl Snapshot {
     }
 
     /// The place of one guest. Fastest if that is `near` or a little after it.
-    pub fn place_near(&self, id: &GuestId, near: usize) -> Option<usize> {
-        place_near(&self.guests, |guest| &guest.id, id, near)
+    pub fn index_near(&self, id: &GuestId, near: usize) -> Option<usize> {
+        index_near(&self.guests, |guest| &guest.id, id, near)
     }
 
     /// The sample of one guest. O(log n).

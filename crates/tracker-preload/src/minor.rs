@@ -304,7 +304,7 @@ mod tests {
     }
 
     /// Makes the system call fail in this thread, as a container's sandbox does.
-    fn forbid_the_call() {
+    fn forbid_userfaultfd() {
         let op = |code: u32, k: u32, jf: u8| libc::sock_filter { code: code as u16, jt: 0, jf, k };
         // The first field of a filter's input is the number of the system call.
         let mut filter = [
@@ -331,7 +331,7 @@ mod tests {
             return println!("SKIPPED: only root can become another user");
         }
         let (without, with) = as_nobody(|| {
-            forbid_the_call();
+            forbid_userfaultfd();
             let with = device.ok().map(|device| MinorFaults::open(Some(device.as_fd())).is_ok());
             (MinorFaults::open(None).err(), with)
         });

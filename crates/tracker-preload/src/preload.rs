@@ -89,12 +89,12 @@ extern "C" fn tear_down() {
 /// Shared memory is about to be mapped: this process is the hypervisor, and the tracker moves here.
 pub(crate) fn about_to_share() {
     if IS_EARLY.load(Relaxed) && IS_EARLY.swap(false, SeqCst) {
-        move_here();
+        take_over_tracker();
     }
 }
 
 #[cold]
-fn move_here() {
+fn take_over_tracker() {
     let Ok(mut place) = TRACKER.try_lock() else { return };
     *place = match place.take() {
         Some((process, tracker)) if process != std::process::id() => match tracker.take_over() {
@@ -135,7 +135,7 @@ unsafe fn clean_environment() {
         libc::unsetenv(SOCKET_NAME.as_ptr());
         libc::unsetenv(USER_NAME.as_ptr());
         let Some(preload) = variable(PRELOAD_NAME) else { return };
-        match CString::new(without_this(&preload)) {
+        match CString::new(without_this_library(&preload)) {
             Ok(rest) if !rest.is_empty() => libc::setenv(PRELOAD_NAME.as_ptr(), rest.as_ptr(), 1),
             _ => libc::unsetenv(PRELOAD_NAME.as_ptr()),
         };
@@ -150,7 +150,7 @@ fn user_number(text: &[u8]) -> Option<u32> {
 }
 
 /// `list` without this library.
-fn without_this(list: &[u8]) -> Vec<u8> {
+fn without_this_library(list: &[u8]) -> Vec<u8> {
     let is_other = |path: &&[u8]| {
         let name = std::path::Path::new(OsStr::from_bytes(path)).file_name();
         !path.is_empty() && !name.is_some_and(|name| name.as_bytes().starts_with(LIBRARY))
@@ -186,7 +186,7 @@ mod tests {
             ("/lib/a.so libballast_track.so.1", "/lib/a.so"),
             ("", ""),
         ] {
-            assert_eq!(without_this(list.as_bytes()), rest.as_bytes(), "{list}");
+            assert_eq!(without_this_library(list.as_bytes()), rest.as_bytes(), "{list}");
         }
     }
 }

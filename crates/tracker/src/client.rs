@@ -85,7 +85,7 @@ impl TrackerClient {
     ) -> Result<TrackerClient, TrackerError> {
         let socket = open(address)?;
         check_listener(&socket, address, pid)?;
-        let mut client = TrackerClient::over(socket, capacity)?;
+        let mut client = TrackerClient::from_socket(socket, capacity)?;
         client.pid = pid;
         match client.exchange(TrackerRequest::Hello, "a greeting", &[])? {
             // Its own process number is ignored: in a PID namespace it differs from ours.
@@ -108,7 +108,7 @@ impl TrackerClient {
     }
 
     /// A client with a new ring over `socket`; nothing is sent yet.
-    fn over(socket: OwnedFd, capacity: u64) -> Result<TrackerClient, TrackerError> {
+    fn from_socket(socket: OwnedFd, capacity: u64) -> Result<TrackerClient, TrackerError> {
         let ring = RingFile::create(capacity)?;
         let consumer = RingConsumer::new(ring.words())?;
         Ok(TrackerClient {
@@ -460,7 +460,8 @@ mod tests {
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (socket, other) = pair.unwrap();
-        let mut client = TrackerClient::over(socket, ballast_tracker_proto::CAPACITY_MIN).unwrap();
+        let mut client =
+            TrackerClient::from_socket(socket, ballast_tracker_proto::CAPACITY_MIN).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 let other = other.as_fd();

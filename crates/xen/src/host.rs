@@ -302,8 +302,8 @@ impl Backend for XenHost {
         self.answer_agent(guest, message);
     }
 
-    fn news(&mut self) -> Waiting<'_, ()> {
-        Box::pin(self.wait_for_news())
+    fn wait_for_event(&mut self) -> Waiting<'_, ()> {
+        Box::pin(self.wait_for_urgent_event())
     }
 
     fn host_memory(&self) -> Option<HostMemory> {

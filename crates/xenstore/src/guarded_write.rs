@@ -98,7 +98,7 @@ impl GuardedWrite {
         session: &mut XenstoreSession,
         answer: Answer,
     ) -> Option<Result<(), WriteError>> {
-        match self.go_on(session, answer) {
+        match self.advance(session, answer) {
             Ok(true) => Some(Ok(())),
             Ok(false) => None,
             Err(error) => Some(Err(error)),
@@ -106,7 +106,11 @@ impl GuardedWrite {
     }
 
     /// Takes the next step; returns whether the write is committed.
-    fn go_on(&mut self, session: &mut XenstoreSession, answer: Answer) -> Result<bool, WriteError> {
+    fn advance(
+        &mut self,
+        session: &mut XenstoreSession,
+        answer: Answer,
+    ) -> Result<bool, WriteError> {
         match (self.step, answer) {
             (Step::Start, Ok(Reply::Transaction(id))) => {
                 self.transaction = Some(id);
@@ -117,7 +121,7 @@ impl GuardedWrite {
                 self.send(session, Step::Write, Request::Write { path, value })?;
             }
             (Step::Compare, Ok(_) | Err(StoreError::NotFound)) => {
-                self.give_up(session, WriteError::Changed(self.expected.0.clone()))?;
+                self.abort(session, WriteError::Changed(self.expected.0.clone()))?;
             }
             (Step::Write, Ok(_)) => {
                 self.send(session, Step::Commit, Request::EndTransaction { commit: true })?;
@@ -125,9 +129,9 @@ impl GuardedWrite {
             (Step::Commit, Ok(_)) => return Ok(true),
             (Step::Start | Step::Commit, Err(StoreError::Conflict)) => self.start(session)?,
             (Step::Compare, Err(error)) => {
-                self.give_up(session, refused(&self.expected.0, error))?;
+                self.abort(session, refused(&self.expected.0, error))?;
             }
-            (Step::Write, Err(error)) => self.give_up(session, refused(&self.written.0, error))?,
+            (Step::Write, Err(error)) => self.abort(session, refused(&self.written.0, error))?,
             (Step::Start | Step::Commit, Err(error)) => {
                 return Err(refused(&self.written.0, error));
             }
@@ -151,11 +155,7 @@ impl GuardedWrite {
     }
 
     /// Ends the transaction without a change.
-    fn give_up(
-        &mut self,
-        session: &mut XenstoreSession,
-        why: WriteError,
-    ) -> Result<(), WriteError> {
+    fn abort(&mut self, session: &mut XenstoreSession, why: WriteError) -> Result<(), WriteError> {
         self.failed = Some(why);
         self.send(session, Step::GiveUp, Request::EndTransaction { commit: false })
     }

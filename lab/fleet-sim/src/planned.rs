@@ -89,7 +89,7 @@ impl Planned {
 
     /// The most that a guest needed yesterday in the hour after this time of day, in MiB; 0:
     /// unknown.
-    fn foreseen(&self, guest: usize, round: u64) -> u64 {
+    fn forecast(&self, guest: usize, round: u64) -> u64 {
         let rounds = (round + 1..=round + FORESEEN_ROUNDS).map(|it| (it % ROUNDS_A_DAY) as usize);
         let known = rounds.filter_map(|it| self.yesterday.get(it)?.get(guest));
         known.copied().max().unwrap_or(0)
@@ -105,15 +105,15 @@ impl Planned {
                 let lately = |at: &&Timestamp| now.saturating_since(**at) < day;
                 let moves = self.moved[index].iter().filter(lately).count();
                 let at = self.moved[index].last().copied();
-                let foreseen = self.foreseen(index, round);
-                let estimated = guest.estimated.max(held_for(foreseen));
+                let forecast = self.forecast(index, round);
+                let estimated = guest.estimated.max(held_for(forecast));
                 GuestRecord {
                     id: name(index),
                     floor: Bytes::mib(guest.floor),
                     allocation: Bytes::mib(guest.allocation),
                     demand: Bytes::mib(estimated.min(guest.boot)),
-                    curve: match foreseen > guest.demand {
-                        true => compact_curve(&tracked_curve(foreseen), guest.allocation),
+                    curve: match forecast > guest.demand {
+                        true => compact_curve(&tracked_curve(forecast), guest.allocation),
                         false => {
                             let curve = world.curves[index].as_ref();
                             curve.and_then(|it| compact_curve(it, guest.allocation))

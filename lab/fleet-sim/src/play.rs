@@ -167,7 +167,8 @@ pub fn play(
 /// was shrunk to that, else with at least its floor.
 fn ordered(balancer: &mut dyn Balancer, world: &World, round: u64, most: usize) -> Vec<Move> {
     let is_shrunk = balancer.shrinks_first();
-    let reserved = |guest: &SimGuest| if is_shrunk { guest.full() } else { guest.floor };
+    let reserved =
+        |guest: &SimGuest| if is_shrunk { guest.policy_allocation() } else { guest.floor };
     let migrations = balancer.migrations(world, round, most).into_iter();
     migrations
         .map(|(guest, to)| Move { guest, to, reserved: reserved(&world.guests[guest]) })

@@ -98,14 +98,15 @@ impl World {
 
 impl SimGuest {
     /// The allocation that it should have by its host's policy, in MiB: never less than its floor.
-    pub fn full(&self) -> u64 {
+    pub fn policy_allocation(&self) -> u64 {
         self.floor.max(self.estimated)
     }
 
     /// What a migration copies, in MiB: its allocation or, if it is shrunk first, its need; and the
     /// pages that it writes meanwhile.
     pub fn copied(&self, is_shrunk: bool) -> u64 {
-        let once = if is_shrunk { self.allocation.min(self.full()) } else { self.allocation };
+        let once =
+            if is_shrunk { self.allocation.min(self.policy_allocation()) } else { self.allocation };
         once + once * self.dirty_per_mille / 1000
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    fn each(&mut self, other: &Counters, with: impl Fn(u64, u64) -> u64) {
+    fn combine(&mut self, other: &Counters, with: impl Fn(u64, u64) -> u64) {
         let own = [
             &mut self.touches,
             &mut self.major_faults,
@@ -48,7 +48,7 @@ impl Counters {
 
     /// The difference to `before`.
     pub(crate) fn since(mut self, before: &Counters) -> Counters {
-        self.each(before, u64::saturating_sub);
+        self.combine(before, u64::saturating_sub);
         self
     }
 
@@ -58,6 +58,6 @@ impl Counters {
             let n = u128::from(n) * u128::from(times) / u128::from(per.max(1));
             u64::try_from(n).unwrap_or(u64::MAX)
         };
-        self.each(part, |own, part| own.saturating_add(scaled(part)));
+        self.combine(part, |own, part| own.saturating_add(scaled(part)));
     }
 }

@@ -359,7 +359,7 @@ impl Memory {
 
     fn fault(&mut self, region: usize, index: u32, in_order: bool) -> Result<u64, OutOfMemory> {
         let file = self.regions[region].file;
-        let mut waited = self.bring(index)?;
+        let mut waited = self.make_room(index)?;
         let came_from = self.blocks[index as usize].place;
         let mut pages = self.pages;
         let fresh = came_from == Place::Nowhere;
@@ -383,7 +383,7 @@ impl Memory {
                 if self.blocks[next as usize].place != Place::Out {
                     break;
                 }
-                waited += self.bring(next)?;
+                waited += self.make_room(next)?;
                 self.enter(next, file);
                 pages += self.pages;
             }
@@ -396,7 +396,7 @@ impl Memory {
     }
 
     /// Makes room for a block.
-    fn bring(&mut self, index: u32) -> Result<u64, OutOfMemory> {
+    fn make_room(&mut self, index: u32) -> Result<u64, OutOfMemory> {
         let mut waited = 0;
         if self.free() < self.block + self.watermark_low() {
             waited = self.reclaim(self.block + self.watermark_high());

@@ -44,15 +44,15 @@ impl Actuator {
             return self
                 .foreign_request(tick, ForeignRequest { requested: layout.requested, wait });
         }
-        if let Some(undo) = self.prove(tick) {
+        if let Some(undo) = self.judge_unproven(tick) {
             return Some(undo);
         }
         let order = self.plug(tick).or_else(|| self.unplug(tick));
-        order.or_else(|| self.settle(tick))
+        order.or_else(|| self.order_without_plugging(tick))
     }
 
     /// Judges whether the guest uses what was plugged in; returns the order to undo it if not.
-    fn prove(&mut self, tick: &Tick<'_>) -> Option<Order> {
+    fn judge_unproven(&mut self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, input, .. } = *tick;
         let settings = input.settings;
         let unproven = self.unproven.as_mut()?;
@@ -177,7 +177,7 @@ impl Actuator {
     }
 
     /// The order for a guest that needs no plugging, if it is not in force.
-    fn settle(&self, tick: &Tick<'_>) -> Option<Order> {
+    fn order_without_plugging(&self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
         if layout.is_fixed() {
             return None;

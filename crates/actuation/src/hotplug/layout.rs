@@ -63,7 +63,7 @@ impl Layout {
             boot,
             plugged: hotplug.plugged,
             requested: hotplug.requested,
-            max: whole(hotplug.max, block),
+            max: whole_blocks(hotplug.max, block),
             block,
             held: present - total,
             total,
@@ -136,7 +136,7 @@ impl Layout {
 
     /// Whole blocks, rounded down.
     pub(super) fn blocks(&self, amount: Bytes) -> Bytes {
-        whole(amount, self.block)
+        whole_blocks(amount, self.block)
     }
 
     /// Whole blocks, rounded up.
@@ -206,6 +206,6 @@ pub(super) fn mechanism_of(kind: HotplugKind) -> Mechanism {
 }
 
 /// Whole multiples of `block`, rounded down.
-fn whole(amount: Bytes, block: Bytes) -> Bytes {
+fn whole_blocks(amount: Bytes, block: Bytes) -> Bytes {
     Bytes::new(amount.get() - amount.get() % block.get())
 }

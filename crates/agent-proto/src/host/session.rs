@@ -21,7 +21,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use crate::wire::message::{common_version, decode, encode, short};
+use crate::wire::message::{common_version, decode, encode, truncated};
 use crate::wire::statistics::NUMBER_MAX;
 use crate::wire::{
     BalloonActivity, FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestOutcome,
@@ -132,7 +132,7 @@ impl AgentSession {
         self.seq = 0;
         self.link = AgentLink::Greeting;
         self.received_at = now;
-        self.greet(now);
+        self.send_hello(now);
     }
 
     /// The transport is down.
@@ -171,12 +171,14 @@ impl AgentSession {
         if self.link == AgentLink::Up && now.saturating_since(self.received_at) >= SILENCE_MAX {
             self.link = AgentLink::Silent;
             self.emit(AgentEvent::Silent);
-            self.greet(now);
+            self.send_hello(now);
             return;
         }
         let quiet = now.saturating_since(self.sent_at);
         match self.link {
-            AgentLink::Greeting | AgentLink::Silent if quiet >= HELLO_PERIOD => self.greet(now),
+            AgentLink::Greeting | AgentLink::Silent if quiet >= HELLO_PERIOD => {
+                self.send_hello(now)
+            }
             AgentLink::Up if quiet >= HEARTBEAT_PERIOD => self.send(HostMessage::Heartbeat {}, now),
             _ => {}
         }
@@ -212,7 +214,7 @@ impl AgentSession {
         now: Timestamp,
     ) {
         let Some(request) = self.request else { return };
-        let why = why.map(|why| short(&why));
+        let why = why.map(|why| truncated(&why));
         let bytes = bytes.get();
         self.send(HostMessage::Answer { request: request.number, outcome, bytes, why }, now);
     }
@@ -258,7 +260,7 @@ impl AgentSession {
                 // The agent has just started, or lost its connection.
                 0 if self.link != AgentLink::Up || self.instance != Some(*instance) => {
                     self.link = AgentLink::Greeting;
-                    self.greet(now);
+                    self.send_hello(now);
                 }
                 _ => {}
             }
@@ -392,7 +394,7 @@ impl AgentSession {
         self.settings.host_facts.memory_max.map_or(bytes, |limit| bytes.min(limit))
     }
 
-    fn greet(&mut self, now: Timestamp) {
+    fn send_hello(&mut self, now: Timestamp) {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let hello = HostMessage::Hello {
             version: VERSION,

@@ -125,7 +125,7 @@ impl FrameReader {
 
     /// The next payload or error; `None` until more is pushed.
     pub fn next_frame(&mut self) -> Option<Result<String, FrameError>> {
-        self.seek();
+        self.skip_to_frame();
         match self.status() {
             FrameStatus::Incomplete => None,
             FrameStatus::Invalid(error) => {
@@ -153,7 +153,7 @@ impl FrameReader {
     }
 
     /// Skips to where a frame may begin.
-    fn seek(&mut self) {
+    fn skip_to_frame(&mut self) {
         loop {
             let rest = self.rest();
             let Some(at) = rest.iter().position(|byte| *byte == MAGIC[0]) else {

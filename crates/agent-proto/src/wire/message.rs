@@ -345,7 +345,7 @@ pub fn decode<M: WireMessage>(payload: &str) -> Result<M, MessageError> {
 }
 
 /// `text` truncated to [`TEXT_LEN_MAX`].
-pub fn short(text: &str) -> String {
+pub fn truncated(text: &str) -> String {
     text.get(..text.floor_char_boundary(TEXT_LEN_MAX)).unwrap_or_default().to_owned()
 }
 
@@ -541,8 +541,8 @@ mod tests {
         );
         let shrink = HostMessage::Shrink { number: 1, bytes: beyond, within_ms: 1 };
         assert!(encode(&HostFrame { seq: 1, message: shrink }).is_err());
-        assert_eq!(short(&text).len(), TEXT_LEN_MAX);
-        assert_eq!(short(&"\u{20ac}".repeat(100)).len(), 255);
+        assert_eq!(truncated(&text).len(), TEXT_LEN_MAX);
+        assert_eq!(truncated(&"\u{20ac}".repeat(100)).len(), 255);
     }
 
     #[test]

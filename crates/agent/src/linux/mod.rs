@@ -138,7 +138,7 @@ pub fn stay_responsive() -> Vec<String> {
              root, or set LimitMEMLOCK= of its service"
         ));
     }
-    if let Err(error) = spare_from_killing(Path::new("/proc/self/oom_score_adj")) {
+    if let Err(error) = lower_oom_score(Path::new("/proc/self/oom_score_adj")) {
         refused.push(format!(
             "the kernel may kill it for want of memory like others: {error}; run it as root, or \
              set OOMScoreAdjust= of its service"
@@ -155,7 +155,7 @@ fn lock_memory() -> rustix::io::Result<()> {
 
 /// Lowers the score in the file `path`, unless it is that low already, as the service manager may
 /// have set it.
-fn spare_from_killing(path: &Path) -> std::io::Result<()> {
+fn lower_oom_score(path: &Path) -> std::io::Result<()> {
     let score = |text: &str| text.trim().parse::<i32>().ok();
     let own = std::fs::read_to_string(path).ok().and_then(|text| score(&text));
     if own.is_some_and(|own| Some(own) <= score(OOM_SCORE_ADJ)) {
@@ -221,13 +221,13 @@ mod tests {
     }
 
     #[test]
-    fn the_killer_is_told_once_to_spare_this_program() {
+    fn the_oom_score_is_lowered_once() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("oom_score_adj");
-        assert!(spare_from_killing(&folder.path().join("none/at/all")).is_err());
+        assert!(lower_oom_score(&folder.path().join("none/at/all")).is_err());
         for (before, after) in [("0\n", "-900"), ("-899\n", "-900"), ("-1000\n", "-1000\n")] {
             std::fs::write(&path, before).unwrap();
-            spare_from_killing(&path).unwrap();
+            lower_oom_score(&path).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), after);
         }
     }

@@ -144,8 +144,8 @@ mod tests {
         assert_eq!(hooks[1].give(70, deadline), Ok(70));
         assert_eq!(hooks[1].release(), Ok(()));
         assert!(hooks[2].can_give().unwrap_err().contains("exit status: 3"));
-        let soon = Instant::now() + Duration::from_millis(50);
-        assert!(hooks[3].give(1, soon).unwrap_err().contains("timed out"));
+        let deadline = Instant::now() + Duration::from_millis(50);
+        assert!(hooks[3].give(1, deadline).unwrap_err().contains("timed out"));
         assert!(Hook::all(Path::new("/nonexistent")).is_empty());
     }
 }

@@ -56,7 +56,7 @@ impl LineClient {
     }
 
     /// A connection over `stream`. Its steps take as long as the stream's own time limits allow.
-    pub fn over(stream: impl Read + Write + Send + 'static) -> LineClient {
+    pub fn from_stream(stream: impl Read + Write + Send + 'static) -> LineClient {
         LineClient { stream: BufReader::new(Box::new(stream)) }
     }
 

@@ -107,11 +107,11 @@ pub struct MemcachedConnection(LineClient);
 
 impl MemcachedConnection {
     fn open(address: &str) -> Result<MemcachedConnection, String> {
-        LineClient::connect(address).map(MemcachedConnection::over)
+        LineClient::connect(address).map(MemcachedConnection::from_client)
     }
 
     /// A connection over `client`.
-    pub fn over(client: LineClient) -> MemcachedConnection {
+    pub fn from_client(client: LineClient) -> MemcachedConnection {
         MemcachedConnection(client)
     }
 

@@ -178,7 +178,7 @@ mod tests {
         root
     }
 
-    fn soon() -> Instant {
+    fn deadline() -> Instant {
         Instant::now() + Duration::from_secs(30)
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let mut it = PageCache::new(root.path());
         assert_eq!(it.can_give(), Ok(12_288));
         // These plain files accept commands and free nothing.
-        assert_eq!(it.give(10_000, soon()), Ok(0));
+        assert_eq!(it.give(10_000, deadline()), Ok(0));
         let command = |name: &str| {
             let path = root.path().join("sys/fs/cgroup").join(name).join("memory.reclaim");
             fs::read_to_string(path).unwrap()
@@ -218,7 +218,7 @@ mod tests {
         fs::write(&file, "memcg 0 /\n node 0\n 1 90 5 7\n 2 60 5 9\n 3 30 5 9\n").unwrap();
         let mut it = PageCache::new(root.path());
         assert_eq!(it.can_give(), Ok(7 * page_bytes()));
-        assert_eq!(it.give(2 * page_bytes(), soon()), Ok(0));
+        assert_eq!(it.give(2 * page_bytes(), deadline()), Ok(0));
         assert!(fs::read_to_string(&file).unwrap().starts_with("- 0 0 1 0 2"));
     }
 }

@@ -51,7 +51,8 @@ impl Redis {
     }
 
     fn connect(&self) -> Result<RedisConnection, String> {
-        let mut connection = RedisConnection::over(LineClient::connect(&self.settings.address)?);
+        let mut connection =
+            RedisConnection::from_client(LineClient::connect(&self.settings.address)?);
         if let Some(file) = &self.settings.password_file {
             let text =
                 fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -129,7 +130,7 @@ pub struct RedisConnection(LineClient);
 
 impl RedisConnection {
     /// A connection over `client`, before any command.
-    pub fn over(client: LineClient) -> RedisConnection {
+    pub fn from_client(client: LineClient) -> RedisConnection {
         RedisConnection(client)
     }
 

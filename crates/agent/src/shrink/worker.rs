@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use ballast_agent_proto::wire::message::short;
+use ballast_agent_proto::wire::message::truncated;
 use ballast_agent_proto::wire::{GuestMessage, ShrinkerOffer, ShrinkerResult};
 
 use crate::shrink::shrinker::{Shrinker, release_all};
@@ -165,7 +165,7 @@ fn carry_out(
         };
         let (gave, why) = match gave {
             Ok(gave) => (gave, None),
-            Err(error) => (0, Some(short(&error))),
+            Err(error) => (0, Some(truncated(&error))),
         };
         gave_bytes = gave_bytes.saturating_add(gave);
         given.push(ShrinkerResult { shrinker: shrinker.name().to_owned(), gave_bytes: gave, why });

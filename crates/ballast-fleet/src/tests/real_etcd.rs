@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ballast_etcd::EtcdClient;
 use ballast_etcd::certificates::{CertificateAge, TestAuthority};
-use ballast_etcd::testing::{Door, EtcdCluster, is_installed};
+use ballast_etcd::testing::{EtcdCluster, TestProxy, is_installed};
 use ballast_fleet_proto::FleetView;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::sleep;
@@ -175,7 +175,7 @@ fn measured() -> (u64, u64) {
 async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
     let (hosts, tick) = measured();
     let cluster = EtcdCluster::start(1).await.unwrap();
-    let door = Door::open(&cluster.endpoints()[0]).await.unwrap();
+    let proxy = TestProxy::open(&cluster.endpoints()[0]).await.unwrap();
     let mut daemons = Vec::new();
     for host in 0..hosts {
         let guests = (0..30).map(|n| (format!("guest-{n:03}"), 512, 1024 + 100 * n));
@@ -185,7 +185,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
         // Another host leads, so the figure includes a share of the leader's cost.
         let leads = host == 0 && hosts > 1;
         let more = format!("lease = \"{tick}s\"\ntick = \"{tick}s\"\nleads = {leads}");
-        let config = configured(&format!("host-{host:04}"), &[door.endpoint()], &more);
+        let config = configured(&format!("host-{host:04}"), &[proxy.endpoint()], &more);
         let etcd = config.etcd().unwrap();
         let member = Member::new(etcd, daemon.clone(), config, format!("{host}"));
         tokio::task::spawn_local(async move {
@@ -199,7 +199,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
     let registered = |view: &FleetView| view.snapshot(Default::default()).0.hosts().len() as u64;
     until(&at, "registered", |view| registered(view) == hosts).await;
     sleep(Duration::from_secs(tick)).await;
-    let before = door.passed();
+    let before = proxy.bytes_passed();
     let ticks = 6;
     for at in 0..ticks {
         for daemon in &daemons {
@@ -209,7 +209,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
         }
         sleep(Duration::from_secs(tick)).await;
     }
-    let bytes = (door.passed() - before) / ticks as u64 / hosts;
+    let bytes = (proxy.bytes_passed() - before) / ticks as u64 / hosts;
     println!("{bytes} bytes a host and tick, {hosts} hosts, ticks of {tick} s");
     until(&at, "still registered", |view| registered(view) == hosts).await;
     bytes

@@ -160,7 +160,7 @@ impl LimitBook {
     /// # Errors
     /// The change does not fit the rest; the book must not be used any more.
     pub(super) fn set(&mut self, id: &GuestId, change: &GuestChange) -> Result<(), String> {
-        match change.over(&self.layers(id).set) {
+        match change.layered_over(&self.layers(id).set) {
             nothing if nothing.is_empty() => self.set.remove(id),
             set => self.set.insert(id.clone(), set),
         };
@@ -178,11 +178,11 @@ impl LimitBook {
         change: &GuestChange,
     ) -> Result<GuestChange, String> {
         let LimitLayers { metadata, file, set, .. } = self.layers(id);
-        let kept = change.over(&metadata);
+        let kept = change.layered_over(&metadata);
         self.metadata.insert(id.clone(), kept.clone());
         // Until the file is read again, it must not hide what was just set.
         let hidden = change.without(&change.without(&file));
-        match hidden.over(&set.without(change)) {
+        match hidden.layered_over(&set.without(change)) {
             nothing if nothing.is_empty() => self.set.remove(id),
             set => self.set.insert(id.clone(), set),
         };

@@ -137,7 +137,7 @@ impl Checker {
         }
         let mut at = 0;
         for action in &plan.actions {
-            if let Some(place) = plan.place_near(&action.guest, at) {
+            if let Some(place) = plan.index_near(&action.guest, at) {
                 at = place;
                 if let Some(memory) = self.guests.at_mut(place) {
                     memory.record_order(action.target);
@@ -189,7 +189,7 @@ impl<'a> Check<'a> {
         for action in &plan.actions {
             let mut here = Vec::new();
             check_form(action, plan, &mut here);
-            let place = self.snapshot.place_near(&action.guest, near);
+            let place = self.snapshot.index_near(&action.guest, near);
             let (mut new, mut releases) = (Bytes::ZERO, false);
             match place.and_then(|place| Some((place, self.guest(place)?))) {
                 Some((place, guest)) => {

@@ -45,7 +45,7 @@ impl LibvirtHost {
     }
 
     /// Waits until an event calls for a sample at once, or the connection ends.
-    pub(super) async fn wait_for_news(&mut self) {
+    pub(super) async fn wait_for_urgent_event(&mut self) {
         while let Some(connection) = &mut self.connection {
             let moved = connection.exchange().await;
             connection.sort_answers();

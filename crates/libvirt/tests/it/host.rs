@@ -342,7 +342,7 @@ async fn settings_live_with_domains_and_mistakes_are_named() {
     }
     libvirt.state().domains[0].xml = PLAIN;
     libvirt.send_event(METADATA_CHANGED, &domain("a", 1)).await;
-    host.host.news().await;
+    host.host.wait_for_event().await;
     assert_eq!(host.sample().await[0].settings, None);
 }
 
@@ -384,15 +384,15 @@ async fn news_ends_a_wait_and_moves_by_order_do_not() {
         |libvirt: &FakeLibvirt| libvirt.state().called.iter().filter(|it| **it == WATCH).count();
     assert_eq!(watched(&libvirt), 4, "once for each kind");
     libvirt.send_event(LIFECYCLE, &domain("new", 3)).await;
-    host.host.news().await;
+    host.host.wait_for_event().await;
     libvirt.send_event(BALLOON_CHANGED, &domain("b", 2)).await;
-    host.host.news().await;
+    host.host.wait_for_event().await;
     assert_eq!(host.act("b", 300, 1).await, OutcomeKind::Accepted);
     libvirt.send_event(BALLOON_CHANGED, &domain("b", 2)).await;
-    let nothing = tokio::time::timeout(Duration::from_millis(50), host.host.news()).await;
+    let nothing = tokio::time::timeout(Duration::from_millis(50), host.host.wait_for_event()).await;
     assert!(nothing.is_err(), "what was ordered is no news");
     libvirt.stop();
-    host.host.news().await;
+    host.host.wait_for_event().await;
     libvirt.start_again();
     host.sample().await;
     assert_eq!(watched(&libvirt), 8, "a new connection is told of events, too");

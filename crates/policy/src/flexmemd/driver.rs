@@ -157,7 +157,7 @@ impl Driver {
         self.admit(now, tenants, &weights);
         let is_over = self.period.is_none_or(|period| now >= period.end);
         let emergency = self.answer_emergencies(now, tenants);
-        let whole = is_over || emergency || changed || self.no_longer_fits(rentable, tenants);
+        let whole = is_over || emergency || changed || self.exceeds_rentable(rentable, tenants);
         match (self.holds(), whole) {
             (false, _) => self.accounts.tax(now),
             (true, true) => self.accounts.tax_once(now),
@@ -282,7 +282,7 @@ impl Driver {
         any
     }
 
-    fn no_longer_fits(&self, rentable: u64, tenants: &[Tenant<'_>]) -> bool {
+    fn exceeds_rentable(&self, rentable: u64, tenants: &[Tenant<'_>]) -> bool {
         let leases = || self.records.iter().map(|record| record.lease);
         let rented: u128 = leases().map(|lease| u128::from(lease.rented)).sum();
         rented > u128::from(rentable)

@@ -91,7 +91,7 @@ mod tests {
     }
 
     /// The paper's rounds, in descending bids, with the last round cut off.
-    fn literally(bidders: &[Bidder], rentable: u64, rounds: &[u64]) -> Vec<u64> {
+    fn by_papers_rounds(bidders: &[Bidder], rentable: u64, rounds: &[u64]) -> Vec<u64> {
         let order = by_descending_bids(bidders);
         let price = price(bidders, &order, rentable);
         let price = price.for_many();
@@ -133,10 +133,10 @@ mod tests {
                 bidders.iter().map(|b| fixed.unwrap_or(b.weight / 4000)).collect();
             let sale = round_robin(&bidders, rentable, limit);
             prop_assert_eq!(sale.bought.iter().sum::<u64>(), rentable);
-            let literally = literally(&bidders, rentable, &rounds);
+            let by_papers_rounds = by_papers_rounds(&bidders, rentable, &rounds);
             for i in 0..bidders.len() {
-                let apart = sale.bought[i].abs_diff(literally[i]);
-                prop_assert!(apart <= rounds[i] + 1, "{:?} {:?}", sale.bought, literally);
+                let apart = sale.bought[i].abs_diff(by_papers_rounds[i]);
+                prop_assert!(apart <= rounds[i] + 1, "{:?} {:?}", sale.bought, by_papers_rounds);
             }
         }
 

@@ -317,7 +317,7 @@ impl XenHost {
     }
 
     /// Waits until a change calls for a sample at once, or the connection ends.
-    pub(super) async fn wait_for_news(&mut self) {
+    pub(super) async fn wait_for_urgent_event(&mut self) {
         while let Some(connection) = &mut self.connection {
             if let Err(why) = connection.exchange().await {
                 return self.disconnected(why);

@@ -163,7 +163,7 @@ mod tests {
     use crate::rivals::tests::{guest, mib, targets};
     use ballast_model::{Confidence, Demand};
 
-    fn about(got: &[Bytes], expected: &[u64]) {
+    fn assert_close(got: &[Bytes], expected: &[u64]) {
         for (got, expected) in got.iter().zip(expected) {
             assert!(got.abs_diff(mib(*expected)) <= Bytes::pages(1), "{got}, not {expected}MiB");
         }
@@ -179,13 +179,13 @@ mod tests {
         // a is fully active, b not at all: P_a = λ, P_b = λ/4; 1,500 is 1,200 and 300.
         let guests =
             vec![guest("a", 2_000, 2_000, 0, (10, 3_000)), guest("b", 0, 2_000, 2_000, (10, 800))];
-        about(&fresh(1_500, guests), &[1_200, 300]);
+        assert_close(&fresh(1_500, guests), &[1_200, 300]);
         // b active with 100: 100 + (λ − 100)/4 = 300, λ = 900: 900 of 1,200.
         let guests = vec![
             guest("a", 2_000, 2_000, 0, (10, 2_000)),
             guest("b", 100, 2_000, 1_900, (10, 800)),
         ];
-        about(&fresh(1_200, guests), &[900, 300]);
+        assert_close(&fresh(1_200, guests), &[900, 300]);
     }
 
     #[test]
@@ -195,7 +195,7 @@ mod tests {
             guest("b", 2_000, 2_000, 0, (10, 5_000)),
         ];
         guests[1].shares = 2_000;
-        about(&fresh(3_000, guests), &[1_000, 2_000]);
+        assert_close(&fresh(3_000, guests), &[1_000, 2_000]);
     }
 
     #[test]
@@ -203,12 +203,12 @@ mod tests {
         let guests =
             || vec![guest("a", 900, 1_000, 0, (10, 1_000)), guest("b", 0, 1_000, 0, (10, 1_000))];
         // a active with 900, b at 35 % of 1,000.
-        about(&fresh(1_000, guests()), &[650, 350]);
-        about(&fresh(2_000, guests()), &[1_000, 1_000]);
-        about(&fresh(100, guests()), &[350, 350]);
+        assert_close(&fresh(1_000, guests()), &[650, 350]);
+        assert_close(&fresh(2_000, guests()), &[1_000, 1_000]);
+        assert_close(&fresh(100, guests()), &[350, 350]);
         let mut floored = guests();
         floored[1].floor = mib(500);
-        about(&fresh(1_000, floored), &[500, 500]);
+        assert_close(&fresh(1_000, floored), &[500, 500]);
     }
 
     #[test]
@@ -227,7 +227,7 @@ mod tests {
         guests[0].demand = Some(demand(5_000));
         // a: active 1,000 of what it holds; b: 0. a = 1,000 + (λ − 1,000)/4, b = λ/4 at its 700 at
         // least: λ = 3,000 gives 1,500 and 750.
-        about(&fresh(2_250, guests), &[1_500, 750]);
+        assert_close(&fresh(2_250, guests), &[1_500, 750]);
     }
 
     #[test]

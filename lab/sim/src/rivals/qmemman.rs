@@ -106,16 +106,19 @@ fn balance(guests: &[Guest], free: i128) -> (Vec<i128>, &'static str) {
     let needed: i128 = guests.iter().map(|guest| guest.pref - guest.actual).sum();
     let available = free - needed;
     if available > 0 {
-        (enough(guests, available), "1.3 times its use, and a proportional part of the rest")
+        (
+            balance_when_enough(guests, available),
+            "1.3 times its use, and a proportional part of the rest",
+        )
     } else {
         (
-            low(guests, free),
+            balance_when_low(guests, free),
             "memory is short: memory of others beyond 1.3 times their use is divided",
         )
     }
 }
 
-fn enough(guests: &[Guest], available: i128) -> Vec<i128> {
+fn balance_when_enough(guests: &[Guest], available: i128) -> Vec<i128> {
     let prefs: i128 = guests.iter().map(|guest| guest.pref).sum::<i128>().max(1);
     let mut left = 0;
     let mut acceptors = 0;
@@ -144,7 +147,7 @@ fn enough(guests: &[Guest], available: i128) -> Vec<i128> {
     targets
 }
 
-fn low(guests: &[Guest], free: i128) -> Vec<i128> {
+fn balance_when_low(guests: &[Guest], free: i128) -> Vec<i128> {
     let is_donor = |guest: &Guest| guest.pref < guest.actual || guest.actual >= guest.max;
     let mut squeezed = free;
     let mut prefs = 0;

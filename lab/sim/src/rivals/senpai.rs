@@ -32,7 +32,7 @@ pub(super) const NAME: PolicyName = PolicyName::Custom("senpai");
 /// Time between two samples.
 const EVERY: Duration = Duration::from_secs(1);
 /// Quiet samples before memory is taken (`interval`).
-const QUIET_LOOKS: u64 = 6;
+const QUIET_SAMPLES: u64 = 6;
 /// The wait that the rule aims at, in µs (`pressure`).
 const PRESSURE_US: u64 = 10_000;
 /// Divisors that make steps smaller than proportional (`coeff_probe`, `coeff_backoff`).
@@ -43,7 +43,7 @@ const PROBE_DIVISOR_MIN: u64 = 100;
 /// Assumed wait for each swapped page, in µs; see the header.
 const PAGE_WAIT_US: u64 = 100;
 /// Most samples that count at once after a gap; older ones say nothing.
-const LOOKS_MAX: u64 = 60;
+const SAMPLES_MAX: u64 = 60;
 
 /// The policy; see the file's header.
 #[derive(Clone, Debug, Default)]
@@ -56,7 +56,7 @@ pub struct Senpai {
 #[derive(Clone, Copy, Debug, Default)]
 struct Guest {
     waited_us: u64,
-    looks: u64,
+    samples: u64,
     /// The last decision; `None`: nothing was decided yet.
     target: Option<Bytes>,
 }
@@ -72,8 +72,8 @@ impl Policy for Senpai {
 
     fn divide(&mut self, problem: &Problem) -> Division {
         let since = self.looked_at.map_or(EVERY, |at| problem.now().saturating_since(at));
-        let looks = since.as_secs().min(LOOKS_MAX);
-        if looks > 0 {
+        let samples = since.as_secs().min(SAMPLES_MAX);
+        if samples > 0 {
             self.looked_at = Some(problem.now());
         }
         self.guests.retain(|id, _| {
@@ -81,7 +81,7 @@ impl Policy for Senpai {
         });
         let decided = problem.contenders().iter().map(|contender| {
             let guest = self.guests.entry(contender.id.clone()).or_default();
-            let (target, rule) = guest.look(contender, looks);
+            let (target, rule) = guest.observe(contender, samples);
             wanted(contender, target, contender.used, rule)
         });
         let decided = decided.collect();
@@ -90,19 +90,19 @@ impl Policy for Senpai {
 }
 
 impl Guest {
-    /// Counts `looks` samples with the state of `contender`; returns its target and the rule that
+    /// Counts `samples` samples with the state of `contender`; returns its target and the rule that
     /// applied.
-    fn look(&mut self, contender: &Contender, looks: u64) -> (Bytes, &'static str) {
+    fn observe(&mut self, contender: &Contender, samples: u64) -> (Bytes, &'static str) {
         let now = self.target.unwrap_or(contender.allocation);
         let swapped = contender.signals.swapped_pages_per_s.unwrap_or(0);
-        let waited = swapped.saturating_mul(PAGE_WAIT_US).saturating_mul(looks);
+        let waited = swapped.saturating_mul(PAGE_WAIT_US).saturating_mul(samples);
         self.waited_us = self.waited_us.saturating_add(waited);
-        self.looks = self.looks.saturating_add(looks);
+        self.samples = self.samples.saturating_add(samples);
         let (target, rule) = if self.waited_us > PRESSURE_US {
             let whole = PRESSURE_US * BACKOFF_COEFFICIENT;
             let part = self.waited_us.min(whole);
             (now.saturating_add(now.fraction(part, whole)), "waits for memory: grow")
-        } else if self.looks >= QUIET_LOOKS {
+        } else if self.samples >= QUIET_SAMPLES {
             // A step of less than 1 % has a larger divisor.
             let divisor =
                 (self.waited_us.max(1) * PROBE_COEFFICIENT / PRESSURE_US).max(PROBE_DIVISOR_MIN);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn two_looks_in_one_second_count_as_one() {
+    fn two_samples_in_one_second_count_as_one() {
         let mut senpai = Senpai::default();
         for _ in 0..20 {
             assert_eq!(target(&mut senpai, 0, 0), mib(1000));

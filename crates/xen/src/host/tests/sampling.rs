@@ -115,10 +115,10 @@ async fn domains_that_come_and_go_are_reported_at_once() {
     let mut xen = FakeXen::start().await;
     xen.sample().await;
     let wait = Duration::from_secs(5);
-    let quiet = timeout(Duration::from_millis(50), xen.host.news()).await;
+    let quiet = timeout(Duration::from_millis(50), xen.host.wait_for_event()).await;
     assert!(quiet.is_err(), "nothing happens");
     xen.create("web", 3, 192, 256);
-    timeout(wait, xen.host.news()).await.unwrap();
+    timeout(wait, xen.host.wait_for_event()).await.unwrap();
     assert_eq!(names(&xen.sample().await), ["Domain-0", "web"]);
     xen.destroy(3);
     let readings = xen.sample().await;
@@ -133,13 +133,13 @@ async fn an_emergency_ends_a_wait_and_statistics_do_not() {
     xen.create("web", 3, 192, 256);
     xen.sample().await;
     xen.publish_stats(3, 1, 180, 9);
-    let quiet = timeout(Duration::from_millis(100), xen.host.news()).await;
+    let quiet = timeout(Duration::from_millis(100), xen.host.wait_for_event()).await;
     assert!(quiet.is_err());
     let why = r#"{"rule":"reclaim-fails","text":"x"}"#;
     let ask =
         format!(r#"{{"type":"request","number":1,"kind":"emergency","bytes":0,"why":{why}}}"#);
     xen.publish(3, "mem_req", format!(r#"{{"seq":2,"uptime_ms":2000,"message":{ask}}}"#));
-    timeout(Duration::from_secs(5), xen.host.news()).await.unwrap();
+    timeout(Duration::from_secs(5), xen.host.wait_for_event()).await.unwrap();
     let readings = xen.sample().await;
     let request = readings[1].sample.agent.as_ref().unwrap().value.request.unwrap();
     assert_eq!((request.number, request.kind), (1, RequestKind::Emergency));

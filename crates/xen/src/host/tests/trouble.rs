@@ -174,7 +174,7 @@ async fn a_guest_that_writes_all_the_time_ends_no_wait() {
         }
     };
     tokio::select! {
-        () = xen.host.news() => panic!("rubbish is no news"),
+        () = xen.host.wait_for_event() => panic!("rubbish is no news"),
         () = flood => {}
     }
     let asked = xen.store().received - before;
