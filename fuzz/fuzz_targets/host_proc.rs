@@ -18,30 +18,30 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     // A line with an unknown name before the others changes only the line numbers.
     let later = [b"Unknown: 7\n", text].concat();
 
-    let memory = told(parse_meminfo(path, text), lines);
-    assert_eq!(memory, told(parse_meminfo(path, &later), lines + 1));
+    let memory = value_of_read(parse_meminfo(path, text), lines);
+    assert_eq!(memory, value_of_read(parse_meminfo(path, &later), lines + 1));
     if let Some(memory) = memory {
         let figures = [Some(memory.total), memory.available, memory.swap_total, memory.swap_free];
         assert!(figures.iter().flatten().all(|figure| figure.get() % 1024 == 0));
     }
-    let pressure = told(parse_pressure(path, text), lines);
-    assert_eq!(pressure, told(parse_pressure(path, &later), lines + 1));
+    let pressure = value_of_read(parse_pressure(path, text), lines);
+    assert_eq!(pressure, value_of_read(parse_pressure(path, &later), lines + 1));
     if let Some(pressure) = pressure {
         assert!(pressure.some_basis_points <= 10_000 && pressure.full_basis_points <= 10_000);
     }
-    let process = told(parse_status(path, text), lines);
-    assert_eq!(process, told(parse_status(path, &later), lines + 1));
-    told(parse_start_time(path, text), lines);
-    let rights = told(parse_rights(path, text), lines);
-    assert_eq!(rights, told(parse_rights(path, &later), lines + 1));
-    told(parse_number(path, text), lines);
-    told(parse_release(path, text), lines);
-    if let Some(areas) = told(parse_swaps(path, text), lines) {
+    let process = value_of_read(parse_status(path, text), lines);
+    assert_eq!(process, value_of_read(parse_status(path, &later), lines + 1));
+    value_of_read(parse_start_time(path, text), lines);
+    let rights = value_of_read(parse_rights(path, text), lines);
+    assert_eq!(rights, value_of_read(parse_rights(path, &later), lines + 1));
+    value_of_read(parse_number(path, text), lines);
+    value_of_read(parse_release(path, text), lines);
+    if let Some(areas) = value_of_read(parse_swaps(path, text), lines) {
         assert!(areas.len() < lines);
     }
 });
 
-fn told<T>(read: Result<T, ReadError>, lines: usize) -> Option<T> {
+fn value_of_read<T>(read: Result<T, ReadError>, lines: usize) -> Option<T> {
     let error = match read {
         Ok(value) => return Some(value),
         Err(error) => error,

@@ -10,8 +10,8 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         assert!(per_s <= Bytes::gib(1024));
     }
     let Ok(progress) = MigrationProgress::parse(text) else { return };
-    let said = progress.error.as_deref().unwrap_or_default();
-    assert!(said.chars().count() <= 300 && !said.chars().any(char::is_control));
+    let error = progress.error.as_deref().unwrap_or_default();
+    assert!(error.chars().count() <= 300 && !error.chars().any(char::is_control));
     assert!(progress.bandwidth_per_s().is_none() || progress.sent > Bytes::ZERO);
     for run_state in ["running", "paused", "inmigrate", "postmigrate", "finish-migrate"] {
         let found = GuestMigration::of(run_state, &progress, Origin::default());

@@ -14,7 +14,7 @@ use ballast_backend::{Backend, GuestReading, SampleRequest, Waiting};
 use ballast_model::{Action, Bytes, GuestId, Outcome, OutcomeKind, Plan, Timestamp};
 use tokio::time::{Instant, timeout_at};
 
-use crate::container::{Container, Done};
+use crate::container::{Container, PendingOrder};
 use crate::find::{CgroupPattern, cgroup2_mount};
 
 /// Most notices kept; further ones are dropped.
@@ -180,7 +180,7 @@ impl Containers {
 
     async fn order_all(&mut self, now: Timestamp, actions: &[Action]) -> Vec<Outcome> {
         let until = Instant::now() + self.config.order_timeout;
-        let sent: Vec<Result<Done, OutcomeKind>> =
+        let sent: Vec<Result<PendingOrder, OutcomeKind>> =
             actions.iter().map(|action| self.order(action, now)).collect();
         let mut outcomes = Vec::with_capacity(actions.len());
         for (action, sent) in actions.iter().zip(sent) {
@@ -203,7 +203,7 @@ impl Containers {
         outcomes
     }
 
-    fn order(&mut self, action: &Action, now: Timestamp) -> Result<Done, OutcomeKind> {
+    fn order(&mut self, action: &Action, now: Timestamp) -> Result<PendingOrder, OutcomeKind> {
         let failed = |why: &str| OutcomeKind::Failed(format!("not sent: {why}"));
         let container =
             self.containers.get_mut(&action.guest).ok_or(failed("the guest is gone"))?;

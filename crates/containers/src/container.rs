@@ -27,7 +27,7 @@ use crate::probe::Prober;
 const WRITES_MAX: usize = 2;
 
 /// Receives the result of an order, once the kernel has carried it out.
-pub(crate) type Done = oneshot::Receiver<Result<(), String>>;
+pub(crate) type PendingOrder = oneshot::Receiver<Result<(), String>>;
 
 /// The figures in its files.
 #[derive(Clone, Copy, Debug)]
@@ -233,7 +233,7 @@ impl Container {
     ///
     /// # Errors
     /// Nothing was set; the text says why.
-    pub(crate) fn order(&mut self, target: Bytes) -> Result<Done, String> {
+    pub(crate) fn order(&mut self, target: Bytes) -> Result<PendingOrder, String> {
         let to = match self.most() {
             Some(most) if target < most => Limits { high: Some(target), low: self.low(target) },
             _ => self.note.found,
@@ -242,7 +242,7 @@ impl Container {
     }
 
     /// Notes the limits, then sets them.
-    fn set(&mut self, to: Limits) -> Result<Done, String> {
+    fn set(&mut self, to: Limits) -> Result<PendingOrder, String> {
         if self.writes.load(Ordering::Acquire) >= WRITES_MAX {
             return Err("the kernel is still reclaiming for earlier orders".to_owned());
         }
@@ -286,7 +286,7 @@ impl Container {
     fn in_thread(
         &self,
         order: impl FnOnce() -> Result<(), String> + Send + 'static,
-    ) -> Result<Done, String> {
+    ) -> Result<PendingOrder, String> {
         let (sender, receiver) = oneshot::channel();
         let writes = Arc::clone(&self.writes);
         writes.fetch_add(1, Ordering::AcqRel);

@@ -121,7 +121,7 @@ pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
 
 /// The settings that were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Found {
+struct OriginalSettings {
     run: u64,
     pages_to_scan: u64,
     sleep_ms: u64,
@@ -132,13 +132,13 @@ struct Found {
 pub struct MergingControl {
     folder: PathBuf,
     /// The settings before the first change; `None`: nothing was set yet.
-    found: Option<Found>,
+    original: Option<OriginalSettings>,
 }
 
 impl MergingControl {
     /// A control that has set nothing yet; `folder` is [`KSM`], or a test's folder.
     pub fn new(folder: &Path) -> MergingControl {
-        MergingControl { folder: folder.to_owned(), found: None }
+        MergingControl { folder: folder.to_owned(), original: None }
     }
 
     /// Sets `knobs`. The first call notes the settings that it found.
@@ -146,8 +146,8 @@ impl MergingControl {
     /// # Errors
     /// The kernel has no such files, or they cannot be read or written; the text names the file.
     pub fn set(&mut self, knobs: MergingKnobs) -> Result<(), String> {
-        if self.found.is_none() {
-            self.found = Some(self.find()?);
+        if self.original.is_none() {
+            self.original = Some(self.find()?);
         }
         let sleep_ms = u64::try_from(knobs.sleep.as_millis()).unwrap_or(u64::MAX);
         self.write("pages_to_scan", knobs.pages_to_scan)?;
@@ -160,27 +160,27 @@ impl MergingControl {
     /// # Errors
     /// A file cannot be written.
     pub fn restore(&mut self) -> Result<(), String> {
-        let Some(found) = self.found.take() else { return Ok(()) };
+        let Some(original) = self.original.take() else { return Ok(()) };
         // Never back to 2: to unmerge again would be up to whoever set it.
-        let run = u64::from(found.run == 1);
+        let run = u64::from(original.run == 1);
         self.write("run", run)?;
-        self.write("pages_to_scan", found.pages_to_scan)?;
-        self.write("sleep_millisecs", found.sleep_ms)
+        self.write("pages_to_scan", original.pages_to_scan)?;
+        self.write("sleep_millisecs", original.sleep_ms)
     }
 
     /// Leaves the settings as they are now, because another program owns them.
     pub fn give_up(&mut self) {
-        self.found = None;
+        self.original = None;
     }
 
-    fn find(&self) -> Result<Found, String> {
+    fn find(&self) -> Result<OriginalSettings, String> {
         let figure = |name: &str| {
             let found = number_in(self.folder.join(name)).map_err(|error| error.to_string())?;
             found.ok_or_else(|| {
                 format!("{}: the kernel has no merging of pages (KSM)", self.folder.display())
             })
         };
-        Ok(Found {
+        Ok(OriginalSettings {
             run: figure("run")?,
             pages_to_scan: figure("pages_to_scan")?,
             sleep_ms: figure("sleep_millisecs")?,

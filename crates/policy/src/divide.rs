@@ -123,7 +123,7 @@ pub(crate) fn divide(
 }
 
 /// A guest that no bound has settled yet.
-struct Open<'a> {
+struct OpenClaim<'a> {
     index: usize,
     claim: &'a Claim,
     /// `target × denominator` in the current round.
@@ -144,8 +144,8 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
     if claims.iter().map(|claim| i128::from(claim.ceiling)).sum::<i128>() <= budget.into() {
         return claims.iter().map(ceiling).collect();
     }
-    let untried = |(index, claim)| Open { index, claim, due: 0, to_bounds: Ordering::Equal };
-    let mut open: Vec<Open<'_>> = claims.iter().enumerate().map(untried).collect();
+    let untried = |(index, claim)| OpenClaim { index, claim, due: 0, to_bounds: Ordering::Equal };
+    let mut open: Vec<OpenClaim<'_>> = claims.iter().enumerate().map(untried).collect();
     let mut sums = Sums { shares: 0, used: 0, budget };
     for claim in claims {
         sums.shares += claim.shares;
@@ -154,7 +154,7 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
     while !open.is_empty() {
         let round = TaxRound::new(&open, &sums, reserve, rule);
         let (mut lacking, mut cut_off) = (0, 0);
-        for Open { claim, due, to_bounds, .. } in &mut open {
+        for OpenClaim { claim, due, to_bounds, .. } in &mut open {
             *due = round.due(claim);
             let (floor, ceiling) =
                 (scaled(claim.floor, sums.shares), scaled(claim.ceiling, sums.shares));
@@ -175,7 +175,7 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
             }
             break;
         }
-        open.retain(|Open { index, claim, to_bounds, .. }| {
+        open.retain(|OpenClaim { index, claim, to_bounds, .. }| {
             if lacking >= cut_off && to_bounds.is_lt() {
                 sums.budget -= claim.floor;
             } else if lacking <= cut_off && to_bounds.is_gt() {
@@ -211,12 +211,12 @@ struct Sums {
 }
 
 impl TaxRound {
-    fn new(open: &[Open<'_>], sums: &Sums, reserve: i64, rule: TaxRule) -> TaxRound {
+    fn new(open: &[OpenClaim<'_>], sums: &Sums, reserve: i64, rule: TaxRule) -> TaxRound {
         let tax = match rule {
             TaxRule::Fixed(tax) => tax,
             TaxRule::Dynamic => open
                 .iter()
-                .fold(Tax::ZERO, |tax, Open { claim, .. }| raised(tax, claim, sums, reserve)),
+                .fold(Tax::ZERO, |tax, OpenClaim { claim, .. }| raised(tax, claim, sums, reserve)),
         };
         let tau = tax.numerator().cast_signed();
         TaxRound {

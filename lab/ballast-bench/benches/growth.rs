@@ -28,13 +28,13 @@ const RULES: [(&str, Option<u64>); 2] = [("as it is", None), ("off", Some(100))]
 
 /// A policy that notes what one guest holds at each decision.
 #[derive(Clone, Debug)]
-struct Watched {
+struct RecordingPolicy {
     policy: Box<dyn Policy>,
     guest: GuestId,
     held: Arc<Mutex<Vec<(Timestamp, Bytes)>>>,
 }
 
-impl Policy for Watched {
+impl Policy for RecordingPolicy {
     fn name(&self) -> PolicyName {
         self.policy.name()
     }
@@ -72,7 +72,7 @@ fn growth(pattern: &Pattern, believed: Option<u64>, seed: u64) -> Option<(usize,
         guests: vec![guest("starved").with(BEGINS, pattern.clone()), guest("idle")],
     };
     let held = Arc::default();
-    let policy = Watched {
+    let policy = RecordingPolicy {
         policy: build(PolicyName::Global, PolicySettings::default()),
         guest: "starved".parse().expect("a name"),
         held: Arc::clone(&held),

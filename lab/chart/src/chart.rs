@@ -10,7 +10,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use crate::axis::Axis;
-use crate::coordinates::Places;
+use crate::coordinates::UnitCoordinate;
 
 /// A colour in red, green and blue.
 pub type Colour = RGBColor;
@@ -72,14 +72,14 @@ impl Frame {
 }
 
 /// A point on the plot: from 0 to 1 along each axis.
-type Place = (f64, f64);
+type PlotPoint = (f64, f64);
 
 #[derive(Clone, Debug)]
 enum Element {
-    Line { places: Vec<Place>, colour: Colour, width: u32 },
-    Area { places: Vec<Place>, colour: Colour, opacity: f64, border: u32 },
+    Line { places: Vec<PlotPoint>, colour: Colour, width: u32 },
+    Area { places: Vec<PlotPoint>, colour: Colour, opacity: f64, border: u32 },
     Shade { from: f64, to: f64, colour: Colour, opacity: f64 },
-    Dot { at: Place, colour: Colour },
+    Dot { at: PlotPoint, colour: Colour },
 }
 
 /// A plot; later elements cover earlier ones.
@@ -149,7 +149,7 @@ impl Chart {
         self.elements.push(Element::Dot { at, colour });
     }
 
-    fn places(&self, points: impl IntoIterator<Item = (f64, f64)>) -> Vec<Place> {
+    fn places(&self, points: impl IntoIterator<Item = (f64, f64)>) -> Vec<PlotPoint> {
         points.into_iter().map(|(x, y)| (self.across.place(x), self.up.place(y))).collect()
     }
 
@@ -172,7 +172,7 @@ impl Chart {
             .margin_right(frame.right)
             .x_label_area_size(BOTTOM)
             .y_label_area_size(frame.left)
-            .build_cartesian_2d(Places::of(&self.across), Places::of(&self.up))?;
+            .build_cartesian_2d(UnitCoordinate::of(&self.across), UnitCoordinate::of(&self.up))?;
         let mut mesh = chart.configure_mesh();
         if !self.has_columns {
             mesh.disable_x_mesh();

@@ -8,18 +8,18 @@ use plotters::prelude::Ranged;
 use crate::axis::Axis;
 
 /// Places from 0 to 1, with the places of the marks.
-pub(crate) struct Places {
+pub(crate) struct UnitCoordinate {
     marks: Vec<f64>,
 }
 
-impl Places {
+impl UnitCoordinate {
     /// The places of `axis`.
     pub(crate) fn of(axis: &Axis) -> Self {
         Self { marks: axis.marks().map(|(place, _)| place).collect() }
     }
 }
 
-impl Ranged for Places {
+impl Ranged for UnitCoordinate {
     type FormatOption = DefaultFormatting;
     type ValueType = f64;
 

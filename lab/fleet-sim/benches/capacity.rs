@@ -10,7 +10,7 @@ use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
 };
 use ballast_fleet_sim::{
-    Balancer, Division, Figures, Found, LoadDay, LoadSpec, Placement, Planned, SLOW_PPM_MAX,
+    Balancer, Division, Figures, LoadDay, LoadSpec, Placement, Planned, SLOW_PPM_MAX, SearchResult,
     WORST_PPM_MAX, most_guests, play,
 };
 use ballast_model::PolicyName;
@@ -21,14 +21,14 @@ const STEP: usize = 5;
 const MOST: usize = 1000;
 
 /// Makes a balancer for a day; `None`: guests never move.
-type Make = fn(&LoadDay) -> Option<Box<dyn Balancer>>;
+type MakeBalancer = fn(&LoadDay) -> Option<Box<dyn Balancer>>;
 
 /// A way to operate the fleet.
 struct Approach {
     name: &'static str,
     placement: Placement,
     division: Division,
-    make: Make,
+    make: MakeBalancer,
 }
 
 const BY_STATISTICS: Division = Division::ByPolicy { name: PolicyName::Global, is_tracked: false };
@@ -39,7 +39,7 @@ const BY_CURVES: Division = Division::ByPolicy { name: PolicyName::Meb, is_track
 fn ways() -> Vec<Approach> {
     let fixed =
         |name, placement| Approach { name, placement, division: Division::Fixed, make: |_| None };
-    let divided = |name, division, make: Make| Approach {
+    let divided = |name, division, make: MakeBalancer| Approach {
         name,
         placement: Placement::Spread,
         division,
@@ -108,7 +108,7 @@ fn main() {
     let mut fixed: Vec<usize> = Vec::new();
     let is_wanted = |way: &Approach| way.division == Division::Fixed || way.name.contains(&wanted);
     for way in ways().into_iter().filter(is_wanted) {
-        let found: Vec<Found> = (1..=seeds)
+        let found: Vec<SearchResult> = (1..=seeds)
             .map(|seed| most_guests(STEP, MOST, |guests| day(&way, guests, seed)))
             .collect();
         let all: usize = found.iter().map(|it| it.guests).sum();

@@ -12,10 +12,10 @@ use ballast_model::PolicyName;
 const SEEDS: u64 = 10;
 
 /// Makes a new balancer for each day.
-type Make = Box<dyn Fn() -> Box<dyn Balancer>>;
+type MakeBalancer = Box<dyn Fn() -> Box<dyn Balancer>>;
 
-fn contestants() -> Vec<Make> {
-    let mut all: Vec<Make> = vec![Box::new(|| Box::new(Planned::default()))];
+fn contestants() -> Vec<MakeBalancer> {
+    let mut all: Vec<MakeBalancer> = vec![Box::new(|| Box::new(Planned::default()))];
     for load in [LoadKind::Floors, LoadKind::Use] {
         all.push(Box::new(move || Box::new(FirstFit { load })));
         for (low_percent, high_percent) in [(20, 50), (75, 90), (85, 95), (90, 100)] {

@@ -28,7 +28,7 @@ pub use load_day::{LoadDay, LoadSpec, Placement};
 pub use planned::Planned;
 pub use play::{Figures, Scene, play};
 pub use policy_host::Division;
-pub use search::{Found, SLOW_PPM_MAX, WORST_PPM_MAX, most_guests};
+pub use search::{SLOW_PPM_MAX, SearchResult, WORST_PPM_MAX, most_guests};
 pub use world::{SimGuest, SimHost, World};
 
 use std::fmt::Debug;

@@ -15,7 +15,7 @@ pub const WORST_PPM_MAX: u64 = 50_000;
 
 /// The result of the search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The greatest number of guests; 0 if not even one step of them meets the objective.
     pub guests: usize,
     /// The figures of the day with that many guests.
@@ -31,15 +31,19 @@ impl Figures {
 
 /// The greatest number of guests, in whole steps up to `most`, whose day meets the objective. `day`
 /// is `None` if that many guests cannot be placed.
-pub fn most_guests(step: usize, most: usize, day: impl Fn(usize) -> Option<Figures>) -> Found {
+pub fn most_guests(
+    step: usize,
+    most: usize,
+    day: impl Fn(usize) -> Option<Figures>,
+) -> SearchResult {
     let (mut meets, mut fails) = (0, most / step + 1);
-    let mut found = Found::default();
+    let mut found = SearchResult::default();
     while fails - meets > 1 {
         let middle = meets + (fails - meets) / 2;
         match day(middle * step).filter(Figures::meets_objective) {
             Some(figures) => {
                 meets = middle;
-                found = Found { guests: middle * step, figures };
+                found = SearchResult { guests: middle * step, figures };
             }
             None => fails = middle,
         }

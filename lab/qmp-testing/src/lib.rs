@@ -13,7 +13,7 @@
 
 mod failure;
 mod machine;
-mod moving;
+mod migration;
 mod objects;
 mod peer;
 mod peer_config;

@@ -13,7 +13,7 @@ use ballast_qmp::codec::MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::moving::{Effect, Moving};
+use super::migration::{MigrationEffect, MigrationState};
 use super::objects;
 use super::peer_config::{Misbehaviour, PeerConfig, PeerHotplug};
 use super::plugged::Plugged;
@@ -67,7 +67,7 @@ pub struct Machine {
     status: &'static str,
     events: Vec<String>,
     plugged: Option<Plugged>,
-    moving: Moving,
+    migration: MigrationState,
     claims: Option<Claims>,
     /// The size set by the last balloon command, until it is taken.
     order: Option<Bytes>,
@@ -91,7 +91,7 @@ impl Machine {
             status: if config.is_incoming { "inmigrate" } else { "running" },
             events: Vec::new(),
             plugged: config.hotplug.map(|hotplug| Plugged::new(hotplug, now)),
-            moving: Moving::new(),
+            migration: MigrationState::new(),
             claims: None,
             order: None,
             refusals: 0,
@@ -184,27 +184,27 @@ impl Machine {
 
     /// The whole guest has arrived by migration: it is stopped, as with `-S`.
     pub fn arrive(&mut self) {
-        self.moving.arrive();
+        self.migration.arrive();
         self.status = "paused";
     }
 
     /// The migration out of this machine fails: the guest continues to run.
     pub fn fail_migration(&mut self) {
-        let effect = self.moving.fail();
+        let effect = self.migration.fail();
         self.migrates(&effect);
     }
 
-    fn migrates(&mut self, effect: &Effect) {
+    fn migrates(&mut self, effect: &MigrationEffect) {
         let stage = match effect {
-            Effect::Nothing => return,
-            Effect::Stage(stage) => stage,
-            Effect::Left => {
+            MigrationEffect::Nothing => return,
+            MigrationEffect::Stage(stage) => stage,
+            MigrationEffect::Completed => {
                 self.status = "postmigrate";
                 self.queue_event("STOP");
                 "completed"
             }
         };
-        if self.moving.has_events() {
+        if self.migration.has_events() {
             self.queue_event_with("MIGRATION", &json!({"status": stage}));
         }
     }
@@ -340,7 +340,7 @@ impl Machine {
     fn execute(&mut self, command: &Value, now: Duration, wall: u64) -> Result<Value, Failure> {
         let name = command["execute"].as_str().unwrap_or_default();
         let arguments = &command["arguments"];
-        let effect = self.moving.advance(self.config.boot_memory, now);
+        let effect = self.migration.advance(self.config.boot_memory, now);
         self.migrates(&effect);
         if !self.negotiated && name != "qmp_capabilities" {
             let desc = "Expecting capabilities negotiation with 'qmp_capabilities'".to_owned();
@@ -394,7 +394,7 @@ impl Machine {
                 }
                 Ok(json!({}))
             }
-            "query-migrate" => Ok(self.moving.query(self.config.boot_memory)),
+            "query-migrate" => Ok(self.migration.query(self.config.boot_memory)),
             "cont" => {
                 self.status = "running";
                 self.queue_event("RESUME");
@@ -404,7 +404,7 @@ impl Machine {
                 self.queue_event("POWERDOWN");
                 Ok(json!({}))
             }
-            _ if let Some(executed) = self.moving.execute(name, arguments, self.status, now) => {
+            _ if let Some(executed) = self.migration.execute(name, arguments, self.status, now) => {
                 self.migrates(&executed?);
                 Ok(json!({}))
             }

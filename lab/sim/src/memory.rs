@@ -27,7 +27,7 @@ mod reclaim;
 
 /// Where a block is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum BlockLocation {
     /// Never touched, or freed.
     Nowhere,
     /// Resident, on this list.
@@ -49,7 +49,7 @@ const HOST_OUT: u8 = 16;
 
 #[derive(Clone, Copy, Debug)]
 struct Block {
-    place: Place,
+    location: BlockLocation,
     flags: u8,
     region: u8,
     /// Number of evictions before its own.
@@ -117,7 +117,7 @@ impl Memory {
             let most = pattern.size_max().get().div_ceil(block) as u32;
             let (first, file) = (blocks.len() as u32, pattern.is_file());
             let region = number as u8;
-            let empty = Block { place: Place::Nowhere, flags: 0, region, evicted_at: 0 };
+            let empty = Block { location: BlockLocation::Nowhere, flags: 0, region, evicted_at: 0 };
             blocks.resize(blocks.len() + most as usize, empty);
             regions.push(Region { first, len: 0, most, file, ready: 0 });
         }
@@ -279,15 +279,15 @@ impl Memory {
     }
 
     fn give_back(&mut self, at: u32) {
-        let Block { place, flags, .. } = self.blocks[at as usize];
-        if let Place::On(list) = place {
+        let Block { location, flags, .. } = self.blocks[at as usize];
+        if let BlockLocation::On(list) = location {
             self.lru.remove(list, at);
             self.left(at);
         }
         if flags & SLOT != 0 {
             self.slots -= 1;
         }
-        self.blocks[at as usize].place = Place::Nowhere;
+        self.blocks[at as usize].location = BlockLocation::Nowhere;
         self.blocks[at as usize].flags = 0;
     }
 
@@ -317,10 +317,10 @@ impl Memory {
     ) -> Result<u64, OutOfMemory> {
         let index = self.regions[region].first + at;
         let block = self.blocks[index as usize];
-        let waited = match block.place {
-            Place::On(_) if block.flags & HOST_OUT == 0 => 0,
-            Place::On(_) => self.page_in_from_host(index),
-            Place::Nowhere | Place::Out => self.fault(region, index, in_order)?,
+        let waited = match block.location {
+            BlockLocation::On(_) if block.flags & HOST_OUT == 0 => 0,
+            BlockLocation::On(_) => self.page_in_from_host(index),
+            BlockLocation::Nowhere | BlockLocation::Out => self.fault(region, index, in_order)?,
         };
         self.counters.touches += self.pages;
         self.mark(index, write);
@@ -360,9 +360,9 @@ impl Memory {
     fn fault(&mut self, region: usize, index: u32, in_order: bool) -> Result<u64, OutOfMemory> {
         let file = self.regions[region].file;
         let mut waited = self.make_room(index)?;
-        let came_from = self.blocks[index as usize].place;
+        let came_from = self.blocks[index as usize].location;
         let mut pages = self.pages;
-        let fresh = came_from == Place::Nowhere;
+        let fresh = came_from == BlockLocation::Nowhere;
         self.enter(index, file);
         if fresh && !file {
             self.counters.minor_faults += pages;
@@ -380,7 +380,7 @@ impl Memory {
             let end = self.regions[region].first + self.regions[region].len;
             let more = (self.readahead / self.pages).saturating_sub(1);
             for next in (index + 1..end).take(more as usize) {
-                if self.blocks[next as usize].place != Place::Out {
+                if self.blocks[next as usize].location != BlockLocation::Out {
                     break;
                 }
                 waited += self.make_room(next)?;
@@ -402,7 +402,7 @@ impl Memory {
             waited = self.reclaim(self.block + self.watermark_high());
         }
         debug_assert!(
-            !matches!(self.blocks[index as usize].place, Place::On(_)),
+            !matches!(self.blocks[index as usize].location, BlockLocation::On(_)),
             "the block is already resident"
         );
         if self.free() < self.block { Err(OutOfMemory) } else { Ok(waited) }
@@ -413,7 +413,7 @@ impl Memory {
         let block = self.blocks[index as usize];
         let away = self.evictions.wrapping_sub(block.evicted_at);
         let active = self.lru.len(List::ActiveAnon) + self.lru.len(List::ActiveFile);
-        let soon = block.place == Place::Out && u64::from(away) <= active;
+        let soon = block.location == BlockLocation::Out && u64::from(away) <= active;
         let list = match (file, soon) {
             (false, false) => List::InactiveAnon,
             (false, true) => List::ActiveAnon,
@@ -421,7 +421,7 @@ impl Memory {
             (true, true) => List::ActiveFile,
         };
         self.lru.push(list, index);
-        self.blocks[index as usize].place = Place::On(list);
+        self.blocks[index as usize].location = BlockLocation::On(list);
         self.resident += 1;
         self.regions[usize::from(block.region)].ready += 1;
     }
@@ -462,7 +462,7 @@ impl Memory {
             }
             let at = ((from % n.max(1) + step) % n) as usize;
             let block = &mut self.blocks[at];
-            if matches!(block.place, Place::On(_)) && block.flags & HOST_OUT == 0 {
+            if matches!(block.location, BlockLocation::On(_)) && block.flags & HOST_OUT == 0 {
                 block.flags |= HOST_OUT;
                 self.regions[usize::from(block.region)].ready -= 1;
                 self.host_out += 1;

@@ -94,25 +94,25 @@ pub struct Part {
     /// The entries.
     pub entries: Vec<u32>,
     /// How each entry is touched.
-    pub each: Each,
+    pub entry_touches: EntryTouches,
     /// Number of traversals.
     pub times: u64,
 }
 
 /// How an entry of a list is touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Each {
+pub enum EntryTouches {
     /// The entry is a page that is touched this many times in a row.
     Page(u32),
     /// The entry is this many consecutive pages, each touched once.
     Pages(u32),
 }
 
-impl Each {
+impl EntryTouches {
     /// Number of touches per entry.
     pub const fn touches(self) -> u32 {
         match self {
-            Each::Page(count) | Each::Pages(count) => count,
+            EntryTouches::Page(count) | EntryTouches::Pages(count) => count,
         }
     }
 
@@ -120,8 +120,8 @@ impl Each {
     #[inline]
     pub const fn page(self, entry: u32, number: u32) -> u32 {
         match self {
-            Each::Page(_) => entry,
-            Each::Pages(count) => entry * count + number,
+            EntryTouches::Page(_) => entry,
+            EntryTouches::Pages(count) => entry * count + number,
         }
     }
 }
@@ -129,7 +129,7 @@ impl Each {
 impl Part {
     /// Number of touches per traversal.
     fn pass(&self) -> u64 {
-        self.entries.len() as u64 * u64::from(self.each.touches())
+        self.entries.len() as u64 * u64::from(self.entry_touches.touches())
     }
 
     /// Number of touches in total.
@@ -149,13 +149,15 @@ impl Order {
             return Err(OrderError::NoMemory);
         }
         let mut rng = fastrand::Rng::with_seed(seed);
-        let one = |entries, each| vec![Part { entries, each, times: 1 }];
+        let one = |entries, entry_touches| vec![Part { entries, entry_touches, times: 1 }];
         let parts = match kind {
-            Kind::Scan => one((0..pages).collect(), Each::Page(PAGE_LINES)),
-            Kind::Chase => one(chased(pages, seed), Each::Page(1)),
-            Kind::Zipf => one((0..DRAWN).map(|_| zipf(&mut rng, pages)).collect(), Each::Page(1)),
+            Kind::Scan => one((0..pages).collect(), EntryTouches::Page(PAGE_LINES)),
+            Kind::Chase => one(chased(pages, seed), EntryTouches::Page(1)),
+            Kind::Zipf => {
+                one((0..DRAWN).map(|_| zipf(&mut rng, pages)).collect(), EntryTouches::Page(1))
+            }
             Kind::Random => random(settings, &mut rng)?,
-            Kind::Trace => one(recorded(&settings.trace, pages)?, Each::Pages(STRETCH)),
+            Kind::Trace => one(recorded(&settings.trace, pages)?, EntryTouches::Pages(STRETCH)),
         };
         Ok(Order { parts, pages })
     }
@@ -213,19 +215,19 @@ impl Order {
 
 /// The pages of a range of touches of a part.
 fn walk(part: &Part, touches: Range<u64>, take: &mut impl FnMut(u32)) {
-    let each = u64::from(part.each.touches());
+    let entry_touches = u64::from(part.entry_touches.touches());
     let mut at = touches.start;
     while at < touches.end {
-        let entry = part.entries[(at / each % part.entries.len() as u64) as usize];
-        let (number, left) = ((at % each) as u32, touches.end - at);
-        match part.each {
-            Each::Page(_) => {
+        let entry = part.entries[(at / entry_touches % part.entries.len() as u64) as usize];
+        let (number, left) = ((at % entry_touches) as u32, touches.end - at);
+        match part.entry_touches {
+            EntryTouches::Page(_) => {
                 take(entry);
-                at += each - u64::from(number);
+                at += entry_touches - u64::from(number);
             }
-            Each::Pages(count) => {
+            EntryTouches::Pages(count) => {
                 let end = number + left.min(u64::from(count - number)) as u32;
-                (number..end).for_each(|number| take(part.each.page(entry, number)));
+                (number..end).for_each(|number| take(part.entry_touches.page(entry, number)));
                 at += u64::from(end - number);
             }
         }
@@ -282,7 +284,7 @@ fn random(settings: &Settings, rng: &mut fastrand::Rng) -> Result<Vec<Part>, Ord
             entries.append(&mut once);
         }
         let times = settings.part_touches.div_ceil(entries.len() as u64).max(1);
-        Ok(Part { entries, each: Each::Page(1), times })
+        Ok(Part { entries, entry_touches: EntryTouches::Page(1), times })
     };
     sizes.iter().map(part).collect()
 }
@@ -323,7 +325,10 @@ mod tests {
         for part in &order.parts {
             for _ in 0..part.times {
                 for &entry in &part.entries {
-                    round.extend((0..part.each.touches()).map(|it| part.each.page(entry, it)));
+                    round.extend(
+                        (0..part.entry_touches.touches())
+                            .map(|it| part.entry_touches.page(entry, it)),
+                    );
                 }
             }
         }

@@ -72,10 +72,10 @@ impl Listed {
     #[inline(always)]
     fn next(&mut self) -> u64 {
         let part = &self.order.parts()[self.part];
-        let page = part.each.page(part.entries[self.entry], self.number);
+        let page = part.entry_touches.page(part.entries[self.entry], self.number);
         self.line = (self.line + LINE_WORDS * 7) % PAGE_WORDS;
         self.number += 1;
-        if self.number == part.each.touches() {
+        if self.number == part.entry_touches.touches() {
             self.number = 0;
             self.entry += 1;
             if self.entry == part.entries.len() {

@@ -87,10 +87,10 @@ pub enum TraceError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// A record does not have the form of its format. The only fault that can be skipped.
-    #[error("{place}: found {found}, expected {expected}")]
+    #[error("{position}: found {found}, expected {expected}")]
     BadRecord {
         /// Where.
-        place: Place,
+        position: Position,
         /// The text at this place, shortened and escaped.
         found: String,
         /// What is expected there.
@@ -134,18 +134,18 @@ pub enum Fault {
 
 /// A place in a trace, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum Position {
     /// A line of a text format; for a row of CSV, its first line.
     Line(u64),
     /// A record of a binary format.
     Record(u64),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Line(number) => write!(f, "line {number}"),
-            Place::Record(number) => write!(f, "record {number}"),
+            Position::Line(number) => write!(f, "line {number}"),
+            Position::Record(number) => write!(f, "record {number}"),
         }
     }
 }

@@ -19,7 +19,7 @@ mod parser;
 mod reader;
 mod source;
 
-pub use error::{Fault, Place, TraceError};
+pub use error::{Fault, Position, TraceError};
 pub use format::{Format, UnknownFormat};
 pub use options::{Column, Options};
 pub use parser::{ACCESS_BYTES_MAX, BLOCK_REFERENCES, CSV_COLUMNS_MAX, LINE_BYTES_MAX, Parser};

@@ -322,7 +322,7 @@ async fn every_status_of_the_api_is_reported_with_its_words() {
                 if is_it { fault(status, "No such thing.") } else { machine.answer(request) }
             });
             let readings = host.readings().await;
-            let told = match (method, path) {
+            let reported = match (method, path) {
                 (Method::Get, "/" | "/vm/config") => {
                     assert!(readings.is_empty(), "{case}: it may be another program");
                     host.notices()
@@ -351,7 +351,7 @@ async fn every_status_of_the_api_is_reported_with_its_words() {
                 }
             };
             let words = format!("failed with status {status}: No such thing.");
-            assert!(told.contains(&words), "{case}: {told}");
+            assert!(reported.contains(&words), "{case}: {reported}");
         }
     }
 }

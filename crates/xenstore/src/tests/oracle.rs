@@ -92,11 +92,11 @@ pub(super) fn expected(oracle: &mut Oracle, step: &Step) -> Result<Reply, StoreE
 }
 
 /// Sends a request, and waits for its answer.
-pub(super) type Ask<'a> =
+pub(super) type SendRequest<'a> =
     dyn FnMut(Request, Option<TransactionId>) -> Result<Reply, StoreError> + 'a;
 
 /// Takes all steps, and compares each answer with the oracle's.
-pub(super) fn compare(steps: &[Step], ask: &mut Ask<'_>) -> Result<(), TestCaseError> {
+pub(super) fn compare(steps: &[Step], ask: &mut SendRequest<'_>) -> Result<(), TestCaseError> {
     let mut oracle = Oracle::new();
     for step in steps {
         let Step::Transaction(inner, commits) = step else {

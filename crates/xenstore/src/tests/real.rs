@@ -24,21 +24,21 @@ const DOMAINS: u32 = 2000;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A xenstored and connections to it.
-struct Real {
+struct RealXenstored {
     runtime: Runtime,
     store: RealStore,
     _folder: TempDir,
 }
 
-impl Real {
+impl RealXenstored {
     /// `None`, with a `SKIPPED` line, where there is no xenstored.
-    fn start() -> Option<Real> {
+    fn start() -> Option<RealXenstored> {
         let folder = tempfile::tempdir().unwrap();
         match RealStore::start(folder.path()) {
             Ok(store) => {
                 let mut builder = tokio::runtime::Builder::new_current_thread();
                 let runtime = builder.enable_all().build().unwrap();
-                Some(Real { runtime, store, _folder: folder })
+                Some(RealXenstored { runtime, store, _folder: folder })
             }
             Err(why) => {
                 println!("SKIPPED: {why}");
@@ -81,7 +81,7 @@ impl Real {
 
 #[test]
 fn xenstored_answers_as_a_map_would() {
-    let Some(real) = Real::start() else { return };
+    let Some(real) = RealXenstored::start() else { return };
     let connection = RefCell::new(real.connect());
     let mut runner =
         TestRunner::new(Config { cases: CASES, failure_persistence: None, ..Config::default() });
@@ -99,7 +99,7 @@ fn xenstored_answers_as_a_map_would() {
 
 #[test]
 fn events_are_those_of_the_store_in_memory() {
-    let Some(real) = Real::start() else { return };
+    let Some(real) = RealXenstored::start() else { return };
     let (mut watcher, mut writer, mut pair) = (real.connect(), real.connect(), Pair::new());
     let watch = || Request::Watch { path: path("/w"), token: "t".to_owned() };
     assert_eq!(real.ask(&mut watcher, watch()), pair.ask(watch()));
@@ -134,7 +134,7 @@ fn events_are_those_of_the_store_in_memory() {
 
 #[test]
 fn more_domains_than_an_answer_holds_are_listed() {
-    let Some(real) = Real::start() else { return };
+    let Some(real) = RealXenstored::start() else { return };
     let mut connection = real.connect();
     for id in 0..DOMAINS {
         connection.session.request(write(&format!("/local/domain/{id}/name"), "x")).unwrap();
@@ -164,7 +164,7 @@ fn more_domains_than_an_answer_holds_are_listed() {
 
 #[test]
 fn a_guarded_write_meets_other_transactions() {
-    let Some(real) = Real::start() else { return };
+    let Some(real) = RealXenstored::start() else { return };
     let (mut connection, mut other) = (real.connect(), real.connect());
     let (vm, target) = ("/local/domain/7/vm", "/local/domain/7/memory/target");
     real.ask(&mut connection, write(vm, "/vm/a")).unwrap();
@@ -211,7 +211,7 @@ fn a_guarded_write_meets_other_transactions() {
 
 #[test]
 fn only_a_xenstored_is_recognized_as_one() {
-    let Some(real) = Real::start() else { return };
+    let Some(real) = RealXenstored::start() else { return };
     let socket = real.store.socket().to_owned();
     let is = |socket: &std::path::Path| real.runtime.block_on(is_xenstore(socket, PATIENCE));
     assert_eq!(is(&socket), Ok(()));

@@ -5,7 +5,7 @@
 //! Source: Linux 6.1, `shrink_inactive_list`, `folio_check_references`, `get_scan_count`.
 //! Cost: amortised O(1) per eviction; each block is scanned at most three times.
 
-use super::{Memory, Place, REFERENCED, REFERENCED_ONCE, SLOT};
+use super::{BlockLocation, Memory, REFERENCED, REFERENCED_ONCE, SLOT};
 use crate::lru::List;
 
 /// Pages written to swap with one request (`SWAP_CLUSTER_MAX`).
@@ -54,7 +54,7 @@ impl Memory {
                 let again = block.flags & REFERENCED_ONCE != 0;
                 block.flags = (block.flags & !REFERENCED) ^ REFERENCED_ONCE;
                 let list = if again { active } else { inactive };
-                block.place = Place::On(list);
+                block.location = BlockLocation::On(list);
                 self.lru.push(list, at);
                 continue;
             }
@@ -69,7 +69,7 @@ impl Memory {
         self.evictions = self.evictions.wrapping_add(1);
         let file = self.regions[usize::from(self.blocks[at as usize].region)].file;
         let block = &mut self.blocks[at as usize];
-        block.place = Place::Out;
+        block.location = BlockLocation::Out;
         block.evicted_at = self.evictions;
         let in_swap = block.flags & SLOT != 0;
         block.flags = if file { 0 } else { SLOT };
@@ -86,14 +86,14 @@ impl Memory {
         while self.lru.len(inactive) * ratio < self.lru.len(active) {
             let Some(at) = self.lru.pop_oldest(active) else { return };
             self.blocks[at as usize].flags &= !(REFERENCED | REFERENCED_ONCE);
-            self.blocks[at as usize].place = Place::On(inactive);
+            self.blocks[at as usize].location = BlockLocation::On(inactive);
             self.lru.push(inactive, at);
         }
         if self.lru.len(inactive) == 0
             && let Some(at) = self.lru.pop_oldest(active)
         {
             self.blocks[at as usize].flags &= !(REFERENCED | REFERENCED_ONCE);
-            self.blocks[at as usize].place = Place::On(inactive);
+            self.blocks[at as usize].location = BlockLocation::On(inactive);
             self.lru.push(inactive, at);
         }
     }

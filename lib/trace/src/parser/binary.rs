@@ -6,7 +6,7 @@
 //! Limits: any 8 or 24 bytes are a valid record, so only a last record cut short can be bad.
 
 use super::{BLOCK_REFERENCES, Tolerance};
-use crate::{Fault, Place};
+use crate::{Fault, Position};
 
 const RECORD_BYTES_MAX: usize = 24;
 
@@ -66,7 +66,7 @@ impl Records {
         match std::mem::take(&mut self.part_len) {
             0 => Ok(()),
             left => tolerance.bad(|| Fault::BadRecord {
-                place: Place::Record(self.whole + 1),
+                position: Position::Record(self.whole + 1),
                 found: format!("{left} bytes at the end"),
                 expected: format!("a record of {} bytes", self.size),
             }),

@@ -11,7 +11,7 @@ use csv_core::ReadRecordResult;
 use super::lines::LineError;
 use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance, number};
 use crate::error::{listed, shown};
-use crate::{Column, Fault, Place};
+use crate::{Column, Fault, Position};
 
 /// Most columns of a row.
 pub const CSV_COLUMNS_MAX: usize = 1024;
@@ -163,7 +163,7 @@ impl Rows {
         } else if let Some(column) = self.column {
             self.value(column)
                 .map(|value| out.push(value))
-                .or_else(|wrong| tolerance.bad(|| wrong.at(self.place())))
+                .or_else(|error| tolerance.bad(|| error.at(self.position())))
         } else {
             self.find_column().map(|column| self.column = Some(column))
         };
@@ -211,7 +211,7 @@ impl Rows {
             Err(Fault::HeaderTooLong { bytes_max: LINE_BYTES_MAX, columns_max: CSV_COLUMNS_MAX })
         } else if first_time {
             tolerance.bad(|| Fault::BadRecord {
-                place: self.place(),
+                position: self.position(),
                 found: format!(
                     "a row longer than {LINE_BYTES_MAX} bytes or {CSV_COLUMNS_MAX} columns, {}",
                     shown(&self.row[..self.row_len])
@@ -228,9 +228,9 @@ impl Rows {
     /// The line at which the row in the buffer begins. `csv-core` counts the line ends it has
     /// passed, and counts the row's own too, unless that is a lone carriage return or the end of
     /// the file.
-    fn place(&self) -> Place {
+    fn position(&self) -> Position {
         let inside = memchr::memchr_iter(b'\n', &self.row[..self.row_len]).count() as u64;
         let passed = self.core.line() + self.lines_aside;
-        Place::Line(passed - inside - u64::from(self.last == b'\n' && !self.too_long))
+        Position::Line(passed - inside - u64::from(self.last == b'\n' && !self.too_long))
     }
 }

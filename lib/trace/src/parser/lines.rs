@@ -7,7 +7,7 @@
 
 use super::{BLOCK_REFERENCES, LINE_BYTES_MAX, Tolerance};
 use crate::error::shown;
-use crate::{Fault, Place};
+use crate::{Fault, Position};
 
 /// The meaning of lines in one format.
 pub(super) trait Dialect {
@@ -31,7 +31,7 @@ pub(super) enum LineError<'a> {
 }
 
 impl LineError<'_> {
-    pub(super) fn at(&self, place: Place) -> Fault {
+    pub(super) fn at(&self, position: Position) -> Fault {
         let (found, expected) = match *self {
             LineError::Bytes(bytes, expected) => (shown(bytes), expected.to_owned()),
             LineError::Columns(found, wanted) => {
@@ -42,7 +42,7 @@ impl LineError<'_> {
                 (shown(line), "one number, or --column to choose one of several".to_owned())
             }
         };
-        Fault::BadRecord { place, found, expected }
+        Fault::BadRecord { position, found, expected }
     }
 }
 
@@ -119,7 +119,7 @@ impl<D: Dialect> Lines<D> {
         }
         let line = if cut { &self.part } else { bytes };
         let parsed = self.dialect.line(self.without_mark(line), out);
-        let done = parsed.or_else(|error| tolerance.bad(|| error.at(Place::Line(self.ended))));
+        let done = parsed.or_else(|error| tolerance.bad(|| error.at(Position::Line(self.ended))));
         self.part.clear();
         done
     }
@@ -138,7 +138,7 @@ impl<D: Dialect> Lines<D> {
         let found = format!("a line longer than {LINE_BYTES_MAX} bytes, {}", shown(&self.part));
         self.part.clear();
         tolerance.bad(|| Fault::BadRecord {
-            place: Place::Line(self.ended + 1),
+            position: Position::Line(self.ended + 1),
             found,
             expected: "lines of text; is it another format?".to_owned(),
         })

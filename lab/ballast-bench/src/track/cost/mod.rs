@@ -31,7 +31,7 @@ use super::native::algorithm::TrackingAlgorithm;
 use super::native::cores::Cores;
 use super::native::followed::Followed;
 use super::native::program::{Subject, Truth};
-use super::native::running::{HandlerPlacement, Running};
+use super::native::running::{HandlerPlacement, RunningProgram};
 use super::native::steer::{Steer, Window};
 use super::native::way::Way;
 use crate::machine::Machine;
@@ -91,7 +91,7 @@ pub(super) fn measure(
     for subject in programs {
         let program = subject.program()?;
         let truth = program.truth()?;
-        let mut running = Running::start(&program, cores.clone())?;
+        let mut running = RunningProgram::start(&program, cores.clone())?;
         for &way in &ways {
             say(&format!("{}: {}", subject.name(), way.name()));
             let found = pairs(&mut running, (subject, &truth), way, choice.place, rounds)
@@ -117,7 +117,11 @@ enum WayTracker {
 }
 
 impl WayTracker {
-    fn of(way: Way, running: &mut Running, place: HandlerPlacement) -> anyhow::Result<WayTracker> {
+    fn of(
+        way: Way,
+        running: &mut RunningProgram,
+        place: HandlerPlacement,
+    ) -> anyhow::Result<WayTracker> {
         if way == Way::Daemon {
             return Ok(WayTracker::Followed(Box::new(Followed::new(running, way.interval())?)));
         }
@@ -125,14 +129,14 @@ impl WayTracker {
         Ok(WayTracker::Steer(Box::new(Steer::new(running, algorithm, way.interval(), place)?)))
     }
 
-    fn window(&mut self, running: &mut Running, intervals: u32) -> anyhow::Result<Window> {
+    fn window(&mut self, running: &mut RunningProgram, intervals: u32) -> anyhow::Result<Window> {
         match self {
             WayTracker::Steer(steer) => steer.window(running, intervals),
             WayTracker::Followed(followed) => followed.window(running, intervals),
         }
     }
 
-    fn rest(&mut self, running: &mut Running, length: Duration) -> anyhow::Result<Window> {
+    fn rest(&mut self, running: &mut RunningProgram, length: Duration) -> anyhow::Result<Window> {
         match self {
             WayTracker::Steer(steer) => steer.rest(running, length),
             WayTracker::Followed(followed) => followed.rest(running, length),
@@ -149,7 +153,7 @@ impl WayTracker {
 
 /// Windows with tracking, between windows without.
 fn pairs(
-    running: &mut Running,
+    running: &mut RunningProgram,
     (subject, truth): (Subject, &Truth),
     way: Way,
     place: HandlerPlacement,

@@ -285,11 +285,11 @@ mod tests {
     use ballast_model::Bytes;
     use ballast_working_set::{Sampling, WatchPlan};
 
-    use super::super::super::native::clock::Spent;
+    use super::super::super::native::clock::ThreadTimes;
     use super::*;
 
     /// A second: a tenth went to other programs, and a tenth to traps.
-    const SPENT: Spent = Spent { wall: 1.0, ran: 0.8, waited: 0.1 };
+    const SPENT: ThreadTimes = ThreadTimes { wall: 1.0, ran: 0.8, waited: 0.1 };
 
     /// An interval with this many touches; the reported working set is a tenth too small.
     fn interval(touches: u64, is_on: bool) -> Interval {

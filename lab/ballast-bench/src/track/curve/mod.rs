@@ -24,7 +24,7 @@ use self::report::{CurveFindings, Figures};
 use super::native::algorithm::TrackingAlgorithm;
 use super::native::cores::Cores;
 use super::native::program::{Subject, Truth};
-use super::native::running::{HandlerPlacement, Running};
+use super::native::running::{HandlerPlacement, RunningProgram};
 use super::native::steer::{Interval, Steer};
 use crate::machine::Machine;
 use crate::scaffold::{Say, WithGoals};
@@ -48,7 +48,7 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<WithGoals<
     for subject in Subject::ALL {
         let program = subject.program()?;
         let truth = program.truth()?;
-        let mut running = Running::start(&program, cores.clone())?;
+        let mut running = RunningProgram::start(&program, cores.clone())?;
         for has_hot_set in [false, true] {
             let what = if has_hot_set { "with a hot set" } else { "once an interval" };
             say(&format!("{}: {what}", subject.name()));

@@ -21,7 +21,7 @@ use self::report::{Footprint, GranularityFindings, Point, Switch};
 use super::native::algorithm::TrackingAlgorithm;
 use super::native::cores::Cores;
 use super::native::program::{Program, Subject, Truth};
-use super::native::running::{HandlerPlacement, Running};
+use super::native::running::{HandlerPlacement, RunningProgram};
 use super::native::steer::Steer;
 use crate::machine::Machine;
 use crate::scaffold::{Say, WithGoals};
@@ -54,7 +54,7 @@ pub(super) fn measure(
     for footprint in Footprint::ALL {
         let program = program(footprint)?;
         let truth = program.truth()?;
-        let mut running = Running::start(&program, cores.clone())?;
+        let mut running = RunningProgram::start(&program, cores.clone())?;
         for shift in (0..=10).filter(|shift| !is_quick || shift % 5 == 0) {
             let pages = 1_u64 << shift;
             say(&format!("{}: granules of {pages} pages", footprint.name()));
@@ -76,7 +76,7 @@ fn program(footprint: Footprint) -> anyhow::Result<Program> {
 }
 
 fn point(
-    running: &mut Running,
+    running: &mut RunningProgram,
     truth: &Truth,
     footprint: Footprint,
     pages: u64,
@@ -105,7 +105,7 @@ fn point(
 fn switch(cores: Cores, intervals: u32) -> anyhow::Result<Vec<Switch>> {
     let program = Program::random(2560, &SWITCH_MIB, SWITCH_TOUCHES);
     let truth = program.truth()?;
-    let mut running = Running::start(&program, cores)?;
+    let mut running = RunningProgram::start(&program, cores)?;
     let settings =
         WatchPlannerSettings { sample: None, rest: None, ..WatchPlannerSettings::default() };
     let algorithm = TrackingAlgorithm::planner(settings, Bytes::new(running.bytes()));

@@ -201,14 +201,14 @@ fn goals(points: &[Point], switch: &[Switch]) -> Vec<Goal> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::native::clock::Spent;
+    use super::super::super::native::clock::ThreadTimes;
     use super::*;
 
     #[test]
     fn what_a_size_of_granules_costs() {
         let window = |touches, ran| Window {
             touches,
-            spent: Spent { wall: 1.0, ran, waited: 0.0 },
+            spent: ThreadTimes { wall: 1.0, ran, waited: 0.0 },
             traps: 500,
             ..Window::default()
         };

@@ -23,7 +23,7 @@ pub(crate) struct Clock {
 
 /// How a thread spent the time between two readings, in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Spent {
+pub(crate) struct ThreadTimes {
     /// Wall-clock time.
     pub(crate) wall: f64,
     /// Time in which it ran.
@@ -32,7 +32,7 @@ pub(crate) struct Spent {
     pub(crate) waited: f64,
 }
 
-impl Spent {
+impl ThreadTimes {
     /// Time in which it slept: traps stopped it.
     pub(crate) fn stopped(self) -> f64 {
         (self.wall - self.ran - self.waited).max(0.0)
@@ -60,9 +60,9 @@ impl Clock {
     }
 
     /// How the thread spent the time since `before`.
-    pub(super) fn since(self, before: Clock) -> Spent {
+    pub(super) fn since(self, before: Clock) -> ThreadTimes {
         let seconds = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9;
-        Spent {
+        ThreadTimes {
             wall: (self.at - before.at).as_secs_f64(),
             ran: seconds(self.ran_ns, before.ran_ns),
             waited: seconds(self.waited_ns, before.waited_ns),
@@ -81,12 +81,12 @@ mod tests {
 
     #[test]
     fn a_thread_ran_waited_or_was_stopped() {
-        let spent = Spent { wall: 10.0, ran: 6.0, waited: 3.0 };
+        let spent = ThreadTimes { wall: 10.0, ran: 6.0, waited: 3.0 };
         assert!((spent.stopped() - 1.0).abs() < 1e-9);
         // The tracker had the core for one of the three seconds.
         assert!((spent.own(1.0) - 8.0).abs() < 1e-9);
         assert!((spent.own(5.0) - 10.0).abs() < 1e-9);
-        assert_eq!(Spent { ran: 12.0, ..spent }.stopped(), 0.0);
+        assert_eq!(ThreadTimes { ran: 12.0, ..spent }.stopped(), 0.0);
     }
 
     #[test]

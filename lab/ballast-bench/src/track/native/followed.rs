@@ -15,7 +15,7 @@ use ballast_mrc::Granularity;
 use ballast_working_set::{Sampling, WatchPlan, WatchPlannerSettings};
 
 use super::algorithm::IntervalResult;
-use super::running::Running;
+use super::running::RunningProgram;
 use super::steer::{Interval, Window};
 use crate::machine;
 
@@ -36,7 +36,7 @@ impl Followed {
     ///
     /// # Errors
     /// The tracker is missing, or refuses.
-    pub(crate) fn new(running: &Running, length: Duration) -> anyhow::Result<Followed> {
+    pub(crate) fn new(running: &RunningProgram, length: Duration) -> anyhow::Result<Followed> {
         let planner = WatchPlannerSettings {
             rest: Some(IntermittentSettings::live()),
             ..WatchPlannerSettings::default()
@@ -59,7 +59,7 @@ impl Followed {
     /// The program or the tracker is gone.
     pub(crate) fn rest(
         &mut self,
-        running: &mut Running,
+        running: &mut RunningProgram,
         length: Duration,
     ) -> anyhow::Result<Window> {
         let ((before, _), clock) = (running.touches()?, running.clock()?);
@@ -74,7 +74,7 @@ impl Followed {
     /// The program or the tracker is gone.
     pub(crate) fn window(
         &mut self,
-        running: &mut Running,
+        running: &mut RunningProgram,
         intervals: u32,
     ) -> anyhow::Result<Window> {
         let daemon = machine::seconds();
@@ -91,7 +91,7 @@ impl Followed {
     }
 
     /// One interval.
-    fn interval(&mut self, running: &mut Running) -> anyhow::Result<Interval> {
+    fn interval(&mut self, running: &mut RunningProgram) -> anyhow::Result<Interval> {
         let clock = running.clock()?;
         let counters = self.follower.counters()?;
         let (from, _) = running.touches()?;

@@ -42,7 +42,7 @@ pub(crate) enum HandlerPlacement {
 }
 
 /// A running program with the tracker's library.
-pub(crate) struct Running {
+pub(crate) struct RunningProgram {
     child: Child,
     stdin: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -53,9 +53,9 @@ pub(crate) struct Running {
     _file: Option<NamedTempFile>,
 }
 
-impl Running {
+impl RunningProgram {
     /// Starts `program` on the first of `cores`.
-    pub(crate) fn start(program: &Program, cores: Cores) -> anyhow::Result<Running> {
+    pub(crate) fn start(program: &Program, cores: Cores) -> anyhow::Result<RunningProgram> {
         let (arguments, file) = program.arguments()?;
         let program = PROGRAM.find().context("the program that touches memory")?;
         let library = TRACK_LIBRARY.find().context("the tracker's library")?;
@@ -78,7 +78,7 @@ impl Running {
             format!("{} says {line:?}: is it of this version?", program.display())
         })?;
         stay_on(tid, cores.first)?;
-        Ok(Running { child, stdin, answers, region, address, cores, tid, _file: file })
+        Ok(RunningProgram { child, stdin, answers, region, address, cores, tid, _file: file })
     }
 
     /// The program in the form in which the daemon finds a guest.
@@ -133,7 +133,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         // Nothing of the program is needed any more.
         let _ = self.child.kill();

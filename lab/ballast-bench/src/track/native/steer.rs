@@ -16,8 +16,8 @@ use ballast_tracker_proto::{
 use ballast_working_set::{FinishedInterval, WatchPlan};
 
 use super::algorithm::{IntervalResult, TrackingAlgorithm};
-use super::clock::Spent;
-use super::running::{HandlerPlacement, Running};
+use super::clock::ThreadTimes;
+use super::running::{HandlerPlacement, RunningProgram};
 use crate::machine;
 
 /// Time between two reads of the ring, which has room for some 65,000 entries.
@@ -31,7 +31,7 @@ pub(crate) struct Window {
     /// Touches.
     pub(crate) touches: u64,
     /// How the program spent its time.
-    pub(crate) spent: Spent,
+    pub(crate) spent: ThreadTimes,
     /// Number of traps.
     pub(crate) traps: u64,
     /// Touches for which there was no room in the ring.
@@ -52,7 +52,7 @@ impl Window {
     /// A window of `intervals` between two readings of the tracker's counters.
     pub(super) fn between(
         (before, after): (&TrackerCounters, &TrackerCounters),
-        (touches, spent): (u64, Spent),
+        (touches, spent): (u64, ThreadTimes),
         (daemon, trap): (f64, f64),
         intervals: Vec<Interval>,
     ) -> Window {
@@ -130,7 +130,7 @@ pub(crate) struct Interval {
     /// Processor time of the tracker's thread that answers faults, in seconds.
     pub(crate) handler: f64,
     /// How the program spent its time.
-    pub(crate) spent: Spent,
+    pub(crate) spent: ThreadTimes,
 }
 
 impl Interval {
@@ -167,7 +167,7 @@ impl Steer {
     /// # Errors
     /// The tracker is missing, or refuses.
     pub(crate) fn new(
-        running: &mut Running,
+        running: &mut RunningProgram,
         algorithm: TrackingAlgorithm,
         length: Duration,
         place: HandlerPlacement,
@@ -204,7 +204,7 @@ impl Steer {
     /// The program or the tracker is gone.
     pub(crate) fn rest(
         &mut self,
-        running: &mut Running,
+        running: &mut RunningProgram,
         length: Duration,
     ) -> anyhow::Result<Window> {
         if self.is_on {
@@ -227,7 +227,7 @@ impl Steer {
     /// The program or the tracker is gone.
     pub(crate) fn window(
         &mut self,
-        running: &mut Running,
+        running: &mut RunningProgram,
         intervals: u32,
     ) -> anyhow::Result<Window> {
         let daemon = machine::seconds();
@@ -245,7 +245,7 @@ impl Steer {
     }
 
     /// One interval.
-    fn interval(&mut self, running: &mut Running) -> anyhow::Result<Interval> {
+    fn interval(&mut self, running: &mut RunningProgram) -> anyhow::Result<Interval> {
         let (began, clock) = (Instant::now(), running.clock()?);
         let watch = self.algorithm.watch();
         self.begin(watch)?;

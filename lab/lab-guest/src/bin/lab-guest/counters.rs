@@ -20,7 +20,7 @@ const PAGE_BYTES: usize = 4096;
 /// The words on the page; a new memfd is zero.
 #[derive(Default)]
 #[repr(C)]
-struct Words {
+struct CounterPage {
     touches: AtomicU64,
     iterations: AtomicU64,
     size: AtomicU64,
@@ -30,7 +30,7 @@ struct Words {
 
 /// The counters of one workload.
 pub(crate) struct Counters {
-    words: NonNull<Words>,
+    page: NonNull<CounterPage>,
 }
 
 // SAFETY: the words are atomic, and the mapping lives as long as the value.
@@ -61,56 +61,56 @@ impl Counters {
     fn map(file: &impl AsFd) -> Result<Counters, String> {
         let flags = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address the kernel chooses touches no memory in use; the file
-        // has a whole page, which holds `Words` and is aligned for it.
+        // has a whole page, which holds `CounterPage` and is aligned for it.
         let page = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, flags, MapFlags::SHARED, file, 0)
         }
         .map_err(|error| format!("cannot map the counters: {error}"))?;
-        let words =
+        let page =
             NonNull::new(page.cast()).ok_or("cannot map the counters: mapped at address 0")?;
-        Ok(Counters { words })
+        Ok(Counters { page })
     }
 
-    fn words(&self) -> &Words {
+    fn page(&self) -> &CounterPage {
         // SAFETY: the mapping is whole, aligned, initialised (with zeroes) and lives as long as
         // `self`; any bytes are valid atomics.
-        unsafe { self.words.as_ref() }
+        unsafe { self.page.as_ref() }
     }
 
     pub(crate) fn touches(&self) -> u64 {
-        self.words().touches.load(Ordering::Relaxed)
+        self.page().touches.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_touches(&self, touches: u64) {
-        self.words().touches.store(touches, Ordering::Relaxed);
+        self.page().touches.store(touches, Ordering::Relaxed);
     }
 
     pub(crate) fn iterations(&self) -> u64 {
-        self.words().iterations.load(Ordering::Relaxed)
+        self.page().iterations.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_iterations(&self, iterations: u64) {
-        self.words().iterations.store(iterations, Ordering::Relaxed);
+        self.page().iterations.store(iterations, Ordering::Relaxed);
     }
 
     pub(crate) fn size(&self) -> Bytes {
-        Bytes::new(self.words().size.load(Ordering::Relaxed))
+        Bytes::new(self.page().size.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_size(&self, size: Bytes) {
-        self.words().size.store(size.get(), Ordering::Relaxed);
+        self.page().size.store(size.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn size_wanted(&self) -> Bytes {
-        Bytes::new(self.words().size_wanted.load(Ordering::Relaxed))
+        Bytes::new(self.page().size_wanted.load(Ordering::Relaxed))
     }
 
     pub(crate) fn set_size_wanted(&self, size: Bytes) {
-        self.words().size_wanted.store(size.get(), Ordering::Relaxed);
+        self.page().size_wanted.store(size.get(), Ordering::Relaxed);
     }
 
     pub(crate) fn phase(&self) -> WorkloadState {
-        match self.words().phase.load(Ordering::Relaxed) {
+        match self.page().phase.load(Ordering::Relaxed) {
             1 => WorkloadState::Filling,
             2 => WorkloadState::Touching,
             3 => WorkloadState::Waiting,
@@ -125,14 +125,14 @@ impl Counters {
             WorkloadState::Touching => 2,
             WorkloadState::Waiting => 3,
         };
-        self.words().phase.store(word, Ordering::Relaxed);
+        self.page().phase.store(word, Ordering::Relaxed);
     }
 }
 
 impl Drop for Counters {
     fn drop(&mut self) {
         // SAFETY: `map` made this mapping, and no reference into it outlives `self`.
-        let unmapped = unsafe { rustix::mm::munmap(self.words.as_ptr().cast(), PAGE_BYTES) };
+        let unmapped = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_BYTES) };
         debug_assert!(unmapped.is_ok());
     }
 }

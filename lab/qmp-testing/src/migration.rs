@@ -19,7 +19,7 @@ const PORT_PICKED: &str = "49152";
 
 /// The progress of a migration, and its settings.
 #[derive(Debug)]
-pub(crate) struct Moving {
+pub(crate) struct MigrationState {
     pub(crate) status: &'static str,
     bandwidth_per_s: u64,
     sent: u64,
@@ -30,18 +30,18 @@ pub(crate) struct Moving {
 
 /// The effect of a migration on its machine.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum MigrationEffect {
     /// Nothing visible.
     Nothing,
     /// A stage begins.
     Stage(&'static str),
     /// The guest stops, because all of it has been sent.
-    Left,
+    Completed,
 }
 
-impl Moving {
-    pub(crate) fn new() -> Moving {
-        Moving {
+impl MigrationState {
+    pub(crate) fn new() -> MigrationState {
+        MigrationState {
             status: "none",
             bandwidth_per_s: BANDWIDTH.get(),
             sent: 0,
@@ -57,29 +57,29 @@ impl Moving {
     }
 
     /// Copies as much of `total` as is possible until `now`.
-    pub(crate) fn advance(&mut self, total: Bytes, now: Duration) -> Effect {
+    pub(crate) fn advance(&mut self, total: Bytes, now: Duration) -> MigrationEffect {
         if self.status != "active" {
-            return Effect::Nothing;
+            return MigrationEffect::Nothing;
         }
         let passed = u64::try_from((now - self.at).as_millis()).unwrap_or(u64::MAX);
         let more = Bytes::new(self.bandwidth_per_s).fraction(passed, 1000).get();
         self.at = now;
         self.sent = self.sent.saturating_add(more).min(total.get());
         if self.sent < total.get() {
-            return Effect::Nothing;
+            return MigrationEffect::Nothing;
         }
         self.status = "completed";
-        Effect::Left
+        MigrationEffect::Completed
     }
 
     /// The other side is gone.
-    pub(crate) fn fail(&mut self) -> Effect {
+    pub(crate) fn fail(&mut self) -> MigrationEffect {
         match self.status {
             "active" => {
                 self.status = "failed";
-                Effect::Stage("failed")
+                MigrationEffect::Stage("failed")
             }
-            _ => Effect::Nothing,
+            _ => MigrationEffect::Nothing,
         }
     }
 
@@ -90,7 +90,7 @@ impl Moving {
         arguments: &Value,
         run_state: &str,
         now: Duration,
-    ) -> Option<Result<Effect, Failure>> {
+    ) -> Option<Result<MigrationEffect, Failure>> {
         let refused = |desc: &str| Some(Err(("GenericError", desc.to_owned())));
         let uri = || Some(arguments["uri"].as_str()?.strip_prefix("tcp:")?.rsplit_once(':'))?;
         match name {
@@ -100,13 +100,13 @@ impl Moving {
                         self.has_events = one["state"] == true;
                     }
                 }
-                Some(Ok(Effect::Nothing))
+                Some(Ok(MigrationEffect::Nothing))
             }
             "migrate-set-parameters" => {
                 if let Some(bandwidth) = arguments["max-bandwidth"].as_u64() {
                     self.bandwidth_per_s = bandwidth;
                 }
-                Some(Ok(Effect::Nothing))
+                Some(Ok(MigrationEffect::Nothing))
             }
             "migrate" if run_state == "inmigrate" => {
                 refused("Guest is waiting for an incoming migration")
@@ -120,13 +120,13 @@ impl Moving {
             "migrate" if uri().is_none() => refused("unknown migration protocol"),
             "migrate" => {
                 (self.status, self.sent, self.at) = ("active", 0, now);
-                Some(Ok(Effect::Stage("active")))
+                Some(Ok(MigrationEffect::Stage("active")))
             }
             "migrate_cancel" if self.status == "active" => {
                 self.status = "cancelled";
-                Some(Ok(Effect::Stage("cancelled")))
+                Some(Ok(MigrationEffect::Stage("cancelled")))
             }
-            "migrate_cancel" => Some(Ok(Effect::Nothing)),
+            "migrate_cancel" => Some(Ok(MigrationEffect::Nothing)),
             "migrate-incoming" if run_state != "inmigrate" => {
                 refused("'-incoming' was not specified on the command line")
             }
@@ -139,7 +139,7 @@ impl Moving {
                     let port = if port == "0" { PORT_PICKED } else { port };
                     self.listens_at = Some((host.to_owned(), port.to_owned()));
                     self.status = "setup";
-                    Some(Ok(Effect::Stage("setup")))
+                    Some(Ok(MigrationEffect::Stage("setup")))
                 }
             },
             _ => None,
