@@ -48,10 +48,13 @@ fn what_the_kernel_lacks_is_reported_with_what_to_do() {
         assert!(PageGenerations::probe(host.path()).is_err());
         error(&host)
     };
-    let told = lacking(ENABLED);
-    assert!(told.is_lasting() && told.to_string().contains("CONFIG_LRU_GEN"), "{told}");
-    let told = lacking(LRU_GEN);
-    assert!(!told.is_lasting() && told.to_string().contains("mount -t debugfs"), "{told}");
+    let reported = lacking(ENABLED);
+    assert!(reported.is_lasting() && reported.to_string().contains("CONFIG_LRU_GEN"), "{reported}");
+    let reported = lacking(LRU_GEN);
+    assert!(
+        !reported.is_lasting() && reported.to_string().contains("mount -t debugfs"),
+        "{reported}"
+    );
     for off in ["0x0000\n", "0\n"] {
         let host = host();
         fs::write(host.path().join(ENABLED), off).unwrap();
@@ -79,8 +82,11 @@ fn a_container_of_its_own_names_is_refused() {
     assert!(PageGenerations::find(host.path(), 7).is_ok());
     fs::remove_file(&link).unwrap();
     std::os::unix::fs::symlink("cgroup:[4026532440]", &link).unwrap();
-    let told = error(&host);
-    assert!(told.is_lasting() && told.to_string().contains("cgroup namespace"), "{told}");
+    let reported = error(&host);
+    assert!(
+        reported.is_lasting() && reported.to_string().contains("cgroup namespace"),
+        "{reported}"
+    );
 }
 
 #[test]
