@@ -11,7 +11,7 @@ use crate::error::DamonError;
 /// Longest file read, in bytes.
 const READ_BYTES_MAX: u64 = 4096;
 /// Longest part of a file shown in an error, in characters.
-const TOLD_CHARS_MAX: usize = 80;
+const SHOWN_CHARS_MAX: usize = 80;
 
 /// The files of one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) fn read_number(path: &Path) -> Result<u64, DamonError> {
     let text = read(path)?;
     text.parse().map_err(|_| DamonError::Unexpected {
         path: path.to_owned(),
-        found: text.chars().take(TOLD_CHARS_MAX).collect(),
+        found: text.chars().take(SHOWN_CHARS_MAX).collect(),
         expected: "a number",
     })
 }

@@ -83,8 +83,8 @@ pub(crate) fn index_near<T>(
     id: &GuestId,
     near: usize,
 ) -> Option<usize> {
-    const LOOKED_AT: usize = 8;
-    let here = sorted.iter().skip(near).take(LOOKED_AT);
+    const CANDIDATES_MAX: usize = 8;
+    let here = sorted.iter().skip(near).take(CANDIDATES_MAX);
     let ahead = here.enumerate().find(|(_, one)| name(one).is_clone_of(id));
     ahead
         .map(|(ahead, _)| near + ahead)

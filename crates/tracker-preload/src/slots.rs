@@ -40,7 +40,7 @@ const OPEN: u32 = 2;
 /// Its memory is unmapped, or about to be.
 const CLOSED: u32 = 3;
 /// Free once no thread is inside.
-const LEFT: u32 = 4;
+const DRAINING: u32 = 4;
 
 /// Longest wait of the hypervisor for threads inside; less than a second with what follows it.
 pub(crate) const WAIT_MAX: Duration = Duration::from_millis(900);
@@ -157,7 +157,7 @@ impl Slots {
     pub(crate) fn claim(&self, tracked: TrackedMemory) -> Option<usize> {
         let is_free = |slot: &Slot| match slot.state.load(SeqCst) {
             FREE => true,
-            LEFT => slot.inside.load(SeqCst) == 0,
+            DRAINING => slot.inside.load(SeqCst) == 0,
             _ => false,
         };
         let index = self.slots.iter().position(is_free)?;
@@ -187,7 +187,7 @@ impl Slots {
             return;
         }
         if slot.inside.load(SeqCst) > 0 {
-            slot.state.store(LEFT, SeqCst);
+            slot.state.store(DRAINING, SeqCst);
         } else {
             slot.state.store(FREE, SeqCst);
             self.taken.fetch_sub(1, SeqCst);

@@ -134,7 +134,7 @@ fn work(record: &Record, info: &FleetInfo) -> Expectation {
 
 fn floors(record: &Record, info: &FleetInfo) -> Expectation {
     let mut faults = Vec::new();
-    let mut looks = 0_u64;
+    let mut samples = 0_u64;
     for run in &record.runs {
         for guest in &run.guests {
             let floor = info.floors.iter().find(|floor| floor.guest == guest.guest);
@@ -143,7 +143,7 @@ fn floors(record: &Record, info: &FleetInfo) -> Expectation {
                 Some((sample.at_s, sample.daemon.as_ref()?.allocation_bytes?))
             });
             let held: Vec<(f64, u64)> = held.collect();
-            looks += held.len() as u64;
+            samples += held.len() as u64;
             let least = held.iter().min_by_key(|(_, bytes)| *bytes);
             match least {
                 None => faults.push(format!("{}: {} was not seen", run.name(record), guest.guest)),
@@ -159,7 +159,7 @@ fn floors(record: &Record, info: &FleetInfo) -> Expectation {
         }
     }
     let expected = "every guest has its floor all the time, on whatever host".to_owned();
-    expectation(expected, faults, format!("so in {looks} looks"))
+    expectation(expected, faults, format!("so in {samples} looks"))
 }
 
 /// Only what guests hold counts here. Memory that their processes occupy beyond that is reported

@@ -19,9 +19,9 @@ use super::describe;
 use super::record::{FORMAT_VERSION, Machine, Record, RunRecord};
 
 /// Time to start and end a run, whatever its guests.
-const AROUND: Duration = Duration::from_secs(6);
+const RUN_OVERHEAD: Duration = Duration::from_secs(6);
 /// Time that each guest adds to that: two cores boot it.
-const AROUND_GUEST: Duration = Duration::from_secs(4);
+const RUN_OVERHEAD_PER_GUEST: Duration = Duration::from_secs(4);
 /// Memory that a prepared workload fills in a second.
 const FILLED_PER_S: Bytes = Bytes::mib(10);
 /// Time of the search for the guests' needs, by bisection.
@@ -92,10 +92,10 @@ impl Part {
         let filled = prepared.filter(|it| it.prepared).map(|it| it.spec.pattern.size_max());
         let filling = filled.max().unwrap_or_default().get() / FILLED_PER_S.get();
         let guests = u32::try_from(scenario.guests.len()).unwrap_or(u32::MAX);
-        let around = AROUND + AROUND_GUEST.saturating_mul(guests);
+        let overhead = RUN_OVERHEAD + RUN_OVERHEAD_PER_GUEST.saturating_mul(guests);
         let measured =
             work_time(scenario).map_or(scenario.duration, |it| it.min(scenario.duration));
-        around + Duration::from_secs(filling) + scenario.settings.settle + measured
+        overhead + Duration::from_secs(filling) + scenario.settings.settle + measured
     }
 }
 
@@ -250,8 +250,8 @@ mod tests {
     fn a_part_is_expected_to_take_what_its_scenario_says() {
         let (mut scenario, part) = (scenario(), Part::Run("global".to_owned()));
         let longer = |scenario: &Scenario| {
-            let around = part.expected(scenario).checked_sub(scenario.duration).unwrap();
-            around.as_secs()
+            let overhead = part.expected(scenario).checked_sub(scenario.duration).unwrap();
+            overhead.as_secs()
         };
         let before = longer(&scenario);
         assert!((10..60).contains(&before), "{before}");

@@ -143,14 +143,16 @@ async fn with_daemon(
     let watch = scenario.transfer.as_ref().map(|it| Watch::start(run, it)).transpose()?;
     let since = SystemTime::now();
     let measured = measure::measure(scenario, turn, run, &mut daemon, live, prepared).await;
-    let looks = watch.map(Watch::finish);
+    let held_series = watch.map(Watch::finish);
     let Measured { mut record, demanded } = measured?;
     record.domains = with_end(domains)?;
     let paths = daemon.stop().await?;
     record.moves = moves::read(&paths.journal(), since)?;
-    if let (Some(transfer), Some(looks), Some(demand)) = (&scenario.transfer, looks, demanded) {
+    if let (Some(transfer), Some(held_series), Some(demand)) =
+        (&scenario.transfer, held_series, demanded)
+    {
         live.say(&format!("the balloon of {} alone", transfer.from));
-        let figures = transfer::figures(scenario, transfer, run, &looks?, demand).await?;
+        let figures = transfer::figures(scenario, transfer, run, &held_series?, demand).await?;
         record.transfer = Some(figures);
     }
     Ok(record)

@@ -38,7 +38,7 @@ const MRE_MAX: f64 = 0.042;
 const STARTS: usize = 20;
 
 /// A phase change is found by comparing this many intervals before and after it.
-const BESIDE: usize = 10;
+const COMPARED_INTERVALS: usize = 10;
 /// Least difference between the medians of both sides, as a share of the larger.
 const APART: f64 = 0.2;
 /// Tracking has found a change if it is on within this many intervals.
@@ -77,15 +77,18 @@ fn changes(series: &[RecordedInterval]) -> Vec<usize> {
         wss[wss.len() / 2] as f64
     };
     let apart = |at: usize| {
-        let (before, after) = (median(&series[at - BESIDE..at]), median(&series[at..at + BESIDE]));
+        let (before, after) = (
+            median(&series[at - COMPARED_INTERVALS..at]),
+            median(&series[at..at + COMPARED_INTERVALS]),
+        );
         (before - after).abs() / before.max(after).max(1.0)
     };
     // Ranges in which the two sides differ; the change is in the middle.
     let mut found: Vec<(usize, usize)> = Vec::new();
-    for at in BESIDE..series.len().saturating_sub(BESIDE) {
+    for at in COMPARED_INTERVALS..series.len().saturating_sub(COMPARED_INTERVALS) {
         match found.last_mut() {
             _ if apart(at) < APART => {}
-            Some((_, last)) if at - *last <= BESIDE => *last = at,
+            Some((_, last)) if at - *last <= COMPARED_INTERVALS => *last = at,
             _ => found.push((at, at)),
         }
     }

@@ -137,13 +137,13 @@ impl Host {
     fn samples(&mut self, count: u64) -> anyhow::Result<()> {
         let patience = PATIENCE + PERIOD * u32::try_from(count).unwrap_or(u32::MAX);
         let end = Instant::now() + patience;
-        let mut heard = 0;
-        while heard < count {
+        let mut received = 0;
+        while received < count {
             while let Some(event) = self.session.poll_event() {
-                heard += u64::from(matches!(event, AgentEvent::Statistics { .. }));
+                received += u64::from(matches!(event, AgentEvent::Statistics { .. }));
             }
             if Instant::now() > end {
-                bail!("the agent sent {heard} of {count} samples: {:?}", self.session.link());
+                bail!("the agent sent {received} of {count} samples: {:?}", self.session.link());
             }
             self.session.handle_timeout(self.now());
             while let Some(bytes) = self.session.poll_transmit() {

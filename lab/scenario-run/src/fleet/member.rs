@@ -198,9 +198,9 @@ fn text(path: &Path) -> anyhow::Result<&str> {
 /// The path of `ballast-fleet`: beside this program, else the first on PATH.
 fn program() -> anyhow::Result<PathBuf> {
     let own = std::env::current_exe().ok();
-    let beside = own.as_deref().and_then(Path::parent).map(Path::to_owned);
+    let own_folder = own.as_deref().and_then(Path::parent).map(Path::to_owned);
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut found = beside.into_iter().chain(std::env::split_paths(&path));
+    let mut found = own_folder.into_iter().chain(std::env::split_paths(&path));
     let found = found.find_map(|folder| Some(folder.join(PROGRAM)).filter(|file| file.is_file()));
     found.with_context(|| {
         format!("{PROGRAM} is neither beside this program nor on PATH: run `make build`")

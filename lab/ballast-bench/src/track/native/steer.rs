@@ -21,7 +21,7 @@ use super::running::{HandlerPlacement, RunningProgram};
 use crate::machine;
 
 /// Time between two reads of the ring, which has room for some 65,000 entries.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const READ_PERIOD: Duration = Duration::from_millis(5);
 /// The greatest number of entries taken in one read; the rest waits for the next.
 const ENTRIES_MAX: usize = 1 << 17;
 
@@ -313,7 +313,7 @@ impl Steer {
 
     /// Waits a short time, at most `left`, and keeps the tracker from giving up on this side.
     fn wait(&mut self, left: Duration) -> anyhow::Result<()> {
-        std::thread::sleep(LOOK_EVERY.min(left));
+        std::thread::sleep(READ_PERIOD.min(left));
         if self.heartbeat_at.elapsed() >= HEARTBEAT_PERIOD {
             self.client.heartbeat()?;
             self.heartbeat_at = Instant::now();
