@@ -92,9 +92,9 @@ impl Machine {
         let boot = config["memory"]["size"].as_u64().unwrap_or(0);
         if let Some(size) = body["desired_ram"].as_u64() {
             let most = config["memory"]["hotplug_size"].as_u64().unwrap_or(0);
-            let request = config["memory"]["hotplugged_size"].as_u64().unwrap_or(0);
+            let requested = config["memory"]["hotplugged_size"].as_u64().unwrap_or(0);
             let plugged = size.checked_sub(boot).filter(|plugged| *plugged <= most);
-            let is_fit = |it: &u64| *it != request && it.is_multiple_of(2 * MIB);
+            let is_fit = |it: &u64| *it != requested && it.is_multiple_of(2 * MIB);
             let Some(plugged) = plugged.filter(is_fit) else {
                 return refusal(500, &["Error from API", "The VM could not be resized"]);
             };
