@@ -18,7 +18,7 @@ use super::machine::{BANDWIDTH, Machine, Network, WRITES};
 use super::memory::in_virtual_time;
 use super::{configured, s};
 use crate::carry::Carrier;
-use crate::commands::orders::write;
+use crate::commands::orders::{forget_move, write};
 use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -371,6 +371,40 @@ fn a_machine_that_takes_over_a_name_loses_no_guest() {
         world.until_over(GUEST).await;
         assert_eq!(world.is_at(GUEST), "b");
         assert!(other.leftovers().is_empty());
+    });
+}
+
+/// The source is killed for ever while it has a copy of the guest, which runs at the destination.
+#[test]
+fn a_finished_move_is_forgotten_once_its_source_is_gone() {
+    run(async |world| {
+        let source = world.program(0, MOVES);
+        let _destination = world.program(1, MOVES);
+        let forget = async |world: &World| {
+            let guest = GUEST.parse().unwrap();
+            forget_move(&world.coordinator, &config("b", ""), &guest).await
+        };
+        for phase in ["ordered", "ready", "copying", "copied", "starting"] {
+            let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
+            world.until(GUEST, is_there, 120).await;
+            let why = forget(&world).await.unwrap_err().to_string();
+            assert!(why.contains(&format!("is in phase `{phase}`: ")), "{why}");
+        }
+        let is_moved = async |world: &World| world.phase(GUEST).await == Some("moved");
+        world.until(GUEST, is_moved, 60).await;
+        let why = forget(&world).await.unwrap_err().to_string();
+        assert!(why.starts_with("a is registered"), "{why}");
+        source.abort();
+        sleep(s(30)).await;
+        assert_eq!(world.phase(GUEST).await, Some("moved"), "nobody closes it");
+        let said = forget(&world).await.unwrap();
+        assert_eq!(said, "removed the record of cache, which said that it has moved from a to b");
+        assert!(world.view().await.past(&GUEST.parse().unwrap()).is_some(), "it rests");
+        assert_eq!(world.phase(GUEST).await, None);
+        sleep(s(30)).await;
+        assert_eq!(world.is_at(GUEST), "b");
+        let why = forget(&world).await.unwrap_err().to_string();
+        assert!(why.starts_with("no move of cache"), "{why}");
     });
 }
 
