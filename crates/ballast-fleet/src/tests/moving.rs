@@ -19,6 +19,7 @@ use super::memory::in_virtual_time;
 use super::{configured, s};
 use crate::carry::Carrier;
 use crate::commands::orders::{forget_move, write};
+use crate::commands::status;
 use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -237,6 +238,36 @@ fn hosts_in_mode_advise_get_no_orders() {
             assert_eq!(plan.migrations.len(), 1);
         });
     }
+}
+
+#[test]
+fn a_leader_in_mode_advise_names_hosts_in_move() {
+    run(async |world| {
+        let (coordinator, daemon) = (world.coordinator.clone(), world.machines[0].clone());
+        let leader = Member::new(coordinator, daemon, config("a", ""), "a".to_owned());
+        let seen = async {
+            sleep(s(15)).await;
+            let alone = status::fleet_status(&config("a", ""), &world.view().await);
+            assert_eq!((alone.without_orders, leader.status_log.last("mode")), (vec![], None));
+            let _other = world.program(1, MOVES);
+            sleep(s(30)).await;
+            world.view().await
+        };
+        let seen = tokio::select! {
+            biased;
+            () = leader.run_until(std::future::pending()) => unreachable!(),
+            seen = seen => seen,
+        };
+        let shown = status::fleet_status(&config("a", ""), &seen);
+        assert_eq!(
+            (shown.leader.as_deref(), &shown.without_orders[..]),
+            (Some("a"), &["b".to_owned()][..])
+        );
+        let text = status::render(&shown, None);
+        assert!(text.contains("the leader is in mode `advise`, but b in mode `move`"), "{text}");
+        let logged = leader.status_log.last("mode").unwrap();
+        assert!(logged.contains("`leads = false` here"), "{logged}");
+    });
 }
 
 #[test]
