@@ -45,4 +45,6 @@ pub enum Command {
     Pause(orders::PauseArgs),
     /// Plan again after `ballast fleet pause`.
     Resume(orders::ResumeArgs),
+    /// Remove the record of a finished move whose source never comes back.
+    Forget(orders::ForgetArgs),
 }

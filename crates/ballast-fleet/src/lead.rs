@@ -31,6 +31,10 @@ const WATCH_TIME_MAX: Duration = Duration::from_secs(60);
 /// The same for hosts that only wait for the leader to go; it costs each of them one read.
 const FOLLOWER_WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
+/// What the log says of a leader in mode `advise` while other hosts wait for orders.
+const ORDERS_NOTHING: &str = "leads in mode `advise` and orders no move, though other hosts are in \
+                              mode `move`: set `mode = \"move\"` or `leads = false` here";
+
 /// What a leader keeps while it leads.
 #[derive(Default)]
 struct LeaderMemory {
@@ -175,6 +179,9 @@ async fn lead_once<C: Coordinator, D: Daemon>(
         return Ok(false);
     }
     member.metrics.moves.set_under_way(phases(view));
+    if config.mode == FleetMode::Advise && view.carriers().next().is_some() {
+        member.status_log.log("mode", ORDERS_NOTHING);
+    }
     let mut due = memory.patience.lasting(&plan, config.patience, now);
     if !may_order || config.mode != FleetMode::Move {
         due.clear();

@@ -27,6 +27,7 @@ fn start(cli: Cli) -> anyhow::Result<()> {
             Command::Drain(args) => orders::drain(args).await,
             Command::Pause(args) => orders::pause(args).await,
             Command::Resume(args) => orders::resume(args).await,
+            Command::Forget(args) => orders::forget(args).await,
         }
     })
 }

@@ -50,6 +50,7 @@
 //! | `view` | what does a host see of a guest, and what can be asked of it? |
 //! | `host` | what does a host do next about a guest? |
 //! | `leader`, `source`, `destination`, `clean_up` | what does each role do next? |
+//! | `forget` | which records may an operator remove? |
 //! | `tests/world`, `tests/explore` | does every order of events keep the promises? |
 //!
 //! Limits: reads of the store have to be linearizable. While the store cannot be reached between
@@ -63,6 +64,7 @@
 mod carried;
 mod clean_up;
 mod destination;
+mod forget;
 mod host;
 pub mod leader;
 mod record;

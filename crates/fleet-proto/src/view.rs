@@ -192,6 +192,11 @@ impl FleetView {
         slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::carries_moves))
     }
 
+    /// The registered hosts that carry out moves that are ordered, sorted by name.
+    pub fn carriers(&self) -> impl Iterator<Item = &HostId> {
+        self.hosts.keys().filter(move |host| self.carries_moves(host))
+    }
+
     /// The records that are accepted, dated `now`, and why the others are left out.
     pub fn snapshot(&self, now: Timestamp) -> (FleetSnapshot, Vec<RefusedRecord>) {
         let (mut records, mut refused) = (Vec::new(), Vec::new());

@@ -3,13 +3,16 @@
 //! Idea: the source has libvirt copy peer to peer and pause the domain at the end of the copy.
 //! libvirt starts the destination's domain; once that has everything, it ends and undefines the
 //! source's. A domain that died keeps its definition, which tells the two cases apart: so only
-//! persistent domains are moved.
+//! persistent domains are moved. The figures of its copy go with the source's domain, so those last
+//! seen are kept.
 //! Source: `virsh(1)` of libvirt 9.0. What it prints in each phase was seen with two libvirts of
 //! that version ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
 //! Cost: two runs of `virsh` a look.
 //! Limits: what libvirt does if the answer to its last step is lost is known only from its
-//! documentation. The destination's libvirt is reached as `peer` says; TLS is libvirt's own.
+//! documentation. The destination's libvirt is reached as `peer` says; TLS is libvirt's own. What a
+//! copy sent after the last look is not counted; of one that was never seen under way nothing is.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::process::Stdio;
 use std::time::Duration;
@@ -34,6 +37,11 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// libvirt's number for a job that copies a domain to another host.
 const MIGRATION_OUT: u64 = 5;
+/// The shortest copy whose mean bandwidth counts, in milliseconds: libvirt's time also has the
+/// preparation, which takes most of a second.
+const MEASURED_MIN_MS: u64 = 5_000;
+/// Most copies whose figures are kept: many more than run at once.
+const COPIES_MAX: usize = 64;
 
 /// How domains of libvirt are moved to and from this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +62,8 @@ pub struct Libvirt {
     config: LibvirtConfig,
     /// The program and arguments that come before the options of `virsh`.
     program: Vec<String>,
+    /// The figures of copies from here as last seen, the latest last.
+    copies: RefCell<Vec<(GuestId, CopyProgress)>>,
 }
 
 /// The states that `virsh domstate --reason` prints.
@@ -75,13 +85,14 @@ enum DomainState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Job {
     is_copy: bool,
+    /// With the mean bandwidth so far, if that says something of the whole copy.
     progress: Option<CopyProgress>,
 }
 
 impl Libvirt {
     /// The domains of this host.
     pub fn new(config: LibvirtConfig) -> Libvirt {
-        Libvirt { config, program: vec![VIRSH.to_owned()] }
+        Libvirt { config, program: vec![VIRSH.to_owned()], copies: RefCell::default() }
     }
 
     /// The same, but `virsh` is run by these words.
@@ -132,6 +143,27 @@ impl Libvirt {
         Some(job(&text))
     }
 
+    /// Keeps the figures of a copy under way and returns them; its bandwidth counts at the end.
+    fn keep(&self, guest: &GuestId, progress: Option<CopyProgress>) -> Option<CopyProgress> {
+        let progress = progress?;
+        self.drop_figures(guest);
+        let mut copies = self.copies.borrow_mut();
+        copies.push((guest.clone(), progress));
+        if copies.len() > COPIES_MAX {
+            copies.remove(0);
+        }
+        Some(CopyProgress { bandwidth_per_s: None, ..progress })
+    }
+
+    /// The figures of a copy that is over.
+    fn kept(&self, guest: &GuestId) -> Option<CopyProgress> {
+        self.copies.borrow().iter().find(|(id, _)| id == guest).map(|(_, progress)| *progress)
+    }
+
+    fn drop_figures(&self, guest: &GuestId) {
+        self.copies.borrow_mut().retain(|(id, _)| id != guest);
+    }
+
     /// Waits until `copy` has begun, or has ended.
     async fn wait_for_copy(
         &self,
@@ -179,10 +211,13 @@ fn job(text: &str) -> Job {
     let is_under_way = matches!(figure("Job type"), Some(1 | 2));
     let is_copy = is_under_way && figure("operation") == Some(MIGRATION_OUT);
     let progress = figure("memory_processed").zip(figure("memory_remaining"));
-    let progress = progress.map(|(sent, remaining)| CopyProgress {
-        sent: Bytes::new(sent),
-        remaining: Bytes::new(remaining),
-        bandwidth_per_s: None,
+    let elapsed_ms = figure("time_elapsed").filter(|ms| *ms >= MEASURED_MIN_MS);
+    let progress = progress.map(|(sent, remaining)| {
+        let (sent, remaining) = (Bytes::new(sent), Bytes::new(remaining));
+        // Of a copy that was last seen at its beginning, the mean says little.
+        let counted_ms = elapsed_ms.filter(|_| sent > Bytes::ZERO && remaining <= sent);
+        let bandwidth_per_s = counted_ms.map(|ms| sent.fraction(1000, ms));
+        CopyProgress { sent, remaining, bandwidth_per_s }
     });
     Job { is_copy, progress }
 }
@@ -218,7 +253,7 @@ impl Hypervisor for Libvirt {
             {
                 view(waiting, None)
             }
-            DomainState::Undefined if began_copy => view(Process::Ended, None),
+            DomainState::Undefined if began_copy => view(Process::Ended, self.kept(guest)),
             DomainState::Undefined | DomainState::ShutOff => view(Process::Absent, None),
             DomainState::Paused if is_listener => view(Process::Loaded, None),
             DomainState::Paused => {
@@ -226,7 +261,7 @@ impl Hypervisor for Libvirt {
                 match self.job(guest).await {
                     None => view(Process::Unknown, None),
                     Some(Job { is_copy: true, progress }) if began_copy => {
-                        view(Process::Runs(CopyState::Partly), progress)
+                        view(Process::Runs(CopyState::Partly), self.keep(guest, progress))
                     }
                     Some(_) => view(Process::Paused, None),
                 }
@@ -236,7 +271,7 @@ impl Hypervisor for Libvirt {
             DomainState::Runs => match self.job(guest).await {
                 None => view(Process::Unknown, None),
                 Some(Job { is_copy: true, progress }) => {
-                    view(Process::Runs(CopyState::Partly), progress)
+                    view(Process::Runs(CopyState::Partly), self.keep(guest, progress))
                 }
                 Some(_) if began_copy => view(Process::Runs(CopyState::Failed), None),
                 Some(_) => view(Process::Runs(CopyState::Nothing), None),
@@ -266,6 +301,8 @@ impl Hypervisor for Libvirt {
                        died (`virsh define` makes it one)";
             return Err(HypervisorError(format!("{guest}: {why}")));
         }
+        // What is left of an earlier copy is not of this one.
+        self.drop_figures(guest);
         let mib_per_s = (self.config.bandwidth_per_s.get() >> 20).max(1).to_string();
         self.virsh(&["migrate-setspeed", guest.as_str(), &mib_per_s]).await?;
         let peer = self.config.peer.replace(ADDRESS_PLACEHOLDER, &to.to_string());
@@ -313,6 +350,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tests::block_on;
 
     #[test]
     fn output_of_virsh_is_parsed() {
@@ -336,11 +374,66 @@ mod tests {
             bandwidth_per_s: None,
         };
         assert_eq!(job(text), Job { is_copy: true, progress: Some(progress) });
+        for (sent, remaining, ms, bandwidth) in [
+            (600_000_000, 5_000, 6_000, Some(100_000_000)),
+            (600_000_000, 600_000_001, 6_000, None),
+            (600_000_000, 5_000, 4_999, None),
+            (0, 0, 6_000, None),
+        ] {
+            let job = job(&figures(sent, remaining, ms));
+            let bandwidth = bandwidth.map(Bytes::new);
+            assert_eq!(job.progress.unwrap().bandwidth_per_s, bandwidth, "{sent} {ms}");
+        }
         let rate = "Domain: 'g1'\n  dirtyrate.calc_status=2\n  dirtyrate.calc_period=1\n  \
                     dirtyrate.megabytes_per_second=7\n\n";
         assert_eq!(dirty_rate(rate), Some(Bytes::mib(7)));
         assert_eq!(dirty_rate(&rate.replace("status=2", "status=1")), None);
         assert_eq!(dirty_rate("Domain: 'g1'\n"), None);
+    }
+
+    /// What `virsh domjobinfo --rawstats` prints of a copy.
+    fn figures(sent: u64, remaining: u64, elapsed_ms: u64) -> String {
+        format!(
+            "Job type: 2\n\noperation: 5\ntime_elapsed: {elapsed_ms}\n\
+             memory_processed: {sent}\nmemory_remaining: {remaining}\n"
+        )
+    }
+
+    /// libvirt has undefined it, so only what was seen before is known.
+    #[test]
+    fn a_copied_domain_leaves_the_figures_of_its_copy() {
+        let folder = tempfile::tempdir().unwrap();
+        let virsh = folder.path().join("virsh");
+        let printed = |what: &str, text: &str| {
+            std::fs::write(folder.path().join(format!("virsh.{what}")), text).unwrap();
+        };
+        let script = "case \"$4\" in\nlist) cat \"$0.list\" ;;\n\
+                      domstate) echo 'running (booted)' ;;\n*) cat \"$0.job\" ;;\nesac\n";
+        std::fs::write(&virsh, script).unwrap();
+        let config = LibvirtConfig {
+            uri: "test:///default".to_owned(),
+            peer: "test:///default".to_owned(),
+            listen: ([192, 0, 2, 1], 16514).into(),
+            bandwidth_per_s: Bytes::gib(1),
+        };
+        let words = vec!["sh".to_owned(), virsh.display().to_string()];
+        let libvirt = Libvirt::new(config).run_by(words);
+        let guest: GuestId = "g1".parse().unwrap();
+        let origin = Origin { is_listener: false, began_copy: true };
+        let look = || block_on(false, libvirt.look(&guest, origin));
+        printed("list", "g1\n");
+        printed("job", &figures(600_000_000, 5_000, 6_000));
+        let seen = look();
+        assert_eq!(seen.process, Process::Runs(CopyState::Partly));
+        let copy = seen.copy.unwrap();
+        assert_eq!((copy.sent, copy.bandwidth_per_s), (Bytes::new(600_000_000), None));
+        printed("list", "\n");
+        let seen = look();
+        assert_eq!(seen.process, Process::Ended);
+        let over = CopyProgress { bandwidth_per_s: Some(Bytes::new(100_000_000)), ..copy };
+        assert_eq!(seen.copy, Some(over));
+        libvirt.drop_figures(&guest);
+        assert_eq!(look().copy, None, "those of another copy are not its own");
     }
 
     proptest! {
@@ -349,6 +442,7 @@ mod tests {
             for text in [
                 text.clone(),
                 format!("Job type: {n}\nmemory_processed: {text}\nmemory_remaining: {n}"),
+                figures(n, n, n),
                 format!("dirtyrate.calc_status=2\ndirtyrate.megabytes_per_second={n}"),
             ] {
                 let _ = domain_state(&text);

@@ -1,16 +1,21 @@
-//! `ballast fleet drain`, `pause` and `resume`: orders of operators.
+//! `ballast fleet drain`, `pause`, `resume` and `forget`: orders of operators.
 //!
 //! Idea: an order is a key without a lease, so it holds until it is taken back, whichever host
-//! leads.
+//! leads. `forget` only removes the record of a finished move, as the leader does once the source
+//! has closed it.
 
 use anyhow::anyhow;
 use ballast_fleet::HostId;
-use ballast_fleet_proto::{Author, Coordinator, FleetKey, KeyWrite, encode};
+use ballast_fleet_proto::{
+    Author, Condition, Coordinator, FleetKey, KeyWrite, MoveEntry, PutResult, encode,
+};
+use ballast_model::GuestId;
 use ballast_report::Output;
 use serde::Serialize;
 
 use super::{Place, read};
 use crate::config::FleetConfig;
+use crate::session::wall_clock;
 
 /// Plan to move all guests away from a host.
 #[derive(Clone, Debug, clap::Args)]
@@ -50,6 +55,24 @@ pub struct PauseArgs {
 Example:
   ballast fleet resume")]
 pub struct ResumeArgs {
+    #[command(flatten)]
+    place: Place,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Remove the record of a finished move whose source never comes back.
+#[derive(Clone, Debug, clap::Args)]
+#[command(after_help = "\
+Example:
+  ballast fleet forget web-1
+
+Only once the machine that the guest left is certainly gone: if it comes back without the record, a
+copy that stands still there is neither resumed nor ended. A move that is not over is kept, as its
+record may be all that keeps the only copy of the guest.")]
+pub struct ForgetArgs {
+    /// The guest's name
+    guest: GuestId,
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
@@ -122,6 +145,68 @@ pub async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
     let config = args.place.load()?;
     write(&config.etcd()?, &config, FleetKey::Pause, false).await?;
     args.output.print(&Done { message: "resumed: the leader plans again".to_owned() }, render)
+}
+
+/// Removes the record of a finished move.
+///
+/// # Errors
+/// There is no such record, it must stay, its source is registered, or the coordinator refuses.
+pub async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
+    let config = args.place.load()?;
+    let message = forget_move(&config.etcd()?, &config, &args.guest).await?;
+    args.output.print(&Done { message }, render)
+}
+
+/// Removes the record of a finished move of `guest`, and notes the end of the move, so that the
+/// guest rests; returns what was done, in words.
+///
+/// # Errors
+/// There is no such record, it must stay, its source is registered, or the coordinator refuses.
+pub async fn forget_move(
+    coordinator: &impl Coordinator,
+    config: &FleetConfig,
+    guest: &GuestId,
+) -> anyhow::Result<String> {
+    let view = read(coordinator, config).await?;
+    let Some(MoveEntry { record, written }) = view.move_of(guest) else {
+        return Err(anyhow!(
+            "no move of {guest} is under way; `ballast fleet status` lists those that are"
+        ));
+    };
+    let record = record.as_ref().map_err(|why| {
+        anyhow!("the record of {guest} stays, as it cannot be read: {why}; update this program")
+    })?;
+    if let Some(why) = record.why_kept() {
+        return Err(anyhow!(why));
+    }
+    let from = &record.from;
+    if view.hosts().any(|host| host == from) {
+        return Err(anyhow!(
+            "{from} is registered, and closes the record itself once nothing of {guest} is left \
+             there; if another machine has that name now, stop `ballast-fleet` on it first"
+        ));
+    }
+    let key = config.keys.key(&FleetKey::Move(guest.clone()));
+    let identity = config.keys.key(&FleetKey::Identity(from.clone()));
+    let conditions = [
+        Condition { key: key.clone(), written: Some(*written) },
+        Condition { key: identity, written: None },
+    ];
+    let past = view.past(guest).cloned().unwrap_or_default().with(record, wall_clock());
+    let past = KeyWrite::Put {
+        key: config.keys.key(&FleetKey::Past(guest.clone())),
+        value: encode(&past)?,
+        lease: None,
+    };
+    match coordinator.compare_and_put(&conditions, vec![KeyWrite::Delete(key), past]).await? {
+        PutResult::Written(_) => {
+            Ok(format!("removed the record of {guest}, which said that it {}", record.in_words()))
+        }
+        PutResult::Conflict => Err(anyhow!(
+            "the record of {guest} has changed meanwhile, or {from} is registered again: see \
+             `ballast fleet status`"
+        )),
+    }
 }
 
 /// Writes the key of an order, or removes it.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ballast_fleet::HostRecord;
-use ballast_fleet_proto::{FleetView, MoveEntry};
+use ballast_fleet::{HostId, HostRecord};
+use ballast_fleet_proto::{FleetView, MODE_ADVISE, MoveEntry, PlanRecord};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use ballast_report::format::size;
 use ballast_report::{Live, Output, Report};
@@ -15,6 +15,8 @@ use crate::config::FleetConfig;
 
 /// Time between two frames of `top`.
 const FRAME_EVERY: Duration = Duration::from_secs(2);
+/// Most hosts that one line names.
+const NAMED_MAX: usize = 20;
 
 /// Show the leader, the hosts and their memory, and moves under way.
 #[derive(Clone, Debug, clap::Args)]
@@ -60,6 +62,8 @@ pub struct FleetStatus {
     pub hosts: Vec<HostLine>,
     /// Hosts that are to be drained but are not registered.
     pub draining_absent: Vec<String>,
+    /// Hosts in mode `move` that get no orders, as the leader is in mode `advise`.
+    pub without_orders: Vec<String>,
     /// Moves that are under way, by guest.
     pub moves: Vec<MoveLine>,
     /// Number of moves in the latest plan, including those that wait.
@@ -154,6 +158,13 @@ pub fn fleet_status(config: &FleetConfig, view: &FleetView) -> FleetStatus {
     let draining_absent = view.draining().map(|host| host.as_str()).filter(is_absent);
     let draining_absent = draining_absent.map(str::to_owned).collect();
     let plan = view.plan().and_then(|plan| plan.as_ref().ok());
+    let leadership = view.leader().map(|(_, revision)| revision.0);
+    let advises =
+        |plan: &&PlanRecord| plan.mode == MODE_ADVISE && Some(plan.leader_revision) == leadership;
+    let without_orders = match plan.filter(advises) {
+        Some(_) => view.carriers().map(HostId::to_string).collect(),
+        None => Vec::new(),
+    };
     FleetStatus {
         cluster: config.cluster.clone(),
         leader: view.leader().map(|(host, _)| host.to_owned()),
@@ -161,6 +172,7 @@ pub fn fleet_status(config: &FleetConfig, view: &FleetView) -> FleetStatus {
         mode: plan.map_or(config.mode.code(), |plan| &plan.mode).to_owned(),
         paused_by: view.paused_by().map(str::to_owned),
         draining_absent,
+        without_orders,
         moves: view.moves().map(|(guest, entry)| MoveLine::of(guest, entry)).collect(),
         migrations: plan.map_or(0, |plan| plan.migrations.len() + plan.waiting.len()),
         unmet: plan.map_or(0, |plan| plan.unmet.len()),
@@ -243,6 +255,19 @@ pub fn render(status: &FleetStatus, width: Option<u16>) -> String {
     }
     for host in &status.draining_absent {
         text += &format!("{host} is to be drained, but is not registered\n");
+    }
+    if !status.without_orders.is_empty() {
+        let named: Vec<&str> =
+            status.without_orders.iter().map(String::as_str).take(NAMED_MAX).collect();
+        let unnamed = match status.without_orders.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            count => format!(" and {count} more"),
+        };
+        text += &format!(
+            "no move is ordered: the leader is in mode `advise`, but {}{unnamed} in mode `move`; \
+             set its mode, or `leads = false` there\n",
+            named.join(", ")
+        );
     }
     let sized = |bytes: Option<u64>| bytes.map_or("-".to_owned(), size);
     let report: Report<'_, HostLine> = Report::new()

@@ -18,7 +18,8 @@ use super::machine::{BANDWIDTH, Machine, Network, WRITES};
 use super::memory::in_virtual_time;
 use super::{configured, s};
 use crate::carry::Carrier;
-use crate::commands::orders::write;
+use crate::commands::orders::{forget_move, write};
+use crate::commands::status;
 use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -240,6 +241,36 @@ fn hosts_in_mode_advise_get_no_orders() {
 }
 
 #[test]
+fn a_leader_in_mode_advise_names_hosts_in_move() {
+    run(async |world| {
+        let (coordinator, daemon) = (world.coordinator.clone(), world.machines[0].clone());
+        let leader = Member::new(coordinator, daemon, config("a", ""), "a".to_owned());
+        let seen = async {
+            sleep(s(15)).await;
+            let alone = status::fleet_status(&config("a", ""), &world.view().await);
+            assert_eq!((alone.without_orders, leader.status_log.last("mode")), (vec![], None));
+            let _other = world.program(1, MOVES);
+            sleep(s(30)).await;
+            world.view().await
+        };
+        let seen = tokio::select! {
+            biased;
+            () = leader.run_until(std::future::pending()) => unreachable!(),
+            seen = seen => seen,
+        };
+        let shown = status::fleet_status(&config("a", ""), &seen);
+        assert_eq!(
+            (shown.leader.as_deref(), &shown.without_orders[..]),
+            (Some("a"), &["b".to_owned()][..])
+        );
+        let text = status::render(&shown, None);
+        assert!(text.contains("the leader is in mode `advise`, but b in mode `move`"), "{text}");
+        let logged = leader.status_log.last("mode").unwrap();
+        assert!(logged.contains("`leads = false` here"), "{logged}");
+    });
+}
+
+#[test]
 fn a_new_leader_orders_nothing_before_all_can_have_registered() {
     run(async |world| {
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
@@ -371,6 +402,40 @@ fn a_machine_that_takes_over_a_name_loses_no_guest() {
         world.until_over(GUEST).await;
         assert_eq!(world.is_at(GUEST), "b");
         assert!(other.leftovers().is_empty());
+    });
+}
+
+/// The source is killed for ever while it has a copy of the guest, which runs at the destination.
+#[test]
+fn a_finished_move_is_forgotten_once_its_source_is_gone() {
+    run(async |world| {
+        let source = world.program(0, MOVES);
+        let _destination = world.program(1, MOVES);
+        let forget = async |world: &World| {
+            let guest = GUEST.parse().unwrap();
+            forget_move(&world.coordinator, &config("b", ""), &guest).await
+        };
+        for phase in ["ordered", "ready", "copying", "copied", "starting"] {
+            let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
+            world.until(GUEST, is_there, 120).await;
+            let why = forget(&world).await.unwrap_err().to_string();
+            assert!(why.contains(&format!("is in phase `{phase}`: ")), "{why}");
+        }
+        let is_moved = async |world: &World| world.phase(GUEST).await == Some("moved");
+        world.until(GUEST, is_moved, 60).await;
+        let why = forget(&world).await.unwrap_err().to_string();
+        assert!(why.starts_with("a is registered"), "{why}");
+        source.abort();
+        sleep(s(30)).await;
+        assert_eq!(world.phase(GUEST).await, Some("moved"), "nobody closes it");
+        let said = forget(&world).await.unwrap();
+        assert_eq!(said, "removed the record of cache, which said that it has moved from a to b");
+        assert!(world.view().await.past(&GUEST.parse().unwrap()).is_some(), "it rests");
+        assert_eq!(world.phase(GUEST).await, None);
+        sleep(s(30)).await;
+        assert_eq!(world.is_at(GUEST), "b");
+        let why = forget(&world).await.unwrap_err().to_string();
+        assert!(why.starts_with("no move of cache"), "{why}");
     });
 }
 

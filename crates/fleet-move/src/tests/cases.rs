@@ -83,6 +83,20 @@ fn next(
     host_step(Some(&record(phase)), &view)
 }
 
+#[test]
+fn only_records_of_finished_moves_may_be_removed() {
+    let ending = Phase::Copying { address: address(), ends_source: true };
+    for phase in phases().into_iter().chain([ending.clone()]) {
+        let is_over = matches!(phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+        let why = record(phase.clone()).why_kept();
+        assert_eq!(why.is_none(), is_over, "{phase:?}");
+        let code = format!("the move of web is in phase `{}`: ", phase.code());
+        assert!(why.is_none_or(|why| why.starts_with(&code)), "{phase:?}");
+    }
+    let why = record(ending).why_kept().unwrap();
+    assert!(why.contains("b may have the only copy"), "{why}");
+}
+
 const RESERVED: Promise = Promise::Reserved { size: SIZE, is_ready: true };
 
 #[test]

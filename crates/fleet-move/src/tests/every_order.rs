@@ -90,7 +90,7 @@ const TRUSTS_ABSENCE: Sabotage = Sabotage { stranger: |view| view.has_part = tru
 
 /// Each entry: one safety taken away by changing what a role sees; a word of the promise that this
 /// breaks; the change.
-const SABOTAGES: [(&str, &str, Sabotage); 24] = [
+const SABOTAGES: [(&str, &str, Sabotage); 26] = [
     ("writes do not compare", "the last copy", Sabotage { blind: true, ..HONEST }),
     (
         "the destination starts the guest without writing so before",
@@ -357,6 +357,30 @@ const SABOTAGES: [(&str, &str, Sabotage); 24] = [
             ..HONEST
         },
     ),
+    (
+        "an operator removes the record of a guest that was copied",
+        "the last copy",
+        Sabotage {
+            operator: |record| {
+                if matches!(record.phase, Phase::Copied { .. }) {
+                    record.phase = ABANDONED;
+                }
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "an operator removes the record of a guest that is being started",
+        "the last copy",
+        Sabotage {
+            operator: |record| {
+                if matches!(record.phase, Phase::Starting { .. }) {
+                    record.phase = ABANDONED;
+                }
+            },
+            ..HONEST
+        },
+    ),
 ];
 
 /// Prints the shortest story of each, from its end: `-- --nocapture`.
@@ -383,7 +407,7 @@ fn of_listener(record: &mut Option<MoveRecord>) {
 }
 
 /// The same where the program that copies ends the source itself.
-const ENDING: [(&str, &str, Sabotage); 9] = [
+const ENDING: [(&str, &str, Sabotage); 10] = [
     (
         "a source copies a guest that has grown since it was small",
         "more than was reserved",
@@ -476,6 +500,18 @@ const ENDING: [(&str, &str, Sabotage); 9] = [
             host: |record, view| {
                 let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
                 view.ends_source &= !record.as_ref().is_some_and(is_copied);
+            },
+            ..HONEST
+        },
+    ),
+    (
+        "an operator removes the record of a guest that is being copied",
+        "the last copy",
+        Sabotage {
+            operator: |record| {
+                if matches!(record.phase, Phase::Copying { .. }) {
+                    record.phase = ABANDONED;
+                }
             },
             ..HONEST
         },

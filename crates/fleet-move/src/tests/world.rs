@@ -280,6 +280,10 @@ pub(super) enum Event {
         host: u8,
     },
     LeaderChanges,
+    /// An operator asks to remove the record of a move whose source has nothing of the guest.
+    Forget {
+        guest: u8,
+    },
 }
 
 /// One safety taken away: what a role sees is changed before it decides.
@@ -289,12 +293,19 @@ pub(super) struct Sabotage {
     pub(super) leader: fn(&mut Option<MoveRecord>, &mut Timestamp),
     /// The same for another machine of a host's name.
     pub(super) stranger: fn(&mut HostView<'_>),
+    /// The same for an operator who asks to remove a record.
+    pub(super) operator: fn(&mut MoveRecord),
     /// Whether writes succeed whatever is in the store.
     pub(super) blind: bool,
 }
 
-pub(super) const HONEST: Sabotage =
-    Sabotage { host: |_, _| {}, leader: |_, _| {}, stranger: |_| {}, blind: false };
+pub(super) const HONEST: Sabotage = Sabotage {
+    host: |_, _| {},
+    leader: |_, _| {},
+    stranger: |_| {},
+    operator: |_| {},
+    blind: false,
+};
 
 /// The whole state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -418,6 +429,10 @@ impl World {
             }
         }
         for guest in 0..self.guests {
+            let stored = self.store[usize::from(guest)];
+            if stored.is_some_and(|it| !has_process(self.side(it.from, guest))) {
+                events.push(Event::Forget { guest });
+            }
             for term in 1..=self.term {
                 events.push(Event::Leader { term, guest, want: Want::Settle });
                 if has_faults && self.store[usize::from(guest)].is_some() {
@@ -608,6 +623,7 @@ impl World {
                 self.faults_left -= 1;
                 self.term += 1;
             }
+            Event::Forget { guest } => self.forget(guest, sabotage),
         }
         Ok(())
     }
@@ -711,6 +727,14 @@ impl World {
             }
             Next::Remove => self.write(guest, None),
             Next::Act(action) => panic!("a leader does nothing itself: {action:?}"),
+        }
+    }
+
+    fn forget(&mut self, guest: u8, sabotage: &Sabotage) {
+        let Some(mut record) = self.record(guest) else { return };
+        (sabotage.operator)(&mut record);
+        if record.why_kept().is_none() {
+            self.write(guest, None);
         }
     }
 
