@@ -9,52 +9,58 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// What is known about a guest's demand for memory.
+/// What is known about a guest's need for memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EstimateView {
-    /// Memory it uses and could not release without reclaim.
+    /// Memory that it uses and could not give up without reclaim.
     pub used_bytes: u64,
-    /// Memory it could release without swapping.
+    /// Memory that it could give up without swapping.
     pub available_bytes: u64,
-    /// Memory it needs beyond what it uses: swapped out for lack of room, or read back.
+    /// Memory that it needs beyond what it uses: it swaps that out for lack of room, or reads it
+    /// back.
     #[serde(default)]
     pub swap_need_bytes: u64,
-    /// The source of these two figures, for people.
+    /// Where `used_bytes` and `available_bytes` come from, in words for people.
     pub provenance: String,
-    /// Memory it would need to run at full speed.
+    /// Memory that it needs to run as well as it can.
     pub demand: DemandView,
-    /// Estimates from other sources, the most trusted first.
+    /// What other sources say; the most trusted first.
     pub passed_over: Vec<PassedOverView>,
-    /// Its misses by size, if known.
+    /// Its misses by size; `null`: unknown.
     pub curve: Option<CurveView>,
 }
 
-/// A guest's demand and its source. The age is as of the tick.
+/// A guest's demand for memory, and its source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DemandView {
-    /// The memory.
+    /// The demand.
     pub size_bytes: u64,
-    /// The source: `working-set`, `probing`, `used` or `committed`.
+    /// Its source; from the most to the least trusted: `working-set` (memory that the guest was
+    /// seen to touch, and its swap in use), `sampled` (the same, from a small sample), `probing`
+    /// (memory that the guest was found to live with), `used` (memory in use), `coarse` (memory
+    /// that it was seen to touch, in huge pages: an upper bound) or `committed` (memory that its
+    /// kernel has promised to processes).
     pub source: Coded,
-    /// Time since that source last confirmed it.
+    /// Time from the source's last confirmation of it to the tick.
     pub age_ms: u64,
-    /// Confidence, from 0 to 100 percent.
+    /// How far it can be relied on, 0 (not at all) to 100.
     pub confidence_percent: u8,
 }
 
-/// A source that was not chosen. The age is as of the tick.
+/// A source that was not chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PassedOverView {
-    /// The source, as in [`DemandView::source`].
+    /// The source, with the codes of `demand.source`.
     pub source: Coded,
-    /// Its estimate.
+    /// The demand by this source.
     pub size_bytes: u64,
-    /// Time since it was last confirmed.
+    /// Time from the source's last confirmation of it to the tick.
     pub age_ms: u64,
-    /// Why it was not chosen: `less-trusted`, `contradicts` or `stale`.
+    /// Why it was not chosen: `less-trusted` (than the chosen one), `contradicts` (it is also
+    /// trusted less) or `stale` (it is too old).
     pub why: Coded,
 }
 
@@ -64,11 +70,11 @@ pub struct PassedOverView {
 pub struct CurveView {
     /// Time in which the misses were counted.
     pub interval_ms: u64,
-    /// Distance between two points of the curve.
+    /// Distance between two sizes for which misses were counted.
     pub step_bytes: u64,
-    /// Points by ascending size; empty if the guest's allocation is unknown.
+    /// The misses at some sizes, in ascending order; empty: the guest's allocation is unknown.
     pub points: Vec<CurvePointView>,
-    /// The least size that keeps the guest's objective; absent if it has none, or no size does.
+    /// The least size that keeps the guest's objective; absent: it has none, or no size keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub objective_bytes: Option<u64>,
 }
@@ -77,7 +83,7 @@ pub struct CurveView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurvePointView {
-    /// The size, in percent of the guest's allocation.
+    /// The size in percent of the guest's allocation: 25, 50, 75, 100, 125 or 150.
     pub percent: u32,
     /// The size.
     pub memory_bytes: u64,

@@ -6,25 +6,30 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// How a guest's page touches are tracked. The age is as of the tick.
+/// How a guest's page touches are tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrackingView {
-    /// `waiting`, `watching`, `resting`, `sampling`, `aging`, `referenced`, `absent` or `failing`.
+    /// `waiting` (nothing has been watched yet, or the guest does not run), `watching` (by the
+    /// tracker in its hypervisor), `resting` (until a new phase begins), `sampling` (by DAMON),
+    /// `aging` (by page generations, MGLRU), `referenced` (by the kernel's referenced bits),
+    /// `absent` (no source is wanted and available) or `failing` (see `trouble`).
     pub state: Coded,
-    /// What found the working set: `library`, `damon`, `mglru`, `referenced`; in huge pages
-    /// `damon-huge` and `mglru-huge`, which are upper bounds.
+    /// What found the working set: `library` (the tracker in its hypervisor), `damon`, `mglru` or
+    /// `referenced`; in units of a huge page, `damon-huge` or `mglru-huge`, which give upper
+    /// bounds; `null`: none was found yet.
     #[serde(default)]
     pub source: Option<Coded>,
-    /// The last working set found.
+    /// The last working set found; `null`: none was found yet.
     pub working_set_bytes: Option<u64>,
-    /// Time since it was last confirmed.
+    /// Time from its last confirmation to the tick; `null`: none was found yet.
     pub age_ms: Option<u64>,
-    /// Share of its memory that is watched, in millionths.
+    /// Share of its memory that was watched, in millionths; `null`: unknown.
     pub watched_millionths: Option<u32>,
-    /// Processor time of tracker and guest, in millionths of one core.
+    /// Processor time that tracking costs tracker and guest, in millionths of one core; may exceed
+    /// 1,000,000; `null`: unknown.
     pub cost_millionths: Option<u32>,
-    /// Why tracking does not work, and what to do.
+    /// Why tracking does not work, and what to do; `null`: nothing is wrong.
     pub trouble: Option<String>,
 }
 
