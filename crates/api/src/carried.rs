@@ -19,32 +19,34 @@ const LEAST_MAX: Bytes = Bytes::gib(1 << 20);
 /// Longest pause after a guest thrashed.
 const PAUSE_MAX: Duration = Duration::from_secs(3600);
 
-/// What goes along with a guest. Body of `POST /v1/guests/{id}/carried`.
+/// What a guest takes along when it moves to another host. Body of `POST /v1/guests/{id}/carried`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct CarriedView {
-    /// What was said of its limits; what nothing was said of is left as it is.
+    /// Limits that were set for this guest. A limit that is not in here is left as it is.
     #[serde(default)]
     pub limits: GuestChange,
-    /// What it pays rent with, at most 2^62; `None`: its host's policy has no rent.
+    /// Credits that it pays rent with, 0 to 2^62; absent or `null`: its host's policy has no
+    /// accounts, or none for it yet.
     #[serde(default)]
     pub credits: Option<u64>,
-    /// Where it thrashed last; `None`: it did not, or was content since.
+    /// Where it thrashed last; absent or `null`: it did not, or its pause is over.
     #[serde(default)]
     pub thrashed: Option<ThrashedView>,
 }
 
-/// A guest that thrashed when memory was taken from it.
+/// A size below which a guest is not shrunk for a while, because it thrashed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ThrashedView {
-    /// What it is not to be shrunk below, in bytes, up to 1 PiB.
+    /// The size below which it is not shrunk, 1 to 2^50 bytes (1 PiB).
     pub least_bytes: u64,
-    /// For how many milliseconds yet; no more than `pause_ms`.
+    /// How much of the pause is left, in milliseconds, 0 to `pause_ms`.
     pub left_ms: u64,
-    /// How long that is in all, in milliseconds, up to an hour; the next pause is twice as long.
+    /// How long the whole pause is, in milliseconds, 1 to 3,600,000. If the guest thrashes again,
+    /// the next pause is twice as long, but at most 960,000.
     pub pause_ms: u64,
 }
 
@@ -52,14 +54,14 @@ pub struct ThrashedView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CarriedReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
-    /// The guest.
+    /// The guest's name.
     pub guest: String,
-    /// What would go along with it now.
+    /// What it would take along to another host now.
     pub carried: CarriedView,
-    /// What it has brought here itself, as this daemon took it; `None`: nothing since this daemon
-    /// started, or not this process of it.
+    /// What it has brought from another host, as this daemon took it; `null`: nothing since this
+    /// daemon started, or since the guest's hypervisor was started again.
     pub taken: Option<CarriedView>,
 }
 

@@ -8,12 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::{Bytes, GuestLimits};
 
-/// Changes to one guest's limits; `None` leaves a limit as it is.
+/// Changes to one guest's limits. A limit whose field is absent or `null` stays as it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct GuestChange {
-    /// New guaranteed minimum.
+    /// New floor: memory that the guest is guaranteed.
     #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     #[serde(
         rename = "floor_bytes",
@@ -22,7 +22,7 @@ pub struct GuestChange {
         skip_serializing_if = "Option::is_none"
     )]
     pub floor: Option<Bytes>,
-    /// New largest allocation.
+    /// New ceiling: the most memory that the guest may hold.
     #[cfg_attr(feature = "schema", schemars(with = "Option<u64>"))]
     #[serde(
         rename = "ceiling_bytes",
@@ -31,23 +31,24 @@ pub struct GuestChange {
         skip_serializing_if = "Option::is_none"
     )]
     pub ceiling: Option<Bytes>,
-    /// Whether to remove the ceiling that earlier changes have set, so that the one of the layers
-    /// beneath applies again. Without effect beside `ceiling`.
+    /// Whether to remove the ceiling that earlier changes have set, so that the one of the
+    /// configuration file or of the guest's own settings applies again. Has no effect together with
+    /// `ceiling_bytes`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ceiling_unset: bool,
     /// New weight, 1 to 1,000,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shares: Option<u32>,
-    /// New priority: when memory is short, guests of lower priority go without first.
+    /// New priority, 0 to 255: when memory is short, guests of lower priority give up memory first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u8>,
-    /// New objective, in misses a second; 0: none.
+    /// New objective: the most misses a second that the guest should have; 0 removes it.
     #[serde(rename = "miss_rate_max_per_s", default, skip_serializing_if = "Option::is_none")]
     pub miss_rate_max: Option<u64>,
     /// Whether Ballast may move the guest's memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub managed: Option<bool>,
-    /// Whether Ballast moves the guest's memory although somebody else does, too.
+    /// Whether Ballast moves the guest's memory even if something else moves it too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub take_over: Option<bool>,
 }
