@@ -13,41 +13,42 @@ use crate::{
     FenceView, HotplugView, MoveView, RegretView, TrackingView,
 };
 
-/// Answer to `GET /v1/guests/{id}/explain`: every step of the last decision, in order.
+/// Answer to `GET /v1/guests/{id}/explain`: the last decision about one guest, step by step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ExplainReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
     /// The tick that the reply describes.
     pub tick: TickView,
-    /// The guest.
+    /// The guest's name.
     pub guest: String,
     /// What was observed of it.
     pub inputs: InputsView,
-    /// The operator's bounds.
+    /// Its limits.
     pub limits: LimitsView,
-    /// The memory divided between all guests.
+    /// The memory that is divided between all guests.
     pub budget: BudgetView,
     /// Notes about the host as a whole.
     pub notes: Vec<Coded>,
-    /// What is known about its demand for memory.
+    /// What is known about its need for memory; `null`: nothing.
     pub estimate: Option<EstimateView>,
-    /// The policy's target for it, and why.
+    /// What the policy wants for it, and why; `null`: the policy was not asked about it.
     pub desired: Option<DesiredView>,
-    /// How the guard changed that target, in order.
+    /// How the guard changed the policy's target, in order.
     pub clamps: Vec<Coded>,
-    /// Whether it releases the memory it was asked for.
+    /// Whether it releases the memory that was requested from it; `null`: the plan has no line for
+    /// it.
     pub compliance: Option<ComplianceView>,
-    /// The target in force.
+    /// Its target once this plan is carried out; `null`: it never had one.
     pub target_bytes: Option<u64>,
-    /// The change this plan makes.
+    /// What the plan does to it; `null`: the plan has no line for it.
     pub change: Option<ChangeView>,
-    /// The mechanisms that move its memory, and why these.
+    /// How its memory is moved: one entry for each mechanism, with the reason.
     pub moves: Vec<MoveView>,
-    /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
+    /// What the last reductions of its memory cost it; `null`: none has been judged yet.
     pub regret: Option<RegretView>,
-    /// The outcome of its last action.
+    /// The outcome of its last action; `null`: none is known.
     pub outcome: Option<OutcomeView>,
 }
 
@@ -112,62 +113,66 @@ fn age_of<T>(measured: Option<Measured<T>>) -> Option<u64> {
     measured.map(|measured| millis(measured.age))
 }
 
-/// What was observed of a guest. Ages are as of the tick.
+/// What was observed of a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct InputsView {
-    /// Its run state, or why it cannot be reached.
+    /// Its run state: `running`, `paused`, `shutdown`, `panicked`, `incoming`, `other` or
+    /// `unknown`. Or why its hypervisor does not answer: `connecting`, `taken`,
+    /// `permission-denied`, `refused`, `timed-out`, `protocol-error` or `closed`.
     pub state: Coded,
-    /// Memory it holds.
+    /// Memory that it holds: boot memory and plugged memory, less the balloon; `null`: unknown.
     pub allocation_bytes: Option<u64>,
-    /// Age of that figure.
+    /// Age of `allocation_bytes` at the tick; `null`: unknown.
     pub allocation_age_ms: Option<u64>,
-    /// Memory it was booted with.
+    /// Memory that it was booted with; `null`: unknown.
     pub boot_bytes: Option<u64>,
-    /// Memory that can be hotplugged; `None`: none.
+    /// Memory that can be plugged in while it runs; `null`: none can.
     pub hotplug: Option<HotplugView>,
-    /// Host memory its process occupies.
+    /// Host memory that its process occupies; `null`: unknown.
     pub resident_bytes: Option<u64>,
-    /// Age of that figure.
+    /// Age of `resident_bytes` at the tick; `null`: unknown.
     pub resident_age_ms: Option<u64>,
-    /// Its own statistics.
+    /// Its own statistics; `null`: there are none.
     pub stats: Option<StatsView>,
-    /// How its page touches are tracked; `None`: they are not.
+    /// How its page touches are tracked; `null`: they are not.
     pub tracking: Option<TrackingView>,
-    /// The fence around it; `None`: it is to have none.
+    /// The fence around it; `null`: it is configured to have none.
     #[serde(default)]
     pub fence: Option<FenceView>,
-    /// What keeps its pages on the host when its balloon takes them, and what still works.
+    /// What keeps its pages on the host when its balloon takes them, and what still works; absent:
+    /// nothing that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Coded>,
-    /// Its agent's report; `None`: no agent ever reported.
+    /// The report of its agent; `null`: none has ever reported.
     #[serde(default)]
     pub agent: Option<AgentView>,
-    /// Its devices and their features.
+    /// What its devices can do.
     pub capabilities: CapabilitiesView,
 }
 
-/// A guest's own statistics, as it reported them. Counters count from its boot.
+/// A guest's statistics as it reported them; `null`: it did not report that figure. Counters count
+/// from its boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatsView {
-    /// Their age.
+    /// Age of the statistics at the tick.
     pub age_ms: u64,
-    /// Memory its kernel manages.
+    /// Memory that its kernel manages (`MemTotal`).
     pub total_bytes: Option<u64>,
-    /// Free memory.
+    /// Unused memory (`MemFree`).
     pub free_bytes: Option<u64>,
-    /// Memory it could release without swapping.
+    /// Memory that it could give up without swapping (`MemAvailable`).
     pub available_bytes: Option<u64>,
     /// Page cache that could be dropped.
     pub disk_caches_bytes: Option<u64>,
-    /// Memory read back from swap.
+    /// Memory that it has read back from swap.
     pub swap_in_bytes: Option<u64>,
-    /// Memory written to swap.
+    /// Memory that it has written to swap.
     pub swap_out_bytes: Option<u64>,
-    /// Faults that waited for a disk.
+    /// Number of page faults that waited for a disk.
     pub major_faults: Option<u64>,
-    /// Faults that did not.
+    /// Number of page faults that did not wait for a disk.
     pub minor_faults: Option<u64>,
 }
 
@@ -188,52 +193,56 @@ impl From<&Measured<GuestStats>> for StatsView {
     }
 }
 
-/// The operator's bounds: as set, and as they apply to this guest's boot memory.
+/// A guest's limits: as they were set, and as they are in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LimitsView {
-    /// The floor as set; `None` is the default, an eighth of boot memory.
+    /// The floor that was set; `null`: none. The default is an eighth of boot memory, but at least
+    /// 128 MiB.
     pub floor_set_bytes: Option<u64>,
-    /// The ceiling as set; `None` is the guest's boot memory.
+    /// The ceiling that was set; `null`: none. The default is boot memory and all memory that can
+    /// be plugged in.
     pub ceiling_set_bytes: Option<u64>,
-    /// The floor in force.
+    /// The floor in force: memory that the guest is guaranteed; `null`: unknown.
     pub floor_bytes: Option<u64>,
-    /// The ceiling in force.
+    /// The ceiling in force: the most memory that the guest may hold; `null`: unknown.
     pub ceiling_bytes: Option<u64>,
-    /// Its weight.
+    /// Its weight when memory is divided, 1 to 1,000,000; `null`: unknown.
     pub shares: Option<u32>,
-    /// Its priority; when memory is short, lower priorities lose first.
+    /// Its priority, 0 to 255: when memory is short, guests of lower priority give up memory first;
+    /// `null`: unknown.
     pub priority: Option<u8>,
-    /// Its objective in misses a second; `None`: none.
+    /// Its objective: the most misses a second that it should have; `null`: none.
     pub miss_rate_max_per_s: Option<u64>,
-    /// Whether Ballast may move its memory.
+    /// Whether Ballast may move its memory; `null`: unknown.
     pub managed: Option<bool>,
-    /// Whether it does so although somebody else moves it, too.
+    /// Whether Ballast moves its memory even if something else moves it too; `null`: unknown.
     #[serde(default)]
     pub take_over: Option<bool>,
-    /// Who said each of them; `None`: not known, as in a journal.
+    /// Where each limit comes from; `null`: unknown, because a journal does not say.
     #[serde(default)]
     pub sources: Option<SourcesView>,
 }
 
-/// Who said each bound of a guest: `default`, `carried` (the guest brought it from another host),
-/// `metadata` (settings that live with the guest), `file` (the configuration) or `set`.
+/// Where each limit of a guest comes from: `default`, `carried` (the guest brought it from another
+/// host), `metadata` (settings that live with the guest), `file` (the configuration file) or `set`
+/// (`ballast set`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourcesView {
-    /// Of the floor.
+    /// Source of the floor.
     pub floor: String,
-    /// Of the ceiling.
+    /// Source of the ceiling.
     pub ceiling: String,
-    /// Of the shares.
+    /// Source of the shares.
     pub shares: String,
-    /// Of the priority.
+    /// Source of the priority.
     pub priority: String,
-    /// Of the objective.
+    /// Source of the objective, `miss_rate_max_per_s`.
     pub miss_rate_max: String,
-    /// Whether it is managed.
+    /// Source of `managed`.
     pub managed: String,
-    /// Whether it is taken over.
+    /// Source of `take_over`.
     pub take_over: String,
 }
 
@@ -273,13 +282,13 @@ impl LimitsView {
     }
 }
 
-/// The policy's target for a guest, and why.
+/// What the policy wants for a guest, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DesiredView {
-    /// The allocation wanted.
+    /// Memory that the guest should hold by the policy.
     pub target_bytes: u64,
-    /// Why.
+    /// Why the policy wants that.
     pub reason: Coded,
 }
 
@@ -293,15 +302,17 @@ impl From<&ballast_model::Desired> for DesiredView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OutcomeView {
-    /// When it arrived.
+    /// When the outcome arrived, in milliseconds since 1970.
     pub at_unix_ms: u64,
-    /// Its age when the reply was made.
+    /// Age of the outcome when the reply was made.
     pub age_ms: u64,
-    /// The plan the action belonged to.
+    /// Number of the plan that the action belonged to.
     pub generation: u64,
-    /// The target asked for.
+    /// The target that was requested.
     pub target_bytes: u64,
-    /// What happened: `accepted`, `failed`, `expired`, `superseded` or `waiting`.
+    /// `accepted` (by the hypervisor; the guest follows at its own speed), `failed`, `expired` (its
+    /// deadline passed before it began), `superseded` (a later plan's action was carried out first)
+    /// or `waiting` (programs in the guest release memory first).
     pub kind: Coded,
 }
 

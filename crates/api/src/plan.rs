@@ -12,25 +12,28 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
-    /// The tick whose snapshot the plan was made from.
+    /// The tick whose observations the plan was made from.
     pub tick: TickView,
-    /// Whether this plan is only a preview of the next tick; nothing of it is carried out.
+    /// Whether this is a dry run: a plan made as if a decision were due, Ballast were not paused,
+    /// and its mode were `balance`. Nothing of a dry run is carried out.
     pub dry_run: bool,
     /// The plan's number.
     pub generation: u64,
-    /// The policy that made it.
+    /// The policy that made the plan.
     pub policy: String,
-    /// The memory it divides.
+    /// The memory that the plan divides.
     pub budget: BudgetView,
     /// Notes about the host as a whole.
     pub notes: Vec<Coded>,
     /// The guests, sorted by name.
     pub guests: Vec<PlanGuestView>,
-    /// The actions, releases first.
+    /// The actions in the order in which they are carried out: releases first.
     pub actions: Vec<ActionView>,
-    /// How far the host goes to regain memory.
+    /// How short of memory the host is, and how far it goes to regain some: `normal`,
+    /// `balloon-only`, `reclaim-owed`, `reclaim-richest` or `freeze`; each includes the ones before
+    /// it.
     pub rung: Coded,
     /// The guests that the host pages out or in.
     pub paging: Vec<PagingView>,
@@ -68,23 +71,23 @@ impl PlanReply {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PlanGuestView {
-    /// Its name.
+    /// The guest's name.
     pub guest: String,
-    /// Memory it held when it was observed.
+    /// Memory that it held when it was last observed; `null`: unknown.
     pub allocation_bytes: Option<u64>,
-    /// The policy's target for it, and why.
+    /// What the policy wants for it, and why; `null`: the policy was not asked about it.
     pub desired: Option<DesiredView>,
-    /// How the guard changed that target, in order.
+    /// How the guard changed the policy's target, in order.
     pub clamps: Vec<Coded>,
-    /// Whether it releases the memory it was asked for.
+    /// Whether it releases the memory that was requested from it.
     pub compliance: ComplianceView,
-    /// The target in force after this plan.
+    /// Its target once this plan is carried out; `null`: it never had one.
     pub target_bytes: Option<u64>,
-    /// The change this plan makes.
+    /// What this plan does to it.
     pub change: ChangeView,
-    /// The mechanisms that move its memory, and why these.
+    /// How its memory is moved: one entry for each mechanism, with the reason.
     pub moves: Vec<MoveView>,
-    /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
+    /// What the last reductions of its memory cost it; `null`: none has been judged yet.
     pub regret: Option<RegretView>,
 }
 
@@ -104,17 +107,17 @@ impl PlanGuestView {
     }
 }
 
-/// One action.
+/// One action: an order to a guest's hypervisor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActionView {
-    /// The guest.
+    /// The guest's name.
     pub guest: String,
-    /// Its new allocation.
+    /// Memory that the guest should hold, in whole pages.
     pub target_bytes: u64,
-    /// Its new amount of plugged memory; `None`: unchanged.
+    /// Memory that should be plugged in, in whole blocks; `null`: unchanged.
     pub plug_bytes: Option<u64>,
-    /// Time after the decision within which it may begin.
+    /// Time after the decision within which the action must begin.
     pub deadline_ms: u64,
 }
 

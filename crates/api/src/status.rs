@@ -13,19 +13,21 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
     /// The tick that the reply describes.
     pub tick: TickView,
-    /// The daemon, if one runs.
+    /// The daemon; `null`: none answers, and the reply is from a journal.
     pub daemon: Option<DaemonView>,
     /// The host.
     pub host: HostView,
-    /// The memory the plan divides.
+    /// The memory that the plan divides.
     pub budget: BudgetView,
-    /// How far the host goes to regain memory.
+    /// How short of memory the host is, and how far it goes to regain some: `normal`,
+    /// `balloon-only`, `reclaim-owed`, `reclaim-richest` or `freeze`; each includes the ones before
+    /// it.
     pub rung: Coded,
-    /// What is kept free for guests that are about to start, sorted by name.
+    /// Memory that is kept free for guests that are about to start, sorted by name.
     #[serde(default)]
     pub reservations: Vec<ReservationView>,
     /// Notes about the host as a whole.
@@ -56,11 +58,11 @@ impl From<&Tick<'_>> for StatusReply {
 pub struct ReservationView {
     /// The guest's name.
     pub guest: String,
-    /// How much it is to find free.
+    /// Memory that the guest should find free.
     pub size_bytes: u64,
-    /// How much of that is free.
+    /// The part of `size_bytes` that is free.
     pub free_bytes: u64,
-    /// Time from the tick until it ends if the guest does not appear.
+    /// Time from the tick until the reservation ends if the guest does not appear.
     pub ends_in_ms: u64,
 }
 
@@ -78,7 +80,7 @@ fn reservations(plan: &Plan) -> Vec<ReservationView> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuestsReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
     /// The tick that the reply describes.
     pub tick: TickView,
@@ -96,42 +98,44 @@ fn guests(tick: &Tick<'_>) -> Vec<GuestView> {
     tick.snapshot.guests().iter().map(|sample| GuestView::new(tick, sample)).collect()
 }
 
-/// The host's memory.
+/// The host's memory. A figure that is unknown is `null`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HostView {
-    /// Memory the host kernel manages.
+    /// Memory that the host's kernel manages (`MemTotal`).
     pub memory_total_bytes: Option<u64>,
-    /// Memory the host could allocate without swapping.
+    /// Memory that the host could hand out without swapping (`MemAvailable`).
     pub memory_available_bytes: Option<u64>,
-    /// Swap configured.
+    /// Swap that is configured.
     pub swap_total_bytes: Option<u64>,
-    /// Swap not in use.
+    /// Swap that is not in use.
     pub swap_free_bytes: Option<u64>,
-    /// Share of the last 10 s in which some task waited for memory, in hundredths of a percent.
+    /// Share of the last 10 s in which some task waited for memory, in hundredths of a percent, 0
+    /// to 10,000.
     pub pressure_some_basis_points: Option<u32>,
-    /// Share of the last 10 s in which all tasks waited for memory, in hundredths of a percent.
+    /// Share of the last 10 s in which all tasks waited for memory, in hundredths of a percent, 0
+    /// to 10,000.
     pub pressure_full_basis_points: Option<u32>,
-    /// Merging of like pages (KSM); `None`: the kernel has none.
+    /// Merging of equal pages (KSM); `null`: the kernel has none, or it cannot be read.
     #[serde(default)]
     pub ksm: Option<MergingView>,
 }
 
-/// Merging of like pages (KSM).
+/// Merging of equal pages by the kernel (KSM).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MergingView {
-    /// Whether they are searched for.
+    /// Whether the kernel searches for equal pages. Merged pages stay merged while it does not.
     pub running: bool,
-    /// Pages that stand for several like ones.
+    /// Memory in pages that stand for several equal ones.
     pub shared_bytes: u64,
-    /// What that saves.
+    /// Memory that merging saves.
     pub saved_bytes: u64,
-    /// How often all memory that may be merged was looked at.
+    /// How often all memory that may be merged has been scanned.
     pub full_scans: u64,
-    /// Pages that are looked at before the search sleeps.
+    /// Number of pages that are scanned before the search sleeps.
     pub pages_to_scan: u64,
-    /// How long it sleeps then.
+    /// How long the search then sleeps.
     pub sleep_ms: u64,
 }
 
@@ -163,15 +167,17 @@ impl From<&ballast_model::HostSample> for HostView {
     }
 }
 
-/// The memory a plan divides.
+/// The memory that a plan divides.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct BudgetView {
-    /// Memory that all guests together may be allocated.
+    /// Memory that all guests together may hold: the operator's budget, or less if the host has
+    /// less; without reservations.
     pub distributable_bytes: u64,
-    /// Memory that guests hold or were promised.
+    /// Memory that guests hold or were promised: for each guest the larger of what it holds and its
+    /// last target.
     pub committed_bytes: u64,
-    /// Memory that can be granted before any guest releases some.
+    /// Memory that can be granted at once, before any guest releases some.
     pub grantable_bytes: u64,
 }
 
@@ -185,74 +191,80 @@ impl From<&ballast_model::Budget> for BudgetView {
     }
 }
 
-/// One guest in summary. Ages are as of the tick.
+/// One guest in summary.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct GuestView {
-    /// Its name.
+    /// The guest's name.
     pub guest: String,
-    /// Its run state, or why it cannot be reached.
+    /// Its run state: `running`, `paused`, `shutdown`, `panicked`, `incoming`, `other` or
+    /// `unknown`. Or why its hypervisor does not answer: `connecting`, `taken`,
+    /// `permission-denied`, `refused`, `timed-out`, `protocol-error` or `closed`.
     pub state: Coded,
-    /// Memory it holds.
+    /// Memory that it holds: boot memory and plugged memory, less the balloon; `null`: unknown.
     pub allocation_bytes: Option<u64>,
-    /// What the policy wants it to have, as in `GET /v1/plan`; not moved there while Ballast
-    /// observes or is paused.
+    /// Memory that it should hold by the policy, as in `GET /v1/plan`; `null`: the policy was not
+    /// asked about it. Nothing is moved there while Ballast observes or is paused.
     #[serde(default)]
     pub wanted_bytes: Option<u64>,
-    /// The target in force.
+    /// Its target once this plan is carried out; `null`: it never had one.
     pub target_bytes: Option<u64>,
-    /// Memory it uses.
+    /// Memory that it uses and could not give up without reclaim; `null`: unknown.
     pub used_bytes: Option<u64>,
-    /// Memory it could release without swapping.
+    /// Memory that it could give up without swapping; `null`: unknown.
     pub available_bytes: Option<u64>,
-    /// Memory it would need to run as well as it can.
+    /// Memory that it needs to run as well as it can; `null`: unknown.
     pub demand_bytes: Option<u64>,
-    /// Confidence in the demand, 0 to 100.
+    /// How far `demand_bytes` can be relied on, 0 (not at all) to 100; `null`: unknown.
     #[serde(default)]
     pub demand_confidence_percent: Option<u8>,
-    /// Host memory its process occupies.
+    /// Host memory that its process occupies; `null`: unknown.
     pub resident_bytes: Option<u64>,
-    /// Host memory its process occupies at most while it is copied to another host; `None`: not
-    /// known.
+    /// The most host memory that its process occupies while it is copied to another host; `null`:
+    /// unknown.
     #[serde(default)]
     pub copied_resident_bytes: Option<u64>,
-    /// Memory of its process that is merged with like pages (KSM); `None`: not known, or none.
+    /// Memory of its process that is merged with equal pages (KSM); `null`: unknown, or none.
     #[serde(default)]
     pub merged_bytes: Option<u64>,
-    /// Memory it was booted with.
+    /// Memory that it was booted with; `null`: unknown.
     pub boot_bytes: Option<u64>,
-    /// Memory that can be hotplugged; `None`: none.
+    /// Memory that can be plugged in while it runs; `null`: none can.
     pub hotplug: Option<HotplugView>,
-    /// Its guaranteed minimum.
+    /// The floor in force: memory that it is guaranteed; `null`: unknown.
     pub floor_bytes: Option<u64>,
-    /// Its largest allocation.
+    /// The ceiling in force: the most memory that it may hold; `null`: unknown.
     pub ceiling_bytes: Option<u64>,
-    /// Its weight.
+    /// Its weight when memory is divided, 1 to 1,000,000; `null`: unknown.
     pub shares: Option<u32>,
-    /// Its priority; when memory is short, lower priorities lose first.
+    /// Its priority, 0 to 255: when memory is short, guests of lower priority give up memory first;
+    /// `null`: unknown.
     pub priority: Option<u8>,
-    /// Whether Ballast may move its memory.
+    /// Whether Ballast may move its memory; `null`: unknown.
     pub managed: Option<bool>,
-    /// Age of its statistics.
+    /// Age of its statistics at the tick; `null`: there are none.
     pub stats_age_ms: Option<u64>,
-    /// Memory it has read back from its swap since its boot, as it reports it.
+    /// Memory that it has read back from its swap since its boot, as it reports it; `null`: it does
+    /// not report that.
     #[serde(default)]
     pub swap_in_bytes: Option<u64>,
-    /// How its page touches are tracked; `None`: they are not.
+    /// How its page touches are tracked; `null`: they are not.
     pub tracking: Option<TrackingView>,
-    /// The fence around it; `None`: it is to have none.
+    /// The fence around it; `null`: it is configured to have none.
     #[serde(default)]
     pub fence: Option<FenceView>,
-    /// What keeps its pages on the host when its balloon takes them, and what still works.
+    /// What keeps its pages on the host when its balloon takes them, and what still works; absent:
+    /// nothing that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Coded>,
-    /// Whether it releases the memory it was asked for.
+    /// Whether it releases the memory that was requested from it; `null`: the plan has no line for
+    /// it.
     pub compliance: Option<ComplianceView>,
-    /// The change this plan makes.
+    /// What the plan does to it; `null`: the plan has no line for it.
     pub change: Option<ChangeView>,
-    /// What its last reductions cost it; `None`: no reduction has been evaluated yet.
+    /// What the last reductions of its memory cost it; `null`: none has been judged yet.
     pub regret: Option<RegretView>,
-    /// Its devices and their features.
+    /// What its devices can do.
     #[serde(default)]
     pub capabilities: CapabilitiesView,
 }
