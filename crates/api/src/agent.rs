@@ -6,31 +6,31 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// An agent's report. The age is as of the tick.
+/// A report of the agent inside a guest. A figure that it does not contain is `null`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
-    /// Its age.
+    /// Age of the report at the tick.
     pub age_ms: u64,
-    /// Memory promised to processes (`Committed_AS`).
+    /// Memory that the guest's kernel has promised to processes (`Committed_AS`).
     pub committed_bytes: Option<u64>,
-    /// Swap in use.
+    /// Swap in use, without pages that are in memory too.
     pub swap_used_bytes: Option<u64>,
-    /// Swap not in use; zero if there is no swap.
+    /// Swap not in use; 0 if there is no swap.
     pub swap_free_bytes: Option<u64>,
-    /// Memory on the active lists.
+    /// Memory on the kernel's active lists.
     pub active_bytes: Option<u64>,
-    /// Memory on the inactive lists.
+    /// Memory on the kernel's inactive lists.
     pub inactive_bytes: Option<u64>,
-    /// Free memory at which reclaim ends: the zones' high watermarks.
+    /// Free memory at which reclaim stops: the sum of the zones' high watermarks.
     pub watermark_high_bytes: Option<u64>,
-    /// Page cache read again after it was evicted, in pages since the guest's boot.
+    /// Page cache that was read again after its eviction, in pages since the guest's boot.
     pub refaulted_file_pages: Option<u64>,
     /// Pages that reclaim scanned since the guest's boot.
     pub scanned_pages: Option<u64>,
     /// Pages that reclaim freed since the guest's boot.
     pub reclaimed_pages: Option<u64>,
-    /// The guest's last request: `more`, `less` or `emergency`.
+    /// The guest's last request for memory: `more`, `less` or `emergency`; `null`: none.
     pub request: Option<Coded>,
 }
 

@@ -3,23 +3,23 @@
 use ballast_model::Capabilities;
 use serde::{Deserialize, Serialize};
 
-/// A guest's devices and their features; `None`: not known yet.
+/// What a guest's devices can do; `null`: not known yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CapabilitiesView {
-    /// A balloon device is present.
+    /// Whether there is a balloon device.
     pub balloon: Option<bool>,
-    /// It reports statistics.
+    /// Whether the balloon device reports statistics.
     pub statistics: Option<bool>,
-    /// The guest reports free pages, which the host takes back.
+    /// Whether the guest gives free pages back to the host by itself.
     pub free_page_reporting: Option<bool>,
-    /// The balloon deflates by itself when the guest runs out of memory.
+    /// Whether the balloon deflates by itself when the guest runs out of memory.
     pub deflate_on_oom: Option<bool>,
-    /// Hot-pluggable memory devices are present.
+    /// Whether there are devices for memory that can be plugged in.
     pub memory_devices: Option<bool>,
-    /// Ballooned pages stay on the host.
+    /// Whether ballooned pages stay on the host, so that a balloon frees no host memory.
     pub discard_inhibited: Option<bool>,
-    /// Others can order its balloon through the same manager.
+    /// Whether others can move its balloon too, through the same manager.
     #[serde(default)]
     pub shared_control: Option<bool>,
 }

@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::tick::millis;
 
-/// A stable code with its sentence.
+/// A stable code with a sentence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Coded {
-    /// Stable code for machines: lower case, words joined by dashes.
+    /// A stable word for programs to compare: lower case, parts joined by dashes.
     pub code: String,
-    /// The sentence for people, with figures; its wording may change.
+    /// A sentence for people, with figures; its wording may change.
     pub text: String,
 }
 
@@ -106,17 +106,18 @@ impl From<&RunState> for Coded {
     }
 }
 
-/// The change a plan makes to a guest.
+/// What a plan does to a guest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangeView {
-    /// `grow`, `shrink`, `cancel-shrink` or `hold`.
+    /// `grow`, `shrink`, `cancel-shrink` (a reduction under way is called off) or `hold` (nothing
+    /// is done).
     pub code: String,
-    /// The sentence for people.
+    /// A sentence for people; its wording may change.
     pub text: String,
-    /// The amount by which it grows or shrinks.
+    /// How much it grows or shrinks; `null` with every other code.
     pub by_bytes: Option<u64>,
-    /// Why it is held, or why its shrinking is cancelled.
+    /// Why nothing is done, or why the reduction is called off; `null` with `grow` and `shrink`.
     pub why: Option<Coded>,
 }
 
@@ -137,21 +138,24 @@ impl From<&Change> for ChangeView {
     }
 }
 
-/// Whether a guest releases the memory it was asked for.
+/// Whether a guest releases the memory that was requested from it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ComplianceView {
-    /// `compliant`, `releasing`, `slow`, `stuck` or `inhibited`.
+    /// `compliant` (nothing is left to release), `releasing`, `slow` (it should have finished by
+    /// now), `stuck` (it has released nothing for too long) or `inhibited` (its balloon is not
+    /// used, because that would free no host memory).
     pub code: String,
-    /// The sentence for people.
+    /// A sentence for people; its wording may change.
     pub text: String,
-    /// Memory still to release, while it is releasing or slow.
+    /// Memory that it has yet to release; `null` unless it is `releasing` or `slow`.
     pub left_bytes: Option<u64>,
-    /// Time since it last released memory, while it is releasing or stuck.
+    /// Time since it last released memory; `null` unless it is `releasing` or `stuck`.
     pub idle_ms: Option<u64>,
-    /// Time since it was asked, while it is slow.
+    /// Time since the request; `null` unless it is `slow`.
     pub asked_ms: Option<u64>,
-    /// Last measured rate of its balloon, in bytes a second; `None`: never measured.
+    /// Rate at which its balloon was last seen to take memory, in bytes a second; `null`: it was
+    /// never seen to.
     pub balloon_bytes_per_s: Option<u64>,
 }
 

@@ -11,7 +11,7 @@ use crate::tick::version;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetPolicy {
-    /// The policy's name.
+    /// The policy's name, as in `ballast policy list`.
     pub policy: String,
 }
 
@@ -20,7 +20,7 @@ pub struct SetPolicy {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SetMode {
-    /// The mode's name: `balance` or `observe`.
+    /// The mode: `balance` or `observe`.
     pub mode: String,
 }
 
@@ -28,11 +28,11 @@ pub struct SetMode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ModeReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
-    /// The mode in force.
+    /// The mode in force: `balance` or `observe`.
     pub mode: String,
-    /// What the configuration file says.
+    /// The mode in the configuration file: `balance` or `observe`.
     pub configured: String,
 }
 
@@ -51,19 +51,20 @@ impl From<ModeChoice> for ModeReply {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Reserve {
-    /// Memory to keep free, in bytes, above 0.
+    /// Memory to keep free, in bytes, at least 1.
     pub size_bytes: u64,
-    /// How long at most, in seconds, 1 to 86,400; it ends earlier when the guest appears.
+    /// How long to keep it free, in seconds, 1 to 86,400. The reservation ends earlier if the guest
+    /// appears.
     pub lasts_s: u64,
 }
 
-/// Reply to a command that was carried out.
+/// Answer to a command that was carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CommandReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
-    /// The new state, for people.
+    /// The new state, a sentence for people.
     pub message: String,
 }
 
@@ -74,15 +75,16 @@ impl CommandReply {
     }
 }
 
-/// Reply to a refused request, with an HTTP status of 400 or above.
+/// Answer to a request that was refused, with an HTTP status of 400 or above.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ErrorReply {
-    /// [`API_VERSION`](crate::API_VERSION).
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
     /// What is wrong, and what to do.
     pub error: Coded,
-    /// The known name closest to the unknown one.
+    /// The known name that is closest to an unknown one in the request; `null`: no name was
+    /// unknown, or none is close.
     pub nearest: Option<String>,
 }
 

@@ -3,13 +3,13 @@
 use ballast_model::{Bytes, Fence};
 use serde::{Deserialize, Serialize};
 
-/// The fence around one guest whose configuration asks for it.
+/// The fence around a guest whose configuration asks for one: a limit on the memory of its cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FenceView {
-    /// The limit on the memory of its cgroup; `None`: none is in force.
+    /// The limit in force; `null`: none.
     pub limit_bytes: Option<u64>,
-    /// Why it does not stand as it is to, and what to do.
+    /// Why the fence is not as it should be, and what to do; `null`: nothing is wrong.
     pub trouble: Option<String>,
 }
 

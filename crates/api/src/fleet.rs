@@ -12,13 +12,13 @@ use crate::API_VERSION;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FleetReply {
-    /// Version of this format.
+    /// Version of this format, as in the path: 1 for `/v1`.
     pub api_version: u32,
-    /// What to do where there is no fleet to show.
+    /// What to do if there is no fleet to show, a sentence for people; `null`: there is one.
     pub hint: Option<String>,
-    /// As `ballast fleet status --json` prints it; `null`: there is no fleet.
+    /// What `ballast fleet status --json` prints; `null`: there is no fleet to show.
     pub status: Option<Value>,
-    /// As `ballast fleet plan --json` prints it; `null`: there is no plan.
+    /// What `ballast fleet plan --json` prints; `null`: there is no plan.
     pub plan: Option<Value>,
 }
 

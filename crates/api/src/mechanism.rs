@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::Coded;
 use crate::tick::millis;
 
-/// One mechanism's part in moving a guest's memory.
+/// What one mechanism does to move a guest's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MoveView {
     /// `balloon`, `virtio-mem`, `dimm`, `page-out` or `page-in`.
     pub mechanism: String,
-    /// The sentence for people.
+    /// A sentence for people; its wording may change.
     pub text: String,
-    /// The mechanism's amount before: memory the balloon leaves the guest, plugged memory, or
-    /// resident memory.
+    /// The amount that the mechanism changes, before the change: memory that the balloon leaves the
+    /// guest, plugged memory, or resident memory.
     pub from_bytes: u64,
-    /// The same amount after.
+    /// The same amount after the change.
     pub to_bytes: u64,
-    /// Why this mechanism.
+    /// Why this mechanism was chosen.
     pub why: Coded,
 }
 
@@ -35,15 +35,15 @@ impl From<&Move> for MoveView {
     }
 }
 
-/// An order to page a guest out or in.
+/// An order to page a guest's process out or in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PagingView {
-    /// The guest.
+    /// The guest's name.
     pub guest: String,
     /// `page-out` or `page-in`.
     pub mechanism: String,
-    /// The resident memory its process should have.
+    /// Resident memory of its process at which the paging is done.
     pub resident_bytes: u64,
     /// Time after the decision until which the paging may continue.
     pub deadline_ms: u64,
@@ -60,19 +60,19 @@ impl PagingView {
     }
 }
 
-/// Memory that can be hotplugged into a guest.
+/// Memory that can be plugged into a guest while it runs, all its devices together.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HotplugView {
-    /// `virtio-mem` or `dimm`.
+    /// The kind of device: `virtio-mem` or `dimm`.
     pub kind: String,
-    /// Memory plugged in now.
+    /// Memory that is plugged in now.
     pub plugged_bytes: u64,
-    /// Amount last requested.
+    /// Memory that was last requested to be plugged in, in all.
     pub requested_bytes: u64,
-    /// Most memory that can be plugged in.
+    /// The most memory that can be plugged in.
     pub max_bytes: u64,
-    /// Amounts are whole multiples of this.
+    /// The block size: amounts are whole multiples of it.
     pub block_bytes: u64,
 }
 
@@ -88,17 +88,18 @@ impl From<&Hotplug> for HotplugView {
     }
 }
 
-/// What a guest's last evaluated reductions cost it.
+/// What the last reductions of a guest's memory cost it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RegretView {
-    /// Memory taken.
+    /// Memory that was taken from it.
     pub taken_bytes: u64,
-    /// Memory it read back from swap and files for lack of it.
+    /// Memory that it then read back from swap and files because it lacked what was taken.
     pub read_back_bytes: u64,
-    /// Read back by taken, in hundredths of a percent.
+    /// `read_back_bytes` as a share of `taken_bytes`, in hundredths of a percent; above 10,000 it
+    /// read back more than was taken.
     pub basis_points: u64,
-    /// Reductions undone because of that.
+    /// Number of reductions that were undone for that reason, earlier ones included.
     pub undone: u64,
 }
 

@@ -74,7 +74,7 @@ impl Tick<'_> {
 pub struct TickView {
     /// Where the figures come from.
     pub source: Source,
-    /// When it happened.
+    /// When it happened, in milliseconds since 1970.
     pub seen_at_unix_ms: u64,
     /// Its age when the reply was made.
     pub age_ms: u64,
@@ -82,12 +82,12 @@ pub struct TickView {
     pub generation: u64,
     /// The policy that made the plan.
     pub policy: String,
-    /// Whether the operator paused Ballast.
+    /// Whether an operator has paused Ballast.
     pub paused: bool,
-    /// Whether Ballast only observes: nothing is moved, whatever is planned.
+    /// Whether Ballast is in mode `observe`: it plans, but moves nothing.
     #[serde(default)]
     pub observing: bool,
-    /// Time the decision took, in microseconds.
+    /// Time that the decision took, in microseconds.
     pub decision_us: u64,
 }
 
@@ -97,57 +97,60 @@ pub struct TickView {
 pub struct DaemonView {
     /// Its version.
     pub version: String,
-    /// When it started.
+    /// When it started, in milliseconds since 1970.
     pub started_at_unix_ms: u64,
-    /// The policy that makes the next plan.
+    /// The policy that will make the next plan.
     pub policy: String,
     /// Time between ticks.
     pub tick_ms: u64,
-    /// Memory of the host that stays available to the host; `None`: an earlier daemon does not say.
+    /// Memory of the host that stays available to the host; absent or `null`: the daemon is too old
+    /// to say.
     #[serde(default)]
     pub host_reserve_bytes: Option<u64>,
-    /// Ticks since it started.
+    /// Number of ticks since it started.
     pub ticks: u64,
-    /// Plans the checker refused since it started.
+    /// Number of plans that the checker refused since it started. They were not carried out.
     pub plans_refused: u64,
-    /// How fairly memory is divided; `None` before the first decision about a guest.
+    /// How fairly memory is divided; `null`: nothing has been decided about a guest yet.
     pub fairness: Option<FairnessView>,
-    /// Why the last reload of the configuration was refused.
+    /// Why the last reload of the configuration was refused; `null`: it was not.
     pub reload_error: Option<String>,
-    /// Why the journal does not record; `None`: it does.
+    /// Why nothing is recorded in the journal at present; `null`: it is, or there is no journal.
     pub journal_error: Option<String>,
-    /// Files that could not be used as the journal and were moved aside since the start: their
-    /// names now.
+    /// Paths to which files were moved since the start because they could not be used as the
+    /// journal.
     #[serde(default)]
     pub journal_aside: Vec<String>,
-    /// Guests that are left out because the daemon's limit of open files has no room for them.
+    /// Number of guests that are left out because the daemon's limit of open files has no room for
+    /// them.
     #[serde(default)]
     pub guests_refused: u64,
-    /// How often the thread that serves the API ended by a fault since the start, and was replaced.
+    /// How often the thread that serves the API has failed and was replaced since the start.
     #[serde(default)]
     pub api_restarts: u64,
-    /// Why last; `None`: it never did.
+    /// Why that thread failed last; `null`: it has not.
     #[serde(default)]
     pub api_trouble: Option<String>,
-    /// Why the page is not on its port though it is to be; `None`: it is, or is to have none.
+    /// Why the page is not served on its port; `null`: it is, or no port is configured.
     #[serde(default)]
     pub page_error: Option<String>,
-    /// Why metrics are not served on their port at present, if they are to be.
+    /// Why metrics are not served on their port at present; `null`: they are, or no port is
+    /// configured.
     #[serde(default)]
     pub metrics_trouble: Option<String>,
 }
 
-/// Jain's index over the guests' allocations, each divided by its entitlement by shares and capped
-/// at its demand: 1 if all are served equally, 1/n if one of n has everything. Hundredths of a
-/// percent.
+/// How equally guests are served, in hundredths of a percent: Jain's index over the guests'
+/// allocations, each counted up to its demand and divided by what the guest is entitled to by
+/// shares. It is 10,000 if all are served equally, and 10,000/n if one of n guests has everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FairnessView {
-    /// At the last decision.
+    /// The index just before the last decision.
     pub latest_basis_points: u32,
-    /// Mean of the last decisions.
+    /// Mean of the index over the last decisions.
     pub mean_basis_points: u32,
-    /// Number of decisions in the mean.
+    /// Number of decisions in the mean, at most 300.
     pub decisions: u64,
 }
 
