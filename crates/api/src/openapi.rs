@@ -20,7 +20,7 @@ use crate::{
 /// The place of the schemas in the document.
 const SCHEMAS: &str = "/components/schemas";
 /// Version of the document: the API's version, then counts of additions and of corrections.
-const VERSION: &str = "1.3.0";
+const VERSION: &str = "1.3.1";
 
 /// The schemas collected so far. Requests and replies have their own, because a request may omit
 /// fields that a reply always has.
@@ -79,7 +79,8 @@ fn operation(summary: &str, parameters: Value, reply: Value, refusal: Value) -> 
 /// The document.
 pub fn document() -> Value {
     let mut schemas = Schemas::new();
-    let refusal = schemas.reply::<ErrorReply>("Refused: what is wrong, and what to do.");
+    let refusal =
+        schemas.reply::<ErrorReply>("The request was refused: what is wrong, and what to do.");
     let mut paths = Map::new();
     let mut get = |path: &str, summary, parameters, reply| {
         let operation = operation(summary, parameters, reply, refusal.clone());
@@ -89,31 +90,43 @@ pub fn document() -> Value {
     get(path::STATUS, "Host and guests in summary", json!([]), status);
     let guests = schemas.reply::<GuestsReply>("The guests.");
     get(path::GUESTS, "Only the guests", json!([]), guests);
-    let explained = schemas.reply::<ExplainReply>("The chain of one guest.");
-    let summary = "One guest's chain from observation to action";
+    let explained =
+        schemas.reply::<ExplainReply>("Every step of the last decision about the guest.");
+    let summary = "Every step of the last decision about one guest";
     get(path::EXPLAIN, summary, json!([guest("A guest's name.")]), explained);
-    let carried = schemas.reply::<CarriedReply>("What goes along with it.");
-    let summary = "What goes along with one guest to another host";
+    let carried =
+        schemas.reply::<CarriedReply>("What the guest would take along, and what it has brought.");
+    let summary = "What one guest would take along to another host";
     get(path::CARRIED, summary, json!([guest("A guest's name.")]), carried);
     let plan = schemas.reply::<PlanReply>("A plan.");
-    let description = "Whether to make the plan that the next tick would make.";
+    let description = "Whether to make a new plan from the latest observations, as if a decision \
+                       were due, Ballast were not paused, and its mode were `balance`. Nothing \
+                       of it is carried out.";
     let dry_run = query("dry_run", description, json!({ "type": "boolean", "default": false }));
-    get(path::PLAN, "The latest plan, or the next one", json!([dry_run]), plan);
+    get(path::PLAN, "The latest plan, or a dry run", json!([dry_run]), plan);
     let mode = schemas.reply::<ModeReply>("The mode.");
     get(path::MODE, "The mode in force", json!([]), mode);
-    let what_if = schemas.reply::<WhatIfReply>("What the policy would have been worth.");
-    let policy =
-        query("policy", "Its name; left out: the one in force.", json!({ "type": "string" }));
+    let what_if =
+        schemas.reply::<WhatIfReply>("What balancing under the policy would have gained.");
+    let policy = query(
+        "policy",
+        "The policy's name; absent: the policy in force.",
+        json!({ "type": "string" }),
+    );
     let seconds =
         json!({ "type": "integer", "minimum": 1, "maximum": 31_622_400, "default": 86_400 });
-    let since = query("since_s", "How far back from the last tick, in seconds.", seconds);
-    let summary = "The recorded past under another policy, by replay; one at a time";
+    let since = query(
+        "since_s",
+        "How much of the journal to replay, in seconds back from its last tick.",
+        seconds,
+    );
+    let summary = "Replay the journal under a policy; one request at a time";
     get(path::WHAT_IF, summary, json!([policy, since]), what_if);
-    let fleet = schemas.reply::<FleetReply>("The fleet, or how to begin one.");
+    let fleet = schemas.reply::<FleetReply>("The fleet, or what to do if there is none to show.");
     get(path::FLEET, "The fleet that the host is in", json!([]), fleet);
     get(path::METRICS, "Figures for Prometheus", json!([]), metrics());
 
-    let done = schemas.reply::<CommandReply>("It was carried out.");
+    let done = schemas.reply::<CommandReply>("The command was carried out.");
     let mut post = |path: &str, summary, parameters, body: Option<Value>| {
         let mut operation = operation(summary, parameters, done.clone(), refusal.clone());
         if let Some(body) = body {
@@ -124,28 +137,31 @@ pub fn document() -> Value {
     };
     let known = || json!([guest("A guest's name.")]);
     let change = schemas.request::<GuestChange>();
-    post(path::SET_GUEST, "Change one guest's bounds", known(), Some(change.clone()));
-    let summary = "Change one guest's bounds, also where the guest itself is defined";
+    post(path::SET_GUEST, "Change one guest's limits", known(), Some(change.clone()));
+    let summary = "Change one guest's limits, also where the guest itself is defined";
     post(path::PERSIST_GUEST, summary, known(), Some(change));
     let carried = schemas.request::<CarriedView>();
-    let summary = "Take in what one guest has brought from another host; twice is the same as once";
+    let summary =
+        "Take over what one guest has brought from another host; repeating it changes nothing";
     post(path::CARRIED, summary, known(), Some(carried));
-    post(path::PAUSE, "Stop acting", json!([]), None);
-    post(path::RESUME, "Act again", json!([]), None);
-    post(path::MODE, "Set another mode", json!([]), Some(schemas.request::<SetMode>()));
-    post(path::POLICY, "Change the policy", json!([]), Some(schemas.request::<SetPolicy>()));
+    post(path::PAUSE, "Stop moving memory", json!([]), None);
+    post(path::RESUME, "Move memory again", json!([]), None);
+    post(path::MODE, "Set the mode", json!([]), Some(schemas.request::<SetMode>()));
+    post(path::POLICY, "Set the policy", json!([]), Some(schemas.request::<SetPolicy>()));
     let to_come = || json!([guest("The name of a guest that is about to start.")]);
     let reserve = schemas.request::<Reserve>();
     post(path::RESERVE, "Keep memory free for a guest", to_come(), Some(reserve));
-    post(path::UNRESERVE, "End such a reservation", to_come(), None);
+    post(path::UNRESERVE, "End a reservation", to_come(), None);
     json!({
         "openapi": "3.1.0",
         "info": {
             "title": "Ballast",
             "version": VERSION,
             "description": format!(
-                "The API of the Ballast daemon, version {API_VERSION}, on its Unix socket. Who may read gets \
-                 answers to GET; only the daemon's user and root may POST."
+                "The API of the Ballast daemon, version {API_VERSION}, on its Unix socket. Root \
+                 and the daemon's user may send every request; members of the group in the \
+                 daemon's configuration may send GET. Sizes are in bytes. An unknown figure is \
+                 `null`, never 0."
             ),
             "license": { "name": "Apache 2.0", "identifier": "Apache-2.0" },
         },
@@ -176,5 +192,5 @@ fn metrics() -> Value {
         .map(|format| (format.media_type().to_owned(), json!({ "schema": { "type": "string" } })))
         .into_iter()
         .collect();
-    json!({ "description": "In the format that `Accept` asks for.", "content": content })
+    json!({ "description": "Figures in the format that `Accept` asks for.", "content": content })
 }
