@@ -224,9 +224,9 @@ pub struct LimitsView {
     pub sources: Option<SourcesView>,
 }
 
-/// Where each limit of a guest comes from: `default`, `carried` (the guest brought it from another
-/// host), `metadata` (settings that live with the guest), `file` (the configuration file) or `set`
-/// (`ballast set`).
+/// Where each limit of a guest comes from: `default` (Ballast's, or `[defaults]` in the
+/// configuration file), `carried` (the guest brought it from another host), `metadata` (settings
+/// that live with the guest), `file` (the configuration file) or `set` (`ballast set`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourcesView {
