@@ -145,7 +145,7 @@ impl Client {
         self.get(path::GUESTS).await
     }
 
-    /// One guest's chain from observation to action.
+    /// Every step of the last decision about one guest.
     ///
     /// # Errors
     /// See [`ClientError`].
@@ -161,7 +161,8 @@ impl Client {
         self.get(path::PLAN).await
     }
 
-    /// The plan that the next tick would make.
+    /// A dry run: a plan made as if a decision were due and Ballast were balancing. Nothing of it
+    /// is carried out.
     ///
     /// # Errors
     /// See [`ClientError`].

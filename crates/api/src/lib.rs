@@ -69,7 +69,7 @@ pub mod path {
     pub const STATUS: &str = "/v1/status";
     /// Only the guests.
     pub const GUESTS: &str = "/v1/guests";
-    /// One guest's chain from observation to action.
+    /// Every step of the last decision about one guest.
     pub const EXPLAIN: &str = "/v1/guests/{id}/explain";
     /// Change one guest's bounds.
     pub const SET_GUEST: &str = "/v1/guests/{id}/set";
@@ -79,7 +79,7 @@ pub mod path {
     /// What goes along with a guest to another host; `POST`: take over what a guest has brought,
     /// body [`CarriedView`](crate::CarriedView).
     pub const CARRIED: &str = "/v1/guests/{id}/carried";
-    /// The latest plan; with `?dry_run=true` the one the next tick would make.
+    /// The latest plan; with `?dry_run=true` a dry run, which is not carried out.
     pub const PLAN: &str = "/v1/plan";
     /// Pause Ballast.
     pub const PAUSE: &str = "/v1/pause";

@@ -45,7 +45,7 @@ impl PlanReply {
         PlanReply::new(tick, tick.plan, false)
     }
 
-    /// `plan`, which the next tick would make from the snapshot of `tick`.
+    /// `plan`, a dry run from the snapshot of `tick`.
     pub fn dry_run(tick: &Tick<'_>, plan: &Plan) -> Self {
         PlanReply::new(tick, plan, true)
     }

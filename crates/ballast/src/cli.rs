@@ -42,7 +42,7 @@ pub enum Command {
     Explain(explain::Args),
     /// Estimate from the journal what balancing would gain, and recommend what to change.
     Advise(advise::Args),
-    /// Show the latest plan, or what the next tick would do.
+    /// Show the latest plan, or what Ballast would do now if it were balancing.
     Plan(plan::Args),
     /// List the policies, or describe one.
     Policy(policy::Args),

@@ -201,8 +201,7 @@ pub struct Request {
     pub answer: oneshot::Sender<Result<String, String>>,
 }
 
-/// The channel for what the next tick would do by the latest snapshot, or why that cannot be
-/// computed.
+/// The channel for a dry run by the latest snapshot, or why that cannot be computed.
 pub type DryRunRequest = oneshot::Sender<Result<Arc<Plan>, String>>;
 
 /// The daemon as the API server sees it. Cheap to clone.

@@ -1,4 +1,4 @@
-//! `ballast plan`: the last tick's plan, or what the next tick would do.
+//! `ballast plan`: the last tick's plan, or a dry run.
 
 use ballast_api::{Client, PlanGuestView, PlanReply};
 use ballast_model::Mechanism;
@@ -9,7 +9,7 @@ use ballast_report::{Output, Report};
 use super::source::Origin;
 use super::tick;
 
-/// Show the latest plan, or what the next tick would do.
+/// Show the latest plan, or what Ballast would do now if it were balancing.
 #[derive(Clone, Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -17,7 +17,8 @@ Examples:
   ballast mode observe && ballast plan --dry-run
   ballast pause && ballast set --policy global && ballast plan --dry-run")]
 pub struct Args {
-    /// Show what the next tick would do from the latest observations; nothing is carried out
+    /// Make a plan from the latest observations, as if a decision were due, Ballast were not
+    /// paused, and its mode were balance; nothing of it is carried out
     #[arg(long, conflicts_with = "journal")]
     dry_run: bool,
     #[command(flatten)]

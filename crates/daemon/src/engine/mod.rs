@@ -53,7 +53,7 @@ pub struct Engine {
     /// When the engine was created, wall clock.
     started_at: SystemTime,
     latest: Option<(Snapshot, Arc<Plan>)>,
-    /// What the next tick would do, if that was asked.
+    /// The dry run by the latest snapshot, if one was requested.
     dry_run: Option<Arc<Plan>>,
     guests: GuestRecords,
     /// Outcomes of the last plan, to be recorded with the next.

@@ -68,11 +68,12 @@ impl Engine {
         answer
     }
 
-    /// What the next tick would do, by the latest snapshot. Computed once, however many ask, and
-    /// kept until the next tick, command or configuration.
+    /// A dry run by the latest snapshot, as if a decision were due and Ballast were balancing. It
+    /// is computed once for all who request it, and kept until the next tick, command or
+    /// configuration.
     ///
     /// # Errors
-    /// There was no tick yet; the text tells people so.
+    /// There was no tick yet; the text, for people, says so.
     pub fn dry_run(&mut self) -> Result<Arc<Plan>, String> {
         let (snapshot, _) =
             self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;
