@@ -227,12 +227,11 @@ pub(crate) fn fairness(fairness: &Fairness) -> Option<FairnessView> {
 
 /// A guest's new limits, as text for people.
 pub(crate) fn limits_set(id: &GuestId, limits: &GuestLimits) -> String {
-    let size =
-        |set: Option<Bytes>, default: &str| set.map_or(default.to_owned(), |it| it.to_string());
+    let size = |set: Option<Bytes>| set.map_or("default".to_owned(), |it| it.to_string());
     format!(
         "{id}: floor {}, ceiling {}, shares {}, priority {}, {}{}{}",
-        size(limits.floor, "default"),
-        size(limits.ceiling, "its boot memory"),
+        size(limits.floor),
+        size(limits.ceiling),
         limits.shares,
         limits.priority,
         limits.miss_rate_max.map_or(String::new(), |rate| format!("at most {rate} misses/s, ")),

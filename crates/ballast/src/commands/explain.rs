@@ -308,8 +308,8 @@ fn bounds(limits: &LimitsView) -> String {
     let sources = limits.sources.as_ref();
     let by = |source: fn(&SourcesView) -> &String| sources.map(source).map(String::as_str);
     // A value from `[defaults]` in the file counts as set too.
-    let of = |set: Option<u64>, source: Option<&str>, default: &str| match (set, source) {
-        (None, _) => default.to_owned(),
+    let of = |set: Option<u64>, source: Option<&str>| match (set, source) {
+        (None, _) => "default".to_owned(),
         (Some(_), Some("default") | None) => "set".to_owned(),
         (Some(_), Some(source)) => source.to_owned(),
     };
@@ -320,9 +320,9 @@ fn bounds(limits: &LimitsView) -> String {
     let mut out = format!(
         "floor {} ({}), ceiling {} ({})",
         size_or_unknown(limits.floor_bytes),
-        of(limits.floor_set_bytes, by(|it| &it.floor), "default"),
+        of(limits.floor_set_bytes, by(|it| &it.floor)),
         size_or_unknown(limits.ceiling_bytes),
-        of(limits.ceiling_set_bytes, by(|it| &it.ceiling), "its boot memory")
+        of(limits.ceiling_set_bytes, by(|it| &it.ceiling))
     );
     if let Some(shares) = limits.shares {
         out.push_str(&format!(", {shares} shares{}", source_text(by(|it| &it.shares))));

@@ -329,7 +329,7 @@ fn explain_shows_a_growing_guest_from_inputs_to_outcome() {
             statistics 0.8s old: total 980MiB, free 20MiB, available 60MiB, page cache 45MiB, swapped in 7MiB, swapped out 90MiB, major faults 1234
             tracking   watching page touches, 0.39% of its pages, for 0.55% of a core; working set 600MiB, 0.4s old
             agent      0.3s old: promised to processes 700MiB, swap in use 83MiB, active 300MiB, inactive 150MiB, kept free 12MiB; asks for 64MiB more
-            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
+            bounds     floor 128MiB (set), ceiling 1GiB (default), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 452MiB, could give back 60MiB without swapping (balloon statistics 0.8s old)
             demand     452MiB, from used memory 0.8s old, confidence 60%
@@ -406,7 +406,7 @@ fn explain_shows_a_stuck_guest() {
             tracking   does not work; working set 80MiB, 0.4s old
                        the guest is tracked by another client: stop that one first
             fence      at 812MiB: its cgroup cannot grow beyond that
-            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
+            bounds     floor 128MiB (set), ceiling 1GiB (default), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   uses 90MiB, could give back 510MiB without swapping (balloon statistics 0.4s old)
             demand     90MiB, from used memory 0.4s old, confidence 60%
@@ -437,7 +437,7 @@ fn explain_shows_stale_statistics() {
             tracking   resting until a new phase begins; working set 210MiB, 0.4s old
             fence      none stands
                        the host has no swap: make some
-            bounds     floor 128MiB (set), ceiling 1GiB (its boot memory), 1000 shares, priority 0
+            bounds     floor 128MiB (set), ceiling 1GiB (default), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   none: there is nothing to estimate from
             policy     was not asked about it
@@ -466,7 +466,7 @@ fn explain_shows_unknown_values() {
             state      another client holds the socket: give Ballast one of its own (a second -qmp option)
             memory     booted with an unknown amount, holds an unknown amount, occupies an unknown amount of the host
             statistics none
-            bounds     floor ? (set), ceiling ? (its boot memory), 1000 shares, priority 0
+            bounds     floor ? (set), ceiling ? (default), 1000 shares, priority 0
             budget     2GiB for all guests: 1.4GiB committed, 64MiB grantable
             estimate   none: there is nothing to estimate from
             policy     was not asked about it
