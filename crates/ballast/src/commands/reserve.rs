@@ -35,8 +35,9 @@ Exit status: 0 all of SIZE is free; 1 some is still lacking after --wait (the re
 the daemon refuses; 2 wrong usage.
 
 JSON: an object with guest, size_bytes, free_bytes, is_ready, is_taken_up (the guest has appeared),
-waited_ms, ends_in_ms and, if memory is lacking, surpluses: a list of guest, bytes (held above its
-floor) and change (what it is doing).")]
+waited_ms, ends_in_ms (0 if there is no such reservation) and, unless is_ready, surpluses: a list of
+guest, bytes (held above its floor) and change (what it is doing), left out if it is empty. With
+--release, an object with api_version and message.")]
 pub struct Args {
     /// How much memory, such as 2GiB
     #[arg(value_name = "SIZE", required_unless_present = "release", conflicts_with = "release")]

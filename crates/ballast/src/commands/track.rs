@@ -54,7 +54,8 @@ a time, and a host one user of DAMON; the daemon counts as one.
 
   WORKING SET  the least memory in which at most 1 % of the touches seen miss
   TOUCHED      memory touched in the interval
-  HALF MISS    memory in which half of the touches seen miss; empty with --statistical
+  HALF MISS    memory in which half of the touches seen miss; empty if their order is not seen: with
+               --statistical, page generations or huge pages
   WATCHED      the share of the guest's memory that is watched, and pages per piece; or rest. DAMON
                sees huge pages as pieces of 512 pages; the working set is then an upper bound
   HOT          with --hot-set: watched pieces that stay accessible, so their touches are not seen
@@ -75,21 +76,24 @@ A recording is a folder with series.csv, which `ballast imt` reads, and pages.pg
 the first one (`ballast mrc --granularity`). Every signal that might show a new phase is a column of
 series.csv, for `ballast imt --events`; --qmp and --referenced add those that cost something.
 
-JSON: one object per line and interval. Fields about touches are absent if nothing was watched.
-  at_s, length_s              when the interval ended, and its length
+JSON: one object per line and interval. Fields about touches, from source on, are absent if nothing
+was watched. Without GUEST, one list of pid, name and socket; null: it has none.
+  at_s, length_s              when the interval ended, from the start of tracking; its length
   tracked_bytes               memory of the guest that is tracked
   is_on, up_ratio             whether it was watched; the share of intervals so far that were
   events                      what shows a new phase, scaled to all memory; null if not seen
   known_bytes                 the last known working set, adjusted by the small sample that stays
                               watched; null before the first
-  next                        what follows in the next interval, with --rest
+  next                        what follows in the next interval; null without --rest
+  cost_share                  as COST, of one core; may exceed 1
   source                      library, damon, mglru; damon-huge and mglru-huge are upper bounds
-  working_set_bytes, touched_bytes, half_miss_bytes
+  working_set_bytes, touched_bytes
+  half_miss_bytes             null where HALF MISS is empty
   granule_pages, share        pages per piece, and the share of pieces that were watched
-  hot_granules, touches, lost
-  cost_share                  from 0 to 1, of one core
+  hot_granules                as HOT; null without --hot-set
+  touches, lost
   trap_ns, revoked_ns         of one touch, and of revoking access at the interval's start
-  miss_step_bytes, misses     misses at 0, 1, 2 … steps of memory")]
+  miss_step_bytes, misses     misses at 0, 1, 2 … steps of memory; null as half_miss_bytes")]
 pub struct Args {
     /// The guest's name, or the process id of its hypervisor; without it, list all guests
     #[arg(value_name = "GUEST")]
