@@ -42,6 +42,8 @@ struct HostSums {
     given_already: u128,
     /// Percent times milliseconds of guests' time.
     confidence: u128,
+    /// Guests' time with an estimate, in milliseconds.
+    estimated_ms: u128,
     ms: u128,
 }
 
@@ -137,6 +139,7 @@ impl Advisor {
             if let Some(estimate) = imagined.and_then(|plan| plan.estimate.as_ref()) {
                 let confidence = u128::from(estimate.demand.confidence.percent());
                 self.host.confidence += confidence * passed.as_millis();
+                self.host.estimated_ms += passed.as_millis();
             }
             if let Some(sums) = self.sums(&sample.id) {
                 sums.add(&seen);
@@ -209,7 +212,7 @@ impl Advisor {
         AdviceConfidence {
             coverage: coverage(covered),
             freshness: percent(usable, seen),
-            source: percent(self.host.confidence, usable.saturating_mul(100)),
+            source: percent(self.host.confidence, self.host.estimated_ms.saturating_mul(100)),
             visibility: 100 - percent(sum(|it| it.hiding_ms), usable),
         }
     }

@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use ballast_api::{Client, GuestView, ReservationView, Reserve, StatusReply};
+use ballast_api::{Client, GuestView, Reserve, StatusReply};
 use ballast_model::{Bytes, GuestId};
 use serde::Serialize;
 
@@ -35,9 +35,9 @@ Exit status: 0 all of SIZE is free; 1 some is still lacking after --wait (the re
 the daemon refuses; 2 wrong usage.
 
 JSON: an object with guest, size_bytes, free_bytes, is_ready, is_taken_up (the guest has appeared),
-waited_ms, ends_in_ms (0 if there is no such reservation) and, unless is_ready, surpluses: a list of
-guest, bytes (held above its floor) and change (what it is doing), left out if it is empty. With
---release, an object with api_version and message.")]
+waited_ms, ends_in_ms (it and free_bytes are null if there is no such reservation) and, unless
+is_ready, surpluses: a list of guest, bytes (held above its floor) and change (what it is doing),
+left out if it is empty. With --release, an object with api_version and message.")]
 pub struct Args {
     /// How much memory, such as 2GiB
     #[arg(value_name = "SIZE", required_unless_present = "release", conflicts_with = "release")]
@@ -65,11 +65,13 @@ pub struct Args {
 struct ReservationOutcome {
     guest: String,
     size_bytes: u64,
-    free_bytes: u64,
+    /// `None`: status shows no such reservation.
+    free_bytes: Option<u64>,
     is_ready: bool,
     is_taken_up: bool,
     waited_ms: u64,
-    ends_in_ms: u64,
+    /// `None`: likewise.
+    ends_in_ms: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     surpluses: Vec<Surplus>,
 }
@@ -116,20 +118,14 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
         let is_ready = found.is_some_and(|it| it.free_bytes >= it.size_bytes);
         if is_ready || is_taken_up || began.elapsed() >= args.wait {
             let waited_ms = began.elapsed().as_millis().try_into().unwrap_or(u64::MAX);
-            let found = found.cloned().unwrap_or(ReservationView {
+            return Ok(ReservationOutcome {
                 guest: name.to_owned(),
                 size_bytes: wanted.get(),
-                free_bytes: 0,
-                ends_in_ms: 0,
-            });
-            return Ok(ReservationOutcome {
-                guest: found.guest,
-                size_bytes: found.size_bytes,
-                free_bytes: found.free_bytes,
+                free_bytes: found.map(|it| it.free_bytes),
                 is_ready,
                 is_taken_up,
                 waited_ms,
-                ends_in_ms: found.ends_in_ms,
+                ends_in_ms: found.map(|it| it.ends_in_ms),
                 surpluses: if is_ready { Vec::new() } else { surpluses(&status) },
             });
         }
@@ -157,7 +153,7 @@ fn render(reserved: &ReservationOutcome) -> String {
         (false, true) => format!(
             "{all} are free for `{guest}` after {}, for {} at most\n",
             span(reserved.waited_ms),
-            span(reserved.ends_in_ms)
+            span(reserved.ends_in_ms.unwrap_or(0))
         ),
         (false, false) => String::new(),
     }
@@ -165,14 +161,15 @@ fn render(reserved: &ReservationOutcome) -> String {
 
 /// Why the command fails.
 fn failure_text(reserved: &ReservationOutcome) -> String {
-    let ReservationOutcome { guest, size_bytes, free_bytes, waited_ms, .. } = reserved;
+    let ReservationOutcome { guest, size_bytes, waited_ms, .. } = reserved;
+    let free_bytes = reserved.free_bytes.unwrap_or(0);
     let mut text = format!(
         "of the {} for `{guest}`, {} are free after {} and {} are lacking; the reservation stays \
          (`ballast reserve --release --for {guest}` ends it)",
         size(*size_bytes),
-        size(*free_bytes),
+        size(free_bytes),
         span(*waited_ms),
-        size(size_bytes.saturating_sub(*free_bytes)),
+        size(size_bytes.saturating_sub(free_bytes)),
     );
     for Surplus { guest, bytes, change } in &reserved.surpluses {
         text.push_str(&format!("\n{guest} holds {} above its floor: {change}", size(*bytes)));
@@ -188,11 +185,11 @@ mod tests {
         ReservationOutcome {
             guest: "web".to_owned(),
             size_bytes: 1 << 30,
-            free_bytes,
+            free_bytes: Some(free_bytes),
             is_ready: free_bytes == 1 << 30,
             is_taken_up,
             waited_ms: 2_300,
-            ends_in_ms: 600_000,
+            ends_in_ms: Some(600_000),
             surpluses: vec![Surplus {
                 guest: "db".to_owned(),
                 bytes: 600 << 20,
