@@ -332,7 +332,7 @@ mod tests {
     fn all_figures_that_libvirt_can_send_are_read() {
         let call = Call::MemoryStats(Domain { name: "a".to_owned(), uuid: [7; 16], id: 3 });
         for count in [1, 13, 65, 1024] {
-            assert_eq!(call.reply(&figures(count)), Ok(Reply::Holds(Some(77))), "{count}");
+            assert_eq!(call.reply(&figures(count)), Ok(Reply::CurrentMemory(Some(77))), "{count}");
         }
         assert_eq!(call.reply(&figures(1025)), Err(XdrError::TooMany(1025, 1024)));
         // Libvirt refuses a call that asks for more: the count is the last but one word.

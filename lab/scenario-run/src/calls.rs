@@ -72,9 +72,9 @@ impl CallRuns {
 /// A remark for the comparison when several calls played its runs; `None`: at most one did.
 pub(super) fn remark(record: &Record) -> Option<String> {
     let calls = calls(record);
-    let runs: Vec<String> = calls.iter().map(CallRuns::runs).collect();
+    let described: Vec<String> = calls.iter().map(CallRuns::description).collect();
     (calls.len() > 1)
-        .then(|| format!("the runs were played by {} calls: {}", calls.len(), runs.join("; ")))
+        .then(|| format!("the runs were played by {} calls: {}", calls.len(), described.join("; ")))
 }
 
 #[cfg(test)]

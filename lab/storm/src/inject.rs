@@ -205,7 +205,7 @@ impl Storm<'_> {
         let is_obeyed = self.obey(Command::SetGuest(id.clone(), change.clone())).is_ok();
         if is_obeyed {
             let before = self.set.entry(id).or_default();
-            *before = change.over(before);
+            *before = change.layered_over(before);
         }
         is_obeyed
     }

@@ -115,7 +115,8 @@ mod tests {
     #[test]
     fn a_larger_reservation_has_what_was_asked_for() {
         let guest: GuestId = "cache".parse().unwrap();
-        let note = Note { reserved: Some(7), ..Note::default() };
+        let mut note = Note::default();
+        note.reserved = Some(7);
         for (size_bytes, free_bytes, size, is_ready) in
             [(7, 6, 7, false), (7, 7, 7, true), (9, 6, 7, false), (9, 7, 7, true), (5, 5, 5, true)]
         {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_agent_proto::host::AgentSession;
-use ballast_agent_proto::wire::message::short;
+use ballast_agent_proto::wire::message::truncated;
 use ballast_agent_proto::wire::{BalloonActivity, HostMessage, RequestOutcome};
 use ballast_config::AgentSettings;
 use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
@@ -59,7 +59,7 @@ impl Answer {
     /// The answer to the request of that number, as a message.
     pub(crate) fn message(&self, number: u64) -> HostMessage {
         let Answer { outcome, bytes, why } = self;
-        let why = why.as_deref().map(short);
+        let why = why.as_deref().map(truncated);
         HostMessage::Answer { request: number, outcome: *outcome, bytes: bytes.get(), why }
     }
 

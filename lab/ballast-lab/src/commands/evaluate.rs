@@ -14,7 +14,7 @@ use crate::evaluate::findings::{Findings, RowFindings, findings, jobs, jobs_of};
 use crate::evaluate::job::{Job, Task};
 use crate::evaluate::origins::{OriginRow, origins};
 use crate::evaluate::run::load;
-use crate::evaluate::time_left::{Ahead, PastTimes, Rate, span};
+use crate::evaluate::time_left::{PastTimes, Rate, RemainingJob, span};
 use crate::evaluate::work::{Limits, took, work};
 use crate::evaluate::{markdown, page, tables};
 use crate::state::{Builds, State};
@@ -191,7 +191,7 @@ fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
             id: row.id.clone(),
             place: row.place.clone(),
             what: row.what.clone(),
-            how: tasks.iter().map(Task::told).collect(),
+            how: tasks.iter().map(Task::description).collect(),
             takes_s: jobs.and_then(|jobs| times.of_all(jobs.iter())),
         }
     };
@@ -220,7 +220,7 @@ impl<'a> Times<'a> {
     fn new(jobs: &[Job], state: &State, scenarios: &'a Path) -> Times<'a> {
         let (took, mut rate) = (took(jobs, state), Rate::default());
         for job in jobs {
-            if let Some(took_s) = took.of(&job.name(), &job.task.told()) {
+            if let Some(took_s) = took.of(&job.name(), &job.task.description()) {
                 rate.add(took_s, load(job, scenarios));
             }
         }
@@ -229,11 +229,11 @@ impl<'a> Times<'a> {
 
     /// The time of all `jobs`, in seconds; `None`: the time of at least one is unknown.
     fn of_all<'b>(&self, jobs: impl Iterator<Item = &'b Job>) -> Option<f64> {
-        let ahead = |job: &Job| Ahead {
-            took_s: self.took.of(&job.name(), &job.task.told()),
+        let remaining = |job: &Job| RemainingJob {
+            took_s: self.took.of(&job.name(), &job.task.description()),
             load: load(job, self.scenarios),
         };
-        self.rate.of_all(jobs.map(ahead))
+        self.rate.of_all(jobs.map(remaining))
     }
 
     /// The times of one repetition, in words.
