@@ -7,7 +7,8 @@
 //!   a day, which has every hour; 50 % an hour; in between in proportion.
 //! - *freshness*: the share of the guests' time in which their figures could be acted on.
 //! - *source*: what the demand was derived from, on average over the guests' time with an estimate:
-//!   the confidence that the estimator states (60 % for memory in use, more for tracked working sets).
+//!   the confidence that the estimator states (60 % for memory in use, more for tracked working
+//!   sets).
 //! - *visibility*: the share of the guests' time in which a guest did not read back from swap, or
 //!   an agent reported what is in there. Otherwise it is not visible what the guest needs.
 

@@ -20,11 +20,10 @@ use serde_json::Value;
 use crate::JournalError;
 use crate::aside::is_about_content;
 use crate::codec::{decode, decode_bytes};
-use crate::curves;
-use crate::delta;
 use crate::entry::{Config, Entry, EntryContent, Event, RECORD_FORMAT, Session, Start, TickEntry};
 use crate::row::RawRow;
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
+use crate::{curves, delta};
 
 /// Most curves cached; consecutive ticks mostly share theirs.
 const CURVES_MAX: usize = 4096;

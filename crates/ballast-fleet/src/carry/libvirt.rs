@@ -1,9 +1,9 @@
 //! Domains of libvirt, by `virsh` on this host; libvirt copies between two hosts by itself.
 //!
 //! Idea: the source has libvirt copy peer to peer and pause the domain at the end of the copy.
-//! libvirt starts the destination's domain; once that has everything, it ends and undefines the
-//! source's. A domain that died keeps its definition, which tells the two cases apart: so only
-//! persistent domains are moved. The figures of its copy go with the source's domain, so those last
+//! libvirt starts the destination's domain; once that has everything, it ends and then undefines the
+//! source's. A domain that died keeps its definition, and is shut off for another reason, which
+//! tells the two cases apart: so only persistent domains are moved. The figures of its copy go with the source's domain, so those last
 //! seen are kept.
 //! Source: `virsh(1)` of libvirt 9.0. What it prints in each phase was seen with two libvirts of
 //! that version ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
@@ -73,6 +73,8 @@ enum DomainState {
     Undefined,
     /// It is defined but not active.
     ShutOff,
+    /// The same, because it was copied to another host. It will be undefined in a moment.
+    Migrated,
     /// It runs, or stands still for the last moment of a copy to another host.
     Runs,
     /// It stands still and is being filled from another host.
@@ -196,6 +198,7 @@ fn domain_state(text: &str) -> Option<DomainState> {
         "paused (migrating)" => Some(DomainState::Incoming),
         text if text.starts_with("running ") => Some(DomainState::Runs),
         text if text.starts_with("paused ") => Some(DomainState::Paused),
+        "shut off (migrated)" => Some(DomainState::Migrated),
         text if text.starts_with("shut off ") => Some(DomainState::ShutOff),
         _ => None,
     }
@@ -248,13 +251,20 @@ impl Hypervisor for Libvirt {
         let Some(state) = self.state(guest).await else { return view(Process::Unknown, None) };
         let waiting = Process::Waiting(self.config.listen);
         match state {
-            DomainState::Undefined | DomainState::ShutOff | DomainState::Incoming
+            DomainState::Undefined
+            | DomainState::ShutOff
+            | DomainState::Migrated
+            | DomainState::Incoming
                 if is_listener =>
             {
                 view(waiting, None)
             }
-            DomainState::Undefined if began_copy => view(Process::Ended, self.kept(guest)),
-            DomainState::Undefined | DomainState::ShutOff => view(Process::Absent, None),
+            DomainState::Undefined | DomainState::Migrated if began_copy => {
+                view(Process::Ended, self.kept(guest))
+            }
+            DomainState::Undefined | DomainState::ShutOff | DomainState::Migrated => {
+                view(Process::Absent, None)
+            }
             DomainState::Paused if is_listener => view(Process::Loaded, None),
             DomainState::Paused => {
                 // At the end of its copy a domain is paused, too.
@@ -273,7 +283,12 @@ impl Hypervisor for Libvirt {
                 Some(Job { is_copy: true, progress }) => {
                     view(Process::Runs(CopyState::Partly), self.keep(guest, progress))
                 }
-                Some(_) if began_copy => view(Process::Runs(CopyState::Failed), None),
+                // The copy may have ended well since the state was read. Then the domain has been
+                // paused before its job ended, and the destination has the guest.
+                Some(_) if began_copy => match self.state(guest).await {
+                    Some(DomainState::Runs) => view(Process::Runs(CopyState::Failed), None),
+                    _ => view(Process::Unknown, None),
+                },
                 Some(_) => view(Process::Runs(CopyState::Nothing), None),
             },
         }
@@ -360,6 +375,7 @@ mod tests {
             ("paused (migrating)", Some(DomainState::Incoming)),
             ("paused (user)", Some(DomainState::Paused)),
             ("shut off (crashed)", Some(DomainState::ShutOff)),
+            ("shut off (migrated)", Some(DomainState::Migrated)),
             ("no state (unknown)", None),
             ("", None),
         ] {
@@ -399,41 +415,87 @@ mod tests {
         )
     }
 
+    /// A source whose `virsh` prints what files say. Reading the job may change the state.
+    struct FakeSource {
+        folder: tempfile::TempDir,
+        libvirt: Libvirt,
+        guest: GuestId,
+    }
+
+    impl FakeSource {
+        fn new() -> FakeSource {
+            let folder = tempfile::tempdir().unwrap();
+            let virsh = folder.path().join("virsh");
+            let script = "case \"$4\" in\nlist) cat \"$0.list\" ;;\n\
+                          domstate) cat \"$0.state\" ;;\n\
+                          *) cat \"$0.job\"\n\
+                          [ ! -e \"$0.next\" ] || mv \"$0.next\" \"$0.state\" ;;\nesac\n";
+            std::fs::write(&virsh, script).unwrap();
+            let config = LibvirtConfig {
+                uri: "test:///default".to_owned(),
+                peer: "test:///default".to_owned(),
+                listen: ([192, 0, 2, 1], 16514).into(),
+                bandwidth_per_s: Bytes::gib(1),
+            };
+            let words = vec!["sh".to_owned(), virsh.display().to_string()];
+            let libvirt = Libvirt::new(config).run_by(words);
+            let source = FakeSource { folder, libvirt, guest: "g1".parse().unwrap() };
+            source.print("list", "g1\n");
+            source.print("state", "running (booted)\n");
+            source
+        }
+
+        fn print(&self, what: &str, text: &str) {
+            std::fs::write(self.folder.path().join(format!("virsh.{what}")), text).unwrap();
+        }
+
+        /// Looks at the guest, whose copy has begun.
+        fn look(&self) -> HypervisorView {
+            let origin = Origin { is_listener: false, began_copy: true };
+            block_on(false, self.libvirt.look(&self.guest, origin))
+        }
+    }
+
     /// libvirt has undefined it, so only what was seen before is known.
     #[test]
     fn a_copied_domain_leaves_the_figures_of_its_copy() {
-        let folder = tempfile::tempdir().unwrap();
-        let virsh = folder.path().join("virsh");
-        let printed = |what: &str, text: &str| {
-            std::fs::write(folder.path().join(format!("virsh.{what}")), text).unwrap();
-        };
-        let script = "case \"$4\" in\nlist) cat \"$0.list\" ;;\n\
-                      domstate) echo 'running (booted)' ;;\n*) cat \"$0.job\" ;;\nesac\n";
-        std::fs::write(&virsh, script).unwrap();
-        let config = LibvirtConfig {
-            uri: "test:///default".to_owned(),
-            peer: "test:///default".to_owned(),
-            listen: ([192, 0, 2, 1], 16514).into(),
-            bandwidth_per_s: Bytes::gib(1),
-        };
-        let words = vec!["sh".to_owned(), virsh.display().to_string()];
-        let libvirt = Libvirt::new(config).run_by(words);
-        let guest: GuestId = "g1".parse().unwrap();
-        let origin = Origin { is_listener: false, began_copy: true };
-        let look = || block_on(false, libvirt.look(&guest, origin));
-        printed("list", "g1\n");
-        printed("job", &figures(600_000_000, 5_000, 6_000));
-        let seen = look();
+        let source = FakeSource::new();
+        source.print("job", &figures(600_000_000, 5_000, 6_000));
+        let seen = source.look();
         assert_eq!(seen.process, Process::Runs(CopyState::Partly));
         let copy = seen.copy.unwrap();
         assert_eq!((copy.sent, copy.bandwidth_per_s), (Bytes::new(600_000_000), None));
-        printed("list", "\n");
-        let seen = look();
+        source.print("list", "\n");
+        let seen = source.look();
         assert_eq!(seen.process, Process::Ended);
         let over = CopyProgress { bandwidth_per_s: Some(Bytes::new(100_000_000)), ..copy };
         assert_eq!(seen.copy, Some(over));
-        libvirt.drop_figures(&guest);
-        assert_eq!(look().copy, None, "those of another copy are not its own");
+        source.libvirt.drop_figures(&source.guest);
+        assert_eq!(source.look().copy, None, "those of another copy are not its own");
+    }
+
+    /// The destination has the guest then: a move that counts as failed would end it there.
+    #[test]
+    fn a_copy_that_ends_during_a_look_has_not_failed() {
+        let source = FakeSource::new();
+        source.print("job", "Job type: 0\n");
+        source.print("next", "paused (post-migration)\n");
+        assert_eq!(source.look().process, Process::Unknown);
+        source.print("state", "running (booted)\n");
+        assert_eq!(source.look().process, Process::Runs(CopyState::Failed));
+    }
+
+    #[test]
+    fn a_copied_domain_has_ended_before_it_is_undefined() {
+        let source = FakeSource::new();
+        for (state, process) in [
+            ("shut off (migrated)", Process::Ended),
+            ("shut off (crashed)", Process::Absent),
+            ("shut off (destroyed)", Process::Absent),
+        ] {
+            source.print("state", state);
+            assert_eq!(source.look().process, process, "{state}");
+        }
     }
 
     proptest! {

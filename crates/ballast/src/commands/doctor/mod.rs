@@ -134,7 +134,10 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             diagnosis.look_at_guests(&args.guests, Severity::Problem)?;
             diagnosis.end(args.common.output)
         }
-        Some(Subject::Tracking(args)) => tracking::run(args),
+        Some(Subject::Tracking(args)) => {
+            let (config, _) = configuration(args.config.as_deref())?;
+            tracking::run(args, config.tracking.is_some_and(|tracking| tracking.referenced))
+        }
     }
 }
 

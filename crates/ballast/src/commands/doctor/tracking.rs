@@ -20,18 +20,16 @@ pub(super) struct TrackingArgs {
     /// The daemon's configuration (TOML), for whether referenced bits may be used [default:
     /// /etc/ballast/ballast.toml if it exists, else the built-in defaults]
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(super) config: Option<PathBuf>,
     #[command(flatten)]
     output: Output,
 }
 
-/// Prints the diagnosis.
+/// Prints the diagnosis; `has_bits`: referenced bits may be used.
 ///
 /// # Errors
-/// A guest has no source; the configuration is invalid; the output cannot be written.
-pub(super) fn run(args: TrackingArgs) -> anyhow::Result<()> {
-    let (config, _) = super::configuration(args.config.as_deref())?;
-    let has_bits = config.tracking.is_some_and(|tracking| tracking.referenced);
+/// A guest has no source; the output cannot be written.
+pub(super) fn run(args: TrackingArgs, has_bits: bool) -> anyhow::Result<()> {
     let diagnosis = TrackingDiagnosis::of_host();
     let reply = TrackingReply {
         damon: &diagnosis.damon,
