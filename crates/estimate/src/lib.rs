@@ -6,8 +6,8 @@
 //!
 //! Each module covers one aspect and knows nothing of the others. [`phase`] decides when a working
 //! set need not be tracked; [`hot_set`] and [`granularity`] how finely it is tracked.
-//! [`excess_demand`] adds the memory that a tracked guest lacks, `growth` what came into use since
-//! it was tracked, [`swap_need`] what swap traffic shows to be lacking.
+//! [`excess_demand`] adds the memory that a tracked guest lacks, [`swap_need`] what swap traffic
+//! shows to be lacking.
 //! [`statistical`] and [`probing`] need no tracker, `sampled_need` nothing but one. [`fusion`]
 //! chooses among the results and says why.
 //!
@@ -19,7 +19,6 @@
 pub mod excess_demand;
 pub mod fusion;
 pub mod granularity;
-mod growth;
 mod history;
 pub mod hot_set;
 mod no_estimate;

@@ -12,8 +12,7 @@
 //! no more than an error can explain ([`SAME_WITHIN`]). Of at least the last [`REPORTS`] that are
 //! the same, the largest working set counts, and at each size the most misses. So the estimated
 //! need of a guest that does the same all the time comes to rest, and a guest that needs more, or
-//! clearly less, is followed at once. Memory that came into use since the last reports is needed
-//! before a tracker shows it ([`growth`](crate::growth)).
+//! clearly less, is followed at once.
 //!
 //! A kernel that clears pages on allocation (`init_on_alloc`, the default of distributions) touches
 //! the pages that it gives to its balloon, so a guest whose allocation is reduced seems to use
@@ -37,7 +36,6 @@ use ballast_model::{
 use crate::before;
 use crate::excess_demand::{ExcessDemand, ExcessDemandInput, ExcessDemandOutput};
 use crate::fusion::{self, SourceDemand};
-use crate::growth::Growth;
 use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
 use crate::swap_need::{SwapNeed, SwapTraffic};
 
@@ -93,14 +91,12 @@ struct TrackerHistory {
     recent_reports: u32,
     /// Number of further reports whose growth is ignored.
     doubted: u32,
-    growth: Growth,
 }
 
 /// The demand from the tracker's last report.
 #[derive(Clone, Copy, Debug)]
 struct TrackedDemand {
     kind: DemandSource,
-    working_set: Bytes,
     excess_demand: ExcessDemandOutput,
     /// The guest's allocation at that time.
     held: Bytes,
@@ -150,18 +146,6 @@ impl TrackerHistory {
         // Memory swapped out since then is counted as swapped.
         working_set.min(held.max(report.working_set))
     }
-
-    /// The demand of a guest that uses `used`, by the last report and by growth.
-    fn demand(&self, tracked: TrackedDemand, used: Bytes) -> Bytes {
-        let TrackedDemand { excess_demand, untouched, .. } = tracked;
-        let least = self.growth.least(used);
-        if least == Bytes::ZERO {
-            return excess_demand.demand;
-        }
-        excess_demand
-            .demand
-            .max(least.saturating_add(untouched).saturating_add(excess_demand.excess))
-    }
 }
 
 /// Whether two reports differ by no more than an error can explain.
@@ -182,12 +166,11 @@ fn larger(last: &TrackerReport, report: &TrackerReport) -> TrackerReport {
 }
 
 impl Refiner {
-    /// Observes a sample of a guest that uses `used`. `uncounted` is the part of the allocation
-    /// that the guest's kernel reserved at boot, which it needs but hardly touches.
+    /// Observes a sample. `uncounted` is the part of the allocation that the guest's kernel
+    /// reserved at boot, which it needs but hardly touches.
     pub(crate) fn observe(
         &mut self,
         guest: &GuestSample,
-        used: Option<Bytes>,
         uncounted: Option<Bytes>,
         now: Timestamp,
         probing: ProbingSettings,
@@ -203,22 +186,17 @@ impl Refiner {
                 let wss = history.accept(&tracker.value, held);
                 let kept_free = kept_free(guest, held);
                 let untouched = kept_free.saturating_add(uncounted.unwrap_or(Bytes::ZERO));
-                let swapped_in = self.swapped_in.take();
-                if let Some(used) = used {
-                    history.growth.report(wss, used, swapped_in.unwrap_or(Bytes::ZERO));
-                }
                 let input = ExcessDemandInput {
                     wss: wss.saturating_add(untouched),
                     allocation: held,
                     swap_used: guest.agent.as_ref().and_then(|agent| agent.value.swap_used),
-                    swapped_in,
+                    swapped_in: self.swapped_in.take(),
                     swapped_out: self.swapped_out.take(),
                 };
                 let excess_demand = history.excess_demand.update(input);
                 let kind = tracker.value.source.of_demand();
-                let tracked =
-                    TrackedDemand { kind, working_set: wss, excess_demand, held, untouched };
-                history.tracked = Some((tracked, at));
+                history.tracked =
+                    Some((TrackedDemand { kind, excess_demand, held, untouched }, at));
             }
         }
     }
@@ -323,7 +301,7 @@ impl Refiner {
             swapped_pages_per_s: self.swapped_pages_per_s,
             request: agent.and_then(|agent| agent.request),
         };
-        estimate.curve = self.curve(guest, estimate.used, most);
+        estimate.curve = self.curve(guest, most);
         estimate.swap_need = self.swap_need.get();
         estimate.demand.size = estimate.needed();
         if self.probed.is_none() && self.tracker.is_none() && committed.is_none() {
@@ -331,10 +309,9 @@ impl Refiner {
         }
         let since = |at: Timestamp| now.saturating_since(at);
         let source = |kind, (demand, age)| SourceDemand { kind, demand, age };
-        let tracked = self.tracker.as_ref().and_then(|history| {
-            let (tracked, at) = history.tracked?;
-            Some(source(tracked.kind, (history.demand(tracked, estimate.used), since(at))))
-        });
+        let tracked = self.tracker.as_ref().and_then(|history| history.tracked);
+        let tracked = tracked
+            .map(|(tracked, at)| source(tracked.kind, (tracked.excess_demand.demand, since(at))));
         let probed = self.probed.map(|(size, at)| (size, since(at)));
         let committed = committed.zip(guest.agent.as_ref().map(|agent| agent.age));
         let used = (estimate.demand.size, estimate.demand.age);
@@ -360,17 +337,14 @@ impl Refiner {
         }
     }
 
-    /// The accepted miss curve, with memory that is needed untouched, memory that came into use
-    /// since, and misses found by swapping; the guest uses `used`.
-    fn curve(&self, guest: &GuestSample, used: Bytes, most: Bytes) -> Option<Arc<MissCurve>> {
+    /// The accepted miss curve, with memory that is needed untouched and misses found by swapping.
+    fn curve(&self, guest: &GuestSample, most: Bytes) -> Option<Arc<MissCurve>> {
         guest.tracker.as_ref()?;
         let history = self.tracker.as_ref()?;
         let curve = history.accepted.as_ref()?.curve.as_ref()?;
-        let (TrackedDemand { working_set, excess_demand, held, untouched, .. }, _) =
-            history.tracked?;
+        let (TrackedDemand { excess_demand, held, untouched, .. }, _) = history.tracked?;
         let held = held.min(most);
-        let grown = history.growth.least(used).saturating_sub(working_set);
-        let mut shifted = curve.shifted(untouched.saturating_add(grown).min(most));
+        let mut shifted = curve.shifted(untouched.min(most));
         if ends_within(curve, held) {
             // Limited to twice the allocation: a guest's claims must not lengthen curves.
             let misses = excess_demand.displaced.min(held).to_pages();
@@ -452,25 +426,25 @@ mod tests {
     #[test]
     fn a_reading_of_swap_counters_counts_once_in_the_rate() {
         let mut refiner = Refiner::default();
-        refiner.observe(&guest(1000), None, None, second(1), ProbingSettings::default());
+        refiner.observe(&guest(1000), None, second(1), ProbingSettings::default());
         assert_eq!(
             refined(&refiner, &guest(1000), Bytes::MAX, second(1)).signals.swapped_pages_per_s,
             None
         );
-        refiner.observe(&guest(1200), None, None, second(3), ProbingSettings::default());
+        refiner.observe(&guest(1200), None, second(3), ProbingSettings::default());
         let signals = refined(&refiner, &guest(1200), Bytes::MAX, second(3)).signals;
         assert_eq!(signals.swapped_pages_per_s, Some(100));
         assert_eq!(signals.free, Some(Bytes::mib(70)));
         // The same reading a second later must not count as a second without swapping.
         let mut again = guest(1200);
         again.stats.as_mut().unwrap().age = Duration::from_secs(1);
-        refiner.observe(&again, None, None, second(4), ProbingSettings::default());
+        refiner.observe(&again, None, second(4), ProbingSettings::default());
         assert_eq!(
             refined(&refiner, &again, Bytes::MAX, second(4)).signals.swapped_pages_per_s,
             Some(100)
         );
         // After a reboot the counter starts again.
-        refiner.observe(&guest(3), None, None, second(5), ProbingSettings::default());
+        refiner.observe(&guest(3), None, second(5), ProbingSettings::default());
         assert_eq!(
             refined(&refiner, &guest(3), Bytes::MAX, second(5)).signals.swapped_pages_per_s,
             None
@@ -480,7 +454,7 @@ mod tests {
     #[test]
     fn without_agent_and_tracker_the_demand_is_memory_in_use() {
         let mut refiner = Refiner::default();
-        refiner.observe(&guest(0), None, None, second(1), ProbingSettings::default());
+        refiner.observe(&guest(0), None, second(1), ProbingSettings::default());
         let estimate = refined(&refiner, &guest(0), Bytes::MAX, second(1));
         assert_eq!((estimate.demand, estimate.passed_over.len()), (plain().demand, 0));
     }
@@ -491,7 +465,6 @@ mod tests {
         for n in 1..4 {
             refiner.observe(
                 &with_agent(guest(0), 480, 0),
-                None,
                 None,
                 second(n),
                 ProbingSettings::default(),
@@ -521,18 +494,12 @@ mod tests {
         }));
         let agent = AgentReport { swap_used: Some(Bytes::mib(50)), ..AgentReport::default() };
         tracked.agent = Some(Box::new(Measured::fresh(agent)));
-        refiner.observe(&tracked, None, None, second(1), ProbingSettings::default());
+        refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         let demand = refined(&refiner, &tracked, Bytes::MAX, second(1)).demand;
         // 450 and 50 MiB, plus the 64 MiB its kernel keeps free.
         assert_eq!((demand.size, demand.source), (Bytes::mib(564), DemandSource::WorkingSet));
         // The 34 MiB that its kernel reserved at boot are needed too.
-        refiner.observe(
-            &tracked,
-            None,
-            Some(Bytes::mib(34)),
-            second(2),
-            ProbingSettings::default(),
-        );
+        refiner.observe(&tracked, Some(Bytes::mib(34)), second(2), ProbingSettings::default());
         let demand = refined(&refiner, &tracked, Bytes::MAX, second(2)).demand;
         // A 128th of the 50 MiB in swap, which did not move, is forgotten.
         assert_eq!(demand.size, Bytes::pages(598 * 256 - 100));
@@ -541,23 +508,6 @@ mod tests {
         tracked.tracker.as_mut().unwrap().age = Duration::from_secs(30);
         let demand = refined(&refiner, &tracked, Bytes::MAX, second(32)).demand;
         assert_eq!((demand.size, demand.source), (Bytes::mib(400), DemandSource::Used));
-    }
-
-    #[test]
-    fn memory_that_came_into_use_is_needed_at_once() {
-        let mut refiner = Refiner::default();
-        let guest = tracked(Bytes::mib(200), Bytes::mib(500), vec![9000, 9000, 0]);
-        for (n, used_then, grown) in [(1, 390, 0), (2, 300, 100)] {
-            let then = Some(Bytes::mib(used_then));
-            refiner.observe(&guest, then, None, second(n), ProbingSettings::default());
-            // It uses 400 MiB now.
-            let estimate = refined(&refiner, &guest, Bytes::MAX, second(n));
-            assert_eq!(estimate.demand.size, Bytes::mib(200 + grown) + KEPT_FREE);
-            // Shifted one step, for the 64 MiB that are kept free, and one more for the growth.
-            let misses = [200, 300].map(|mib| Bytes::mib(mib + grown));
-            let misses = misses.map(|size| estimate.curve.as_ref().unwrap().misses(size));
-            assert_eq!(misses, [9000, 0], "{used_then}");
-        }
     }
 
     #[test]
@@ -572,7 +522,7 @@ mod tests {
             };
             tracked.allocation = Some(Measured::fresh(Bytes::mib(held_mib)));
             tracked.tracker = Some(Box::new(Measured::fresh(report)));
-            refiner.observe(&tracked, None, None, second(n), ProbingSettings::default());
+            refiner.observe(&tracked, None, second(n), ProbingSettings::default());
             refined(&refiner, &tracked, Bytes::MAX, second(n)).demand.size - KEPT_FREE
         };
         for (n, held, estimated_wss, accepted) in [
@@ -665,12 +615,12 @@ mod tests {
         let estimated = |refiner: &Refiner, guest: &GuestSample, n| {
             refined(refiner, guest, Bytes::MAX, second(n)).curve.unwrap()
         };
-        refiner.observe(&tracked, None, None, second(1), ProbingSettings::default());
+        refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         // Shifted one step, for the 64 MiB that are kept free.
         assert_eq!(estimated(&refiner, &tracked, 1).points(), [9000, 9000, 9000, 0]);
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(300));
-        refiner.observe(&tracked, None, None, second(2), ProbingSettings::default());
+        refiner.observe(&tracked, None, second(2), ProbingSettings::default());
         let beyond = estimated(&refiner, &tracked, 2);
         assert_eq!(beyond.points(), [137_300, 111_700, 86_100, 51_500, 25_900, 300, 0]);
         // A curve that reaches beyond the allocation is not extended.
@@ -683,7 +633,7 @@ mod tests {
         let tracker = Some(Box::new(Measured::fresh(report(curve.ok().map(Arc::new)))));
         let mut tracked = GuestSample { tracker, ..guest(0) };
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::pages(600));
-        refiner.observe(&tracked, None, None, second(3), ProbingSettings::default());
+        refiner.observe(&tracked, None, second(3), ProbingSettings::default());
         assert_eq!(estimated(&refiner, &tracked, 3).points(), [9, 9, 9, 9, 0]);
     }
 
@@ -699,11 +649,11 @@ mod tests {
             curve: curve.ok().map(Arc::new),
             source: TrackingSource::Library,
         })));
-        refiner.observe(&tracked, None, None, second(1), ProbingSettings::default());
+        refiner.observe(&tracked, None, second(1), ProbingSettings::default());
         let mut tracked = GuestSample { tracker: tracked.tracker, ..guest(0) };
         tracked.allocation = Some(Measured::fresh(Bytes::gib(1 << 20)));
         tracked.stats.as_mut().unwrap().value.swap_out = Some(Bytes::gib(1 << 20));
-        refiner.observe(&tracked, None, None, second(2), ProbingSettings::default());
+        refiner.observe(&tracked, None, second(2), ProbingSettings::default());
         let estimate = refined(&refiner, &tracked, Bytes::gib(4), second(2));
         let points = estimate.curve.unwrap().points().len();
         assert!((4096..=4 * 4096).contains(&points), "{points}");

@@ -70,7 +70,7 @@ impl Estimator {
         let stats = guest.stats.as_ref();
         self.held_then = stats.and_then(|stats| self.held_at(guest, stats, now));
         self.in_use = self.nearest_use(guest).or(self.in_use);
-        self.refiner.observe(guest, self.in_use, self.uncounted, now, probing);
+        self.refiner.observe(guest, self.uncounted, now, probing);
         self.sampled_need.observe(guest, now);
     }
 
