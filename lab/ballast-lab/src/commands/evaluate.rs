@@ -53,8 +53,8 @@ that would end later; the next call continues there. All first repetitions come 
 A row counts with the repetitions that it has, and says so if they are fewer than --repetitions.
 With --any-build, runs on real guests also count if another build of this program played them;
 their scenario must be the same. The page names the calls that played the runs of each comparison,
-their commits, and, of several calls, when each run began. Progress and the time left go to standard error; the time left is estimated from earlier
-runs on this machine, else from the scenarios.
+their commits, and, of several calls, when each run began. Progress and the time left go to standard
+error; the time left is estimated from earlier runs on this machine, else from the scenarios.
 
 JSON, an object:
   ended_at, commit, cpu, repetitions, jobs_ran, jobs_kept
