@@ -1,10 +1,10 @@
 //! Domains of libvirt, by `virsh` on this host; libvirt copies between two hosts by itself.
 //!
 //! Idea: the source has libvirt copy peer to peer and pause the domain at the end of the copy.
-//! libvirt starts the destination's domain; once that has everything, it ends and then undefines the
-//! source's. A domain that died keeps its definition, and is shut off for another reason, which
-//! tells the two cases apart: so only persistent domains are moved. The figures of its copy go with the source's domain, so those last
-//! seen are kept.
+//! libvirt starts the destination's domain; once that has everything, it ends and then undefines
+//! the source's. A domain that died keeps its definition, and is shut off for another reason, which
+//! tells the two cases apart: so only persistent domains are moved. The figures of its copy go with
+//! the source's domain, so those last seen are kept.
 //! Source: `virsh(1)` of libvirt 9.0. What it prints in each phase was seen with two libvirts of
 //! that version ([decision 25](../../../../docs/decisions/0025-two-phase-migration.md)).
 //! Cost: two runs of `virsh` a look.
