@@ -284,6 +284,13 @@ pub enum WorkloadState {
     Waiting,
 }
 
+impl WorkloadState {
+    /// Whether it has filled its memory or file, and visits it.
+    pub const fn has_filled(self) -> bool {
+        matches!(self, WorkloadState::Touching | WorkloadState::Waiting)
+    }
+}
+
 /// The totals of a workload over its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use ballast_lab_guest::protocol::{FromGuest, LabReport, WorkloadState};
+use ballast_lab_guest::protocol::{FromGuest, LabReport};
 use ballast_lab_host::{Run, Scenario};
 use tokio::time::Instant;
 
@@ -62,16 +62,13 @@ pub(super) async fn fill(
 
 fn has_filled(report: &LabReport, id: &str) -> bool {
     let own = report.workloads.iter().find(|workload| workload.id == id);
-    own.is_some_and(|workload| {
-        matches!(workload.phase, WorkloadState::Touching | WorkloadState::Waiting)
-            && workload.size >= workload.size_wanted
-    })
+    own.is_some_and(|own| own.phase.has_filled() && own.size >= own.size_wanted)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_lab_guest::protocol::{MemoryInfo, VmCounters, WorkloadReport};
+    use ballast_lab_guest::protocol::{MemoryInfo, VmCounters, WorkloadReport, WorkloadState};
     use ballast_lab_guest::workload::Kind;
     use ballast_model::Bytes;
 

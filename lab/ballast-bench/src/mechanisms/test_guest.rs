@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ballast_host::PROC;
-use ballast_lab_guest::protocol::{LabReport, WorkloadState};
+use ballast_lab_guest::protocol::LabReport;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{Accel, Guest, GuestSpec, Run, RunOptions};
 use ballast_model::{Bytes, GuestId};
@@ -151,9 +151,7 @@ impl TestGuest {
             let report = self.guest()?.latest_report()?;
             let has = |report: LabReport| {
                 let work = report.workloads.into_iter().next()?;
-                (matches!(work.phase, WorkloadState::Touching | WorkloadState::Waiting)
-                    && work.touches > 0)
-                    .then_some(())
+                (work.phase.has_filled() && work.touches > 0).then_some(())
             };
             Ok(report.and_then(has))
         })

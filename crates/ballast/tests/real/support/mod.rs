@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ballast_lab_guest::protocol::{LabReport, READY_LINE_PREFIX, WorkloadState};
+use ballast_lab_guest::protocol::{LabReport, READY_LINE_PREFIX};
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
 use ballast_lab_host::{
     Accel, DiskSpec, Guest, GuestSpec, Helper, LabError, Manager, Run, RunOptions, Speed,
@@ -196,8 +196,7 @@ impl Lab {
     pub fn pace(&self, name: &str) -> Pace {
         let touching = |report: &LabReport| {
             let workload = report.workloads.iter().find(|workload| workload.id == WORKLOAD)?;
-            (workload.phase == WorkloadState::Touching && workload.touches > 0)
-                .then_some(workload.touches)
+            (workload.phase.has_filled() && workload.touches > 0).then_some(workload.touches)
         };
         let latest = || self.guest(name).latest_report().unwrap();
         let (from, before) = wait_for("the workload to have its memory", || {

@@ -12,7 +12,7 @@
 
 use std::fs;
 
-use ballast_lab_guest::protocol::{LabReport, WorkloadState};
+use ballast_lab_guest::protocol::LabReport;
 use ballast_lab_guest::rng::Rng;
 use ballast_lab_guest::workload::Pattern;
 use ballast_lab_host::{DiskSpec, GuestSpec, GuestState, Speed};
@@ -193,7 +193,7 @@ impl<'a> Squeezes<'a> {
         wait_for("the workload to have its memory", || {
             let report = self.lab.guest(name).latest_report().unwrap()?;
             let work = report.workloads.first()?;
-            (work.phase == WorkloadState::Touching && work.touches > 0).then_some(())
+            (work.phase.has_filled() && work.touches > 0).then_some(())
         });
     }
 

@@ -128,7 +128,7 @@ pub(crate) fn start_workload(guest: &Guest, spec: &WorkloadSpec) -> anyhow::Resu
     loop {
         let report = guest.latest_report()?.context("the guest reports nothing")?;
         let phase = report.workloads.first().map(|workload| workload.phase);
-        if matches!(phase, Some(WorkloadState::Touching | WorkloadState::Waiting)) {
+        if phase.is_some_and(WorkloadState::has_filled) {
             return Ok(());
         }
         if Instant::now() >= end {
