@@ -12,7 +12,8 @@ use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
 use ballast_model::{Bytes, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
@@ -32,6 +33,9 @@ const EVENTS_WAITING_MAX: usize = 64;
 
 /// If the write-ahead log is larger than this and cannot be checkpointed, writes are refused.
 const WAL_BYTES_MAX: u64 = 64 << 20;
+
+/// How long a lock that is held is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How many entries were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -374,10 +378,19 @@ fn lock(path: &Path) -> Result<File, JournalError> {
         .mode(0o640)
         .open(&name)
         .map_err(|e| JournalError::io(&name, e))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(JournalError::InUse { path: path.to_owned() }),
-        Err(TryLockError::Error(e)) => Err(JournalError::io(&name, e)),
+    let began = Instant::now();
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            // A program that the last daemon was just starting shares its lock until it runs.
+            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => {
+                thread::sleep(LOCK_PATIENCE / 50);
+            }
+            Err(TryLockError::WouldBlock) => {
+                return Err(JournalError::InUse { path: path.to_owned() });
+            }
+            Err(TryLockError::Error(e)) => return Err(JournalError::io(&name, e)),
+        }
     }
 }
 
