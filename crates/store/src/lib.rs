@@ -23,6 +23,7 @@ mod error;
 mod export;
 mod journal;
 mod latest;
+mod lock;
 mod reader;
 mod retention;
 mod row;

@@ -9,11 +9,10 @@
 //! [`WAL_BYTES_MAX`] of log.
 
 use std::collections::VecDeque;
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use ballast_model::{Bytes, MissCurve, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
@@ -24,6 +23,7 @@ use crate::aside::{self, MovedAside};
 use crate::codec::Encoder;
 use crate::curves::Curves;
 use crate::entry::{Event, RECORD_FORMAT, RECORD_FORMAT_WHOLE, Start, Tick, wall_ms};
+use crate::lock::lock;
 use crate::retention::{self, JournalConfig, Pages};
 use crate::schema::{self, KIND_EVENT, KIND_TICK};
 use crate::whole::DeltaEncoder;
@@ -33,9 +33,6 @@ const EVENTS_WAITING_MAX: usize = 64;
 
 /// If the write-ahead log is larger than this and cannot be checkpointed, writes are refused.
 const WAL_BYTES_MAX: u64 = 64 << 20;
-
-/// How long a lock that is held is waited for.
-const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// How many entries were not recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -363,33 +360,6 @@ impl Writer {
         match is_checkpointed {
             true => Ok(()),
             false => Err(JournalError::WalBlocked { path: self.path.clone(), wal_bytes }),
-        }
-    }
-}
-
-/// Takes the lock of the journal at `path`. The kernel releases it when the process ends, even if
-/// it is killed.
-fn lock(path: &Path) -> Result<File, JournalError> {
-    let name = schema::with_suffix(path, ".lock");
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o640)
-        .open(&name)
-        .map_err(|e| JournalError::io(&name, e))?;
-    let began = Instant::now();
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            // A program that the last daemon was just starting shares its lock until it runs.
-            Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => {
-                thread::sleep(LOCK_PATIENCE / 50);
-            }
-            Err(TryLockError::WouldBlock) => {
-                return Err(JournalError::InUse { path: path.to_owned() });
-            }
-            Err(TryLockError::Error(e)) => return Err(JournalError::io(&name, e)),
         }
     }
 }
