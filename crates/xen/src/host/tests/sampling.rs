@@ -160,7 +160,7 @@ async fn an_emergency_ends_a_wait_and_statistics_do_not() {
     xen.host.send_to_agent(&web, &answer);
     xen.sample().await;
     xen.sample().await;
-    assert_eq!(xen.read(3, "data/mem_answer").unwrap(), "", "it is told once");
+    assert_eq!(xen.read(3, "data/mem_answer").unwrap(), "", "the answer is written once");
 }
 
 #[tokio::test]

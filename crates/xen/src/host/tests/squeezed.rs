@@ -257,7 +257,7 @@ async fn squeezed_f_nobody_grows_into_memory_a_stuck_guest_holds() {
     let (guests, most) = e();
     let mut machine = Machine::new(guests, &most, 0).await;
     machine.free_up(1000, 20).await;
-    assert!(machine.highest[1] <= 6000 * MIB, "it was told to hold {} KiB", machine.highest[1]);
+    assert!(machine.highest[1] <= 6000 * MIB, "its target was {} KiB", machine.highest[1]);
 }
 
 /// Squeezed's g: as a; drivers stop 4 KiB short of every target, and do not count as stuck.
