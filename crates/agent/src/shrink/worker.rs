@@ -251,22 +251,24 @@ mod tests {
         assert_eq!(entries(&log, 13)[12], "a 1");
     }
 
+    /// A worker of one program that grows again at once, and what the program did.
+    fn eager(name: &'static str) -> (ShrinkWorker, Arc<Mutex<Vec<String>>>) {
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let shrinker = FakeShrinker(name, Ok(9), Arc::clone(&log));
+        let worker = ShrinkWorker::start(vec![Box::new(shrinker)], Duration::from_millis(1));
+        (worker.unwrap(), log)
+    }
+
     #[test]
     fn programs_grow_again_without_a_word_of_the_host() {
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let all: Vec<Box<dyn Shrinker>> =
-            vec![Box::new(FakeShrinker("a", Ok(9), Arc::clone(&log)))];
-        let worker = ShrinkWorker::start(all, Duration::from_millis(1)).unwrap();
+        let (worker, log) = eager("a");
         assert!(worker.order(1, 5, ORDER_TIME_MAX));
         assert_eq!(entries(&log, 3), ["a grows", "a 5", "a grows"]);
     }
 
     #[test]
     fn a_program_that_was_not_released_is_released_later() {
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let all: Vec<Box<dyn Shrinker>> =
-            vec![Box::new(FakeShrinker("deaf", Ok(9), Arc::clone(&log)))];
-        let worker = ShrinkWorker::start(all, Duration::from_millis(1)).unwrap();
+        let (worker, log) = eager("deaf");
         assert_eq!(entries(&log, 3), ["deaf grows"; 3]);
         assert!(worker.order(1, 5, ORDER_TIME_MAX));
         assert_eq!(entries(&log, 4)[3], "deaf 5");

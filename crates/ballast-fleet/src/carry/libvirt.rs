@@ -146,7 +146,11 @@ impl Libvirt {
     }
 
     /// Keeps the figures of a copy under way and returns them; its bandwidth counts at the end.
-    fn keep(&self, guest: &GuestId, progress: Option<CopyProgress>) -> Option<CopyProgress> {
+    fn keep_figures(
+        &self,
+        guest: &GuestId,
+        progress: Option<CopyProgress>,
+    ) -> Option<CopyProgress> {
         let progress = progress?;
         self.drop_figures(guest);
         let mut copies = self.copies.borrow_mut();
@@ -158,7 +162,7 @@ impl Libvirt {
     }
 
     /// The figures of a copy that is over.
-    fn kept(&self, guest: &GuestId) -> Option<CopyProgress> {
+    fn last_figures(&self, guest: &GuestId) -> Option<CopyProgress> {
         self.copies.borrow().iter().find(|(id, _)| id == guest).map(|(_, progress)| *progress)
     }
 
@@ -260,7 +264,7 @@ impl Hypervisor for Libvirt {
                 view(waiting, None)
             }
             DomainState::Undefined | DomainState::Migrated if began_copy => {
-                view(Process::Ended, self.kept(guest))
+                view(Process::Ended, self.last_figures(guest))
             }
             DomainState::Undefined | DomainState::ShutOff | DomainState::Migrated => {
                 view(Process::Absent, None)
@@ -271,7 +275,7 @@ impl Hypervisor for Libvirt {
                 match self.job(guest).await {
                     None => view(Process::Unknown, None),
                     Some(Job { is_copy: true, progress }) if began_copy => {
-                        view(Process::Runs(CopyState::Partly), self.keep(guest, progress))
+                        view(Process::Runs(CopyState::Partly), self.keep_figures(guest, progress))
                     }
                     Some(_) => view(Process::Paused, None),
                 }
@@ -281,7 +285,7 @@ impl Hypervisor for Libvirt {
             DomainState::Runs => match self.job(guest).await {
                 None => view(Process::Unknown, None),
                 Some(Job { is_copy: true, progress }) => {
-                    view(Process::Runs(CopyState::Partly), self.keep(guest, progress))
+                    view(Process::Runs(CopyState::Partly), self.keep_figures(guest, progress))
                 }
                 // The copy may have ended well since the state was read. Then the domain has been
                 // paused before its job ended, and the destination has the guest.

@@ -57,6 +57,29 @@ fn phases() -> [Phase; 8] {
     ]
 }
 
+/// What a host sees that begins moves and has a part in this one: a small guest, no shrinking.
+fn view<'a>(
+    host: &'a HostId,
+    process: Process,
+    promise: Promise,
+    carried: &'a Carried,
+) -> HostView<'a> {
+    HostView {
+        host,
+        now: NOW,
+        term: TERM,
+        process,
+        promise,
+        shrink: None,
+        holds: Some(SMALL),
+        has_part: true,
+        is_taken_over: false,
+        carried,
+        ends_source: false,
+        begins_moves: true,
+    }
+}
+
 /// What a host does in `phase` when it sees all this.
 fn next(
     phase: Phase,
@@ -66,20 +89,7 @@ fn next(
     shrink: Option<Shrink>,
 ) -> Next {
     let (at, carried) = (host(at), carried());
-    let view = HostView {
-        host: &at,
-        now: NOW,
-        term: TERM,
-        process,
-        promise,
-        shrink,
-        holds: Some(SMALL),
-        has_part: true,
-        is_taken_over: false,
-        carried: &carried,
-        ends_source: false,
-        begins_moves: true,
-    };
+    let view = HostView { shrink, ..view(&at, process, promise, &carried) };
     host_step(Some(&record(phase)), &view)
 }
 
@@ -154,21 +164,8 @@ fn next_of_source(
     ends_source: bool,
 ) -> Next {
     let (at, carried) = (host("a"), carried());
-    let view = HostView {
-        host: &at,
-        now: NOW,
-        term: TERM,
-        process,
-        promise: Promise::Entitled,
-        shrink,
-        holds,
-        has_part: true,
-        is_taken_over: false,
-        carried: &carried,
-        ends_source,
-        begins_moves: true,
-    };
-    host_step(Some(record), &view)
+    let view = view(&at, process, Promise::Entitled, &carried);
+    host_step(Some(record), &HostView { shrink, holds, ends_source, ..view })
 }
 
 #[test]
@@ -230,20 +227,7 @@ fn without_the_store_only_a_copy_is_cancelled() {
             (&b, Process::Loaded),
             (&b, Process::Runs(CopyState::Partly)),
         ] {
-            let view = HostView {
-                host: at,
-                now: NOW,
-                term: TERM,
-                process,
-                promise: RESERVED,
-                shrink: None,
-                holds: Some(SMALL),
-                has_part: true,
-                is_taken_over: true,
-                carried: &carried,
-                ends_source: false,
-                begins_moves: true,
-            };
+            let view = HostView { is_taken_over: true, ..view(at, process, RESERVED, &carried) };
             let cancels = matches!(phase, Phase::Copying { .. })
                 && (at, process) == (&a, Process::Runs(CopyState::Partly));
             let expected = if cancels { Next::Act(HostAction::CancelCopy) } else { Next::Wait };
@@ -264,20 +248,7 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
             ("c", Process::Absent),
         ] {
             let id = host(at);
-            let begins = HostView {
-                host: &id,
-                now: NOW,
-                term: TERM,
-                process,
-                promise: RESERVED,
-                shrink: None,
-                holds: Some(SMALL),
-                has_part: true,
-                is_taken_over: false,
-                carried: &carried,
-                ends_source: false,
-                begins_moves: true,
-            };
+            let begins = view(&id, process, RESERVED, &carried);
             let view = HostView { begins_moves: false, ..begins };
             let record = record(phase.clone());
             let is_abandoned = at != "c" && matches!(phase, Phase::Ordered | Phase::Ready { .. });
@@ -304,18 +275,10 @@ fn absence_says_nothing_to_a_machine_without_a_part() {
         for at in ["a", "b"] {
             let id = host(at);
             let view = HostView {
-                host: &id,
-                now: NOW,
-                term: TERM,
-                process: Process::Absent,
-                promise: Promise::Nothing,
-                shrink: None,
                 holds: None,
                 has_part: false,
-                is_taken_over: false,
-                carried: &carried,
                 ends_source,
-                begins_moves: true,
+                ..view(&id, Process::Absent, Promise::Nothing, &carried)
             };
             let expected = match (&record.phase, at) {
                 (Phase::Ordered | Phase::Ready { .. }, "a") => {

@@ -181,7 +181,7 @@ fn of(
     repetitions: u32,
     outcomes: &JobOutcomes,
 ) -> anyhow::Result<RowFindings> {
-    let mut row_findings = RowFindings {
+    let empty = || RowFindings {
         id: row.id.clone(),
         place: row.place.clone(),
         what: row.what.clone(),
@@ -192,27 +192,21 @@ fn of(
         calls: Vec::new(),
         figures: Vec::new(),
     };
+    let without = |cause| RowFindings { verdict: Verdict::NotReproduced(cause), ..empty() };
     if let Way::Nothing { because } = &row.way {
-        row_findings.verdict = Verdict::NotReproduced(Cause::NoCounterpart(because.clone()));
-        return Ok(row_findings);
+        return Ok(without(Cause::NoCounterpart(because.clone())));
     }
-    let mut wanted = 0;
-    for (place, task) in Task::of(row).into_iter().enumerate() {
+    let mut row_findings = empty();
+    let (mut fewest, mut wanted) = (usize::MAX, 0);
+    for task in Task::of(row) {
         let jobs = jobs_of(&[row], &task, repetitions, scenarios);
         let jobs = jobs.map_err(|error| Cause::CannotRun(format!("{error:#}")));
         let Results { values, repetitions: own } = match jobs.and_then(|it| results(&it, outcomes))
         {
             Ok(results) => results,
-            Err(cause) => {
-                row_findings.verdict = Verdict::NotReproduced(cause);
-                row_findings.seen = None;
-                row_findings.repetitions = 0;
-                row_findings.calls.clear();
-                row_findings.figures.clear();
-                return Ok(row_findings);
-            }
+            Err(cause) => return Ok(without(cause)),
         };
-        row_findings.repetitions = if place == 0 { own } else { row_findings.repetitions.min(own) };
+        fewest = fewest.min(own);
         wanted = wanted.max(task.repetitions(repetitions) as usize);
         let of_task = TaskResults::new(&task, values, scenarios)?;
         row_findings.seen = Some(seen(&of_task));
@@ -226,10 +220,12 @@ fn of(
             row_findings.figures.push(judged(row, figure, ours, own)?);
         }
     }
-    if row_findings.repetitions < wanted
+    // A row that is not without a counterpart has tasks.
+    row_findings.repetitions = fewest;
+    if fewest < wanted
         && let Some(seen) = &mut row_findings.seen
     {
-        seen.push_str(&format!(", {} of {wanted} repetitions", row_findings.repetitions));
+        seen.push_str(&format!(", {fewest} of {wanted} repetitions"));
     }
     let named = row_findings.figures.iter().map(|figure| (figure.name(), &figure.verdict));
     row_findings.verdict = of_row(named);
