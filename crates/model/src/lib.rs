@@ -92,8 +92,8 @@ pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
-    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState, ProcessId,
-    RunState, Snapshot,
+    Capabilities, DiskReads, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState,
+    ProcessId, RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

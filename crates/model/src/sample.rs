@@ -144,6 +144,9 @@ pub struct GuestSample {
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
+    /// What was read from its disks since its hypervisor began, as the hypervisor counts it.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub disk_reads: Option<Measured<DiskReads>>,
     /// The report of a program inside it.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub agent: Option<Box<Measured<AgentReport>>>,
@@ -180,6 +183,7 @@ impl GuestSample {
             overhead: None,
             merged: None,
             stats: None,
+            disk_reads: None,
             agent: None,
             tracker: None,
             tracking: None,
@@ -413,6 +417,18 @@ pub struct GuestStats {
     /// Faults that did not wait for a disk, since boot.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub minor_faults: Option<u64>,
+}
+
+/// What was read from all disks of a guest, its swap disks included. The hypervisor counts it, so it
+/// is evidence: a guest can cause reads, but cannot claim any.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct DiskReads {
+    /// How much.
+    #[cfg_attr(feature = "serde", serde(rename = "read_bytes", with = "unit"))]
+    pub read: Bytes,
+    /// In how many requests.
+    pub requests: u64,
 }
 
 /// Capabilities of a guest. `None`: not found out yet.
