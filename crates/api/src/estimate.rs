@@ -21,6 +21,10 @@ pub struct EstimateView {
     /// back.
     #[serde(default)]
     pub swap_need_bytes: u64,
+    /// Page cache that it needs, because it reads from its disks for lack of it; part of
+    /// `available_bytes` as far as it has it.
+    #[serde(default)]
+    pub cache_need_bytes: u64,
     /// Where `used_bytes` and `available_bytes` come from, in words for people.
     pub provenance: String,
     /// Memory that it needs to run as well as it can.
@@ -104,6 +108,7 @@ impl EstimateView {
             used_bytes: estimate.used.get(),
             available_bytes: estimate.available.get(),
             swap_need_bytes: estimate.swap_need.get(),
+            cache_need_bytes: estimate.cache_need.get(),
             provenance: estimate.provenance.to_string(),
             demand: DemandView::from(&estimate.demand),
             passed_over: estimate.passed_over.iter().map(PassedOverView::from).collect(),

@@ -37,37 +37,64 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
     for (place, guest) in tick.guests.iter().enumerate() {
         let Some(estimate) = guest.estimate() else { continue };
         let used = estimate.used.min(believed_use(&guest.assessment));
-        // Counts only as far as it is believed.
-        let need = estimate.swap_need.min(guest.assessment.believed.saturating_sub(used));
-        if need > Bytes::ZERO {
-            needs.push((contenders.len(), need));
+        // Both count only as far as they are believed.
+        let believed = guest.assessment.believed.saturating_sub(used);
+        let swap = estimate.swap_need.min(believed);
+        let cache = estimate.cache_need.min(believed.saturating_sub(swap));
+        if swap.max(cache) > Bytes::ZERO {
+            needs.push(Need { place: contenders.len(), swap, cache });
         }
         let given_back = given_back.get(place).copied().flatten();
         contenders.push(contender(guest, estimate, used, given_back));
     }
-    add_needs(&mut contenders, &needs, left);
+    add_needs(&mut contenders, &mut needs, left);
     Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
-/// Adds each guest's swap need to its memory in use, as far as there is memory that no guest uses:
-/// the guest that reads back most must not take memory that another one uses. A floor counts as
-/// used, even where it is not.
-fn add_needs(contenders: &mut [Contender], needs: &[(usize, Bytes)], left: Bytes) {
+/// What a contender needs beyond its memory in use.
+#[derive(Clone, Copy, Debug)]
+struct Need {
+    /// Its place among the contenders.
+    place: usize,
+    /// What it swaps for lack of room.
+    swap: Bytes,
+    /// Page cache.
+    cache: Bytes,
+}
+
+/// Adds what each guest needs to its memory in use: page cache within its own share, which it may
+/// use as it likes; everything else as far as there is memory that no guest uses. The guest that
+/// reads back most must not take memory that another one uses. A floor counts as used, even where
+/// it is not.
+fn add_needs(contenders: &mut [Contender], needs: &mut [Need], left: Bytes) {
     if needs.is_empty() {
         return;
     }
+    let shares: u64 = contenders.iter().map(|contender| u64::from(contender.shares)).sum();
+    for Need { place, swap, cache } in needs.iter_mut() {
+        let contender = &mut contenders[*place];
+        let share = left.fraction(u64::from(contender.shares), shares);
+        let within = (*cache).min(share.saturating_sub(contender.used.saturating_add(*swap)));
+        add_use(contender, within);
+        *cache = cache.saturating_sub(within);
+    }
     let is_taken = |contender: &Contender| contender.used.max(contender.floor);
     let unused = left.saturating_sub(contenders.iter().map(is_taken).sum());
-    let needed: Bytes = needs.iter().map(|&(_, need)| need).sum();
-    for &(place, need) in needs {
-        let need = need.min(need.fraction(unused.get(), needed.get()));
-        let contender = &mut contenders[place];
-        contender.used = contender.used.saturating_add(need);
-        if let Some(demand) = &mut contender.demand
-            && demand.source == DemandSource::Used
-        {
-            demand.size = contender.used;
-        }
+    let needed = |need: &Need| need.swap.saturating_add(need.cache);
+    let needed_by_all: Bytes = needs.iter().map(needed).sum();
+    for need in needs {
+        let granted = needed(need).min(needed(need).fraction(unused.get(), needed_by_all.get()));
+        add_use(&mut contenders[need.place], granted);
+    }
+}
+
+/// Counts more memory as used.
+fn add_use(contender: &mut Contender, more: Bytes) {
+    contender.used = contender.used.saturating_add(more);
+    if let Some(demand) = &mut contender.demand
+        && demand.source == DemandSource::Used
+    {
+        demand.size = contender.used;
     }
 }
 

@@ -7,7 +7,7 @@
 //! Each module covers one aspect and knows nothing of the others. [`phase`] decides when a working
 //! set need not be tracked; [`hot_set`] and [`granularity`] how finely it is tracked.
 //! [`excess_demand`] adds the memory that a tracked guest lacks, [`swap_need`] what swap traffic
-//! shows to be lacking.
+//! shows to be lacking, [`cache_need`] the page cache that reads from disks show to be needed.
 //! [`statistical`] and [`probing`] need no tracker, `sampled_need` nothing but one. [`fusion`]
 //! chooses among the results and says why.
 //!
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod cache_need;
 pub mod excess_demand;
 pub mod fusion;
 pub mod granularity;

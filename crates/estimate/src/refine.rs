@@ -29,11 +29,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Confidence, DemandSource, Estimate, GuestSample, GuestStats, Measured, MissCurve,
-    Signals, Timestamp, TrackerReport,
+    Bytes, Confidence, DemandSource, DiskReads, Estimate, GuestSample, GuestStats, Measured,
+    MissCurve, Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
+use crate::cache_need::{CacheNeed, CacheReading, ReadBetween};
 use crate::excess_demand::{ExcessDemand, ExcessDemandInput, ExcessDemandOutput};
 use crate::fusion::{self, SourceDemand};
 use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
@@ -41,6 +42,9 @@ use crate::swap_need::{SwapNeed, SwapTraffic};
 
 /// Shortest time between two readings: they come once a second, dated to within half a second.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
+
+/// Shortest time between two readings from which the need of page cache is computed.
+const CACHE_APART_MIN: Duration = Duration::from_secs(5);
 
 /// Memory a guest needs beyond `Committed_AS`: its kernel takes about 75 MiB and keeps about 60 MiB
 /// free. Without it, probing would start below what the guest can run in.
@@ -69,6 +73,8 @@ pub(crate) struct Refiner {
     counters: Option<Counters>,
     swapped_pages_per_s: Option<u64>,
     swap_need: SwapNeed,
+    /// `None`: neither reads of its disks nor refaults are known.
+    cache: Option<Box<CacheHistory>>,
     /// `None`: its `Committed_AS` was never read.
     probing: Option<Box<Probing>>,
     probed: Option<(Bytes, Timestamp)>,
@@ -77,6 +83,18 @@ pub(crate) struct Refiner {
     swapped_out: Option<Bytes>,
     /// `None`: no tracker has reported yet.
     tracker: Option<Box<TrackerHistory>>,
+}
+
+/// What a guest's need of page cache is computed from.
+#[derive(Clone, Debug, Default)]
+struct CacheHistory {
+    need: CacheNeed,
+    /// Time of the last reading, and what was read from its disks by then.
+    last: Option<(Timestamp, Option<DiskReads>)>,
+    /// Swapped in since.
+    swapped_in: Bytes,
+    /// Pages of files read again since; `None`: no agent reports them.
+    refaulted: Option<Bytes>,
 }
 
 /// What is kept of the tracker's reports on one guest.
@@ -177,6 +195,7 @@ impl Refiner {
     ) {
         if let Some(stats) = &guest.stats {
             self.count(guest, stats, now, probing);
+            self.count_reads(guest, stats, now);
         }
         if let Some(tracker) = &guest.tracker {
             let at = before(now, tracker.age);
@@ -265,6 +284,11 @@ impl Refiner {
         };
         add(&mut self.swapped_in, swapped_in);
         add(&mut self.swapped_out, swapped_out);
+        if refaulted.is_some() || guest.disk_reads.is_some() {
+            let cache = self.cache.get_or_insert_default();
+            cache.swapped_in = cache.swapped_in.saturating_add(swapped_in.unwrap_or_default());
+            add(&mut cache.refaulted, refaulted.map(Bytes::pages));
+        }
         let committed = agent.and_then(|agent| agent.committed);
         if committed.is_none() && self.probing.is_none() {
             return;
@@ -281,6 +305,40 @@ impl Refiner {
         let run = self.probing.get_or_insert_default();
         run.configure(probing);
         self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
+    }
+
+    /// Computes the need of page cache from a new reading of the disks or, where there is none, of
+    /// an agent's refaults.
+    fn count_reads(&mut self, guest: &GuestSample, stats: &Measured<GuestStats>, now: Timestamp) {
+        let Some(history) = &mut self.cache else { return };
+        let at = guest.disk_reads.map_or(now, |reads| before(now, reads.age));
+        let disks = guest.disk_reads.map(|reads| reads.value);
+        let Some((last, disks_then)) = history.last else {
+            history.last = Some((at, disks));
+            return;
+        };
+        if at < last + CACHE_APART_MIN {
+            return;
+        }
+        history.last = Some((at, disks));
+        let (swapped_in, refaulted) =
+            (std::mem::take(&mut history.swapped_in), history.refaulted.take());
+        let GuestStats { disk_caches: Some(cache), free: Some(free), available, .. } = stats.value
+        else {
+            history.need = CacheNeed::default();
+            return;
+        };
+        let disks = disks_then.zip(disks).map(|(then, now)| ReadBetween { then, now, swapped_in });
+        let reads = match (disks, refaulted) {
+            (Some(disks), Some(refaulted)) => disks.of_files().min(refaulted),
+            (Some(disks), None) => disks.at_random(),
+            (None, Some(refaulted)) => refaulted,
+            (None, None) => return,
+        };
+        // What is not available counts as used already.
+        let cache = cache.min(available.unwrap_or(free));
+        let interval = at.saturating_since(last);
+        history.need.update(CacheReading { reads, cache, free, interval });
     }
 
     /// Adds everything known to an `estimate` from memory in use alone. Curves end at the size
@@ -303,6 +361,7 @@ impl Refiner {
         };
         estimate.curve = self.curve(guest, most);
         estimate.swap_need = self.swap_need.get();
+        estimate.cache_need = self.cache.as_ref().map_or(Bytes::ZERO, |cache| cache.need.get());
         estimate.demand.size = estimate.needed();
         if self.probed.is_none() && self.tracker.is_none() && committed.is_none() {
             return;

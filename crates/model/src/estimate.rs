@@ -27,6 +27,9 @@ pub struct Estimate {
     /// Memory the guest needs beyond what it uses, because it swaps it out for lack of room or
     /// reads it back.
     pub swap_need: Bytes,
+    /// Page cache the guest needs, because it reads from its disks for lack of it. It counts as
+    /// available, not as used.
+    pub cache_need: Bytes,
     /// Where `used` and `available` come from.
     pub provenance: Provenance,
     /// What the guest needs to run as well as it can.
@@ -70,9 +73,9 @@ pub struct Signals {
 }
 
 impl Estimate {
-    /// Its use and its swap need.
+    /// Its use, its swap need and the page cache that it needs.
     pub fn needed(&self) -> Bytes {
-        self.used.saturating_add(self.swap_need)
+        self.used.saturating_add(self.swap_need).saturating_add(self.cache_need)
     }
 
     /// An estimate where only the memory in use is known.
@@ -83,6 +86,7 @@ impl Estimate {
             used,
             available,
             swap_need: Bytes::ZERO,
+            cache_need: Bytes::ZERO,
             provenance,
             demand: Demand { size: used, source, age, confidence },
             passed_over: Vec::new(),
@@ -159,6 +163,13 @@ mod row {
             skip_serializing_if = "crate::unit::is_default"
         )]
         swap_need: Bytes,
+        #[serde(
+            default,
+            rename = "cache_need_bytes",
+            with = "crate::unit",
+            skip_serializing_if = "crate::unit::is_default"
+        )]
+        cache_need: Bytes,
         provenance: Provenance,
         #[serde(skip_serializing_if = "Option::is_none")]
         demand: Option<Demand>,
@@ -177,6 +188,7 @@ mod row {
                 used: estimate.used,
                 available: estimate.available,
                 swap_need: estimate.swap_need,
+                cache_need: estimate.cache_need,
                 provenance: estimate.provenance,
                 demand: (estimate.demand != of_used.demand).then_some(estimate.demand),
                 passed_over: estimate.passed_over,
@@ -191,6 +203,7 @@ mod row {
             let plain = Estimate::of_used(row.used, row.available, row.provenance);
             Estimate {
                 swap_need: row.swap_need,
+                cache_need: row.cache_need,
                 demand: row.demand.unwrap_or(plain.demand),
                 passed_over: row.passed_over,
                 curve: row.curve,

@@ -11,6 +11,8 @@ pub(crate) struct Counters {
     pub(crate) swap_in_pages: u64,
     pub(crate) swap_out_pages: u64,
     pub(crate) refaulted_file_pages: u64,
+    /// Read from files, again or for the first time.
+    pub(crate) file_read_pages: u64,
     pub(crate) scanned_pages: u64,
     pub(crate) reclaimed_pages: u64,
     /// Time processes waited for disks, in ns.
@@ -26,6 +28,7 @@ impl Counters {
             &mut self.swap_in_pages,
             &mut self.swap_out_pages,
             &mut self.refaulted_file_pages,
+            &mut self.file_read_pages,
             &mut self.scanned_pages,
             &mut self.reclaimed_pages,
             &mut self.waited_ns,
@@ -37,6 +40,7 @@ impl Counters {
             other.swap_in_pages,
             other.swap_out_pages,
             other.refaulted_file_pages,
+            other.file_read_pages,
             other.scanned_pages,
             other.reclaimed_pages,
             other.waited_ns,

@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ballast_model::{
-    AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkState, Measured,
-    PAGE_SIZE, RunState,
+    AgentReport, Bytes, Capabilities, DiskReads, GuestId, GuestSample, GuestStats, LinkState,
+    Measured, PAGE_SIZE, RunState,
 };
 
 use crate::counters::Counters;
@@ -233,6 +233,15 @@ impl Guest {
         }
     }
 
+    /// What its disks have read; each request is a major fault.
+    fn disk_reads(&self) -> DiskReads {
+        let counters = &self.counters;
+        DiskReads {
+            read: Bytes::pages(counters.swap_in_pages + counters.file_read_pages),
+            requests: counters.major_faults,
+        }
+    }
+
     /// Its sample at `now`.
     pub(crate) fn sample(&self, now: Duration) -> GuestSample {
         let sources = &self.spec.sources;
@@ -247,6 +256,7 @@ impl Guest {
             boot_memory: Some(self.present),
             resident: Some(Measured::fresh(self.resident())),
             stats,
+            disk_reads: Some(Measured::fresh(self.disk_reads())),
             agent: sources.agent.then(|| Box::new(Measured::fresh(self.agent_report()))),
             tracker: self.tracker.as_ref().and_then(|tracker| tracker.report(now)).map(Box::new),
             capabilities: Capabilities {

@@ -370,6 +370,7 @@ impl Memory {
         }
         if file {
             self.counters.major_faults += pages;
+            self.counters.file_read_pages += pages;
             if !fresh {
                 self.counters.refaulted_file_pages += pages;
             }

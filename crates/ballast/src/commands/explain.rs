@@ -90,13 +90,11 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
         "estimate",
         match &reply.estimate {
             Some(estimate) => format!(
-                "uses {}, could give back {} without swapping{} ({})",
+                "uses {}, could give back {} without swapping{}{} ({})",
                 size(estimate.used_bytes),
                 size(estimate.available_bytes),
-                match estimate.swap_need_bytes {
-                    0 => String::new(),
-                    bytes => format!(", needs {} that it swapped out", size(bytes)),
-                },
+                needed(estimate.swap_need_bytes, "that it swapped out"),
+                needed(estimate.cache_need_bytes, "of page cache"),
                 estimate.provenance
             ),
             None => "none: there is nothing to estimate from".to_owned(),
@@ -245,6 +243,11 @@ fn statistics(stats: &StatsView) -> String {
     let sizes = sizes.into_iter().filter_map(|(name, bytes)| Some((name, size(bytes?))));
     let faults = stats.major_faults.map(|count| ("major faults", count.to_string()));
     figures(stats.age_ms, sizes.chain(faults))
+}
+
+/// What the guest needs beyond its memory in use, unless that is nothing.
+fn needed(bytes: u64, what: &str) -> String {
+    if bytes == 0 { String::new() } else { format!(", needs {} {what}", size(bytes)) }
 }
 
 /// Names with their figures and age.

@@ -1,0 +1,293 @@
+//! Estimates the page cache that a guest needs, from what it reads from its disks.
+//!
+//! Idea: page cache counts as available, so memory in use does not show that a program lives on it.
+//! But a guest whose cache is too small reads from its disks what it has read before. The
+//! hypervisor counts reads, not addresses, so a first read and a repeated one look alike. Two signs
+//! tell them apart well enough:
+//!
+//! - A copy, a backup or a scan reads in order, and its kernel reads ahead: [`READ_AHEAD`] and more
+//!   a request. A program that returns to its data reads in small requests. So of `b` bytes in `n`
+//!   requests, `b × (1 − b / (n × 128 KiB))` count: nearly all if requests have a page, nothing if
+//!   they are as large as read-ahead makes them. Swap-ins are small requests too, and are deducted.
+//! - A guest that has free memory does not lack cache, whatever it reads.
+//!
+//! A guest that reads so, and has no free memory, needs the cache that it has, and what it would
+//! read in the next seconds. Where it reads no more, its cache is large enough, but how much of it
+//! is needed does not show. So the need then falls by a sixteenth a pause, until the guest reads
+//! again: by then its kernel has dropped what was touched least. Each time that forgetting was
+//! wrong the pause doubles, as in ESX a guest's idle memory is taken slowly and returned at once.
+//!
+//! If an agent reports refaults (files read again soon after their eviction), those count instead
+//! of small requests, but no more than was read.
+//!
+//! Cost: O(1) per reading. Source: ours. Geiger (Jones et al., ASPLOS 2006) finds evictions by the
+//! addresses of disk requests, which stock hypervisors do not show.
+//! Limits: a file mapped into memory is read in large requests, so lack of cache for it shows only
+//! where an agent reports refaults. A program that reads small parts of new files at random is
+//! taken for one that lacks cache. Both harm nobody else: a policy counts this need within the
+//! guest's own share, and beyond it only from memory that no guest uses. The need is lost when the
+//! daemon restarts, and shows again once the guest reads.
+
+use std::time::Duration;
+
+use ballast_model::{Bytes, DiskReads};
+
+/// Linux reads ahead at most this much by default (`read_ahead_kb`), and sequential readers get
+/// there within a few requests.
+const READ_AHEAD: Bytes = Bytes::kib(128);
+
+/// Fewer reads a second are no sign of need: a slow disk manages 75 random requests of 4 KiB.
+const READS_MIN_PER_S: Bytes = Bytes::kib(256);
+
+/// A guest with more free memory does not lack cache: twice what a Linux kernel keeps free.
+const FREE_MAX: Bytes = Bytes::mib(128);
+
+/// What the guest would read in this time is needed too: as for swap (`swap_need.rs`).
+const HORIZON: Duration = Duration::from_secs(8);
+
+/// Part of the need that is forgotten after a pause without reads: with the first pause, half of it
+/// in eleven minutes.
+const FORGET_PART: u64 = 16;
+
+/// The first pause before a part of the need is forgotten.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// The longest pause: after a quarter of an hour a guest's load may have changed.
+const PAUSE_MAX: Duration = Duration::from_secs(960);
+
+/// So many parts forgotten without harm make the next pause a first one again.
+const HARMLESS_MIN: u32 = 4;
+
+/// Between two readings of one guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheReading {
+    /// What was read from its disks for lack of cache.
+    pub reads: Bytes,
+    /// Its page cache.
+    pub cache: Bytes,
+    /// Its free memory.
+    pub free: Bytes,
+    /// The time between the readings; more than zero.
+    pub interval: Duration,
+}
+
+/// How much page cache one guest needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheNeed {
+    need: Bytes,
+    /// For how long it has read next to nothing since a part was last forgotten.
+    quiet: Duration,
+    pause: Duration,
+    /// Parts forgotten since it last read much.
+    forgotten: u32,
+}
+
+impl Default for CacheNeed {
+    fn default() -> Self {
+        CacheNeed { need: Bytes::ZERO, quiet: Duration::ZERO, pause: PAUSE, forgotten: 0 }
+    }
+}
+
+impl CacheNeed {
+    /// Page cache that the guest needs.
+    pub fn get(self) -> Bytes {
+        self.need
+    }
+
+    /// Takes in a reading.
+    pub fn update(&mut self, reading: CacheReading) {
+        let CacheReading { reads, cache, free, interval } = reading;
+        let is_reading = reads >= READS_MIN_PER_S.fraction(millis(interval), 1000);
+        if free > FREE_MAX {
+            self.need = self.need.min(cache);
+        } else if is_reading {
+            if (1..HARMLESS_MIN).contains(&self.forgotten) {
+                self.pause = (self.pause * 2).min(PAUSE_MAX);
+            }
+            self.forgotten = 0;
+            let soon = reads.fraction(millis(HORIZON), millis(interval).max(1));
+            self.need = self.need.max(cache.saturating_add(soon));
+        }
+        self.quiet = if is_reading { Duration::ZERO } else { self.quiet + interval };
+        if self.quiet >= self.pause {
+            self.quiet = Duration::ZERO;
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        let part = self.need.fraction(1, FORGET_PART).max(Bytes::pages(1));
+        self.need = self.need.saturating_sub(part);
+        self.forgotten = self.forgotten.saturating_add(1);
+        if self.forgotten >= HARMLESS_MIN {
+            self.pause = PAUSE;
+        }
+    }
+}
+
+/// What was read from a guest's disks between two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadBetween {
+    /// The earlier reading.
+    pub then: DiskReads,
+    /// The later reading. Its counters may be smaller, after a disk was unplugged: then nothing was
+    /// read.
+    pub now: DiskReads,
+    /// What the guest says that it swapped in meanwhile.
+    pub swapped_in: Bytes,
+}
+
+impl ReadBetween {
+    /// What was read from files, at most.
+    pub fn of_files(self) -> Bytes {
+        self.read().saturating_sub(self.swapped_in)
+    }
+
+    /// What was read from files in small requests.
+    pub fn at_random(self) -> Bytes {
+        let read = self.read();
+        let requests = self.now.requests.saturating_sub(self.then.requests);
+        let read_ahead = READ_AHEAD.get().saturating_mul(requests);
+        let in_order = read.fraction(read.get(), read_ahead.max(1));
+        self.of_files().saturating_sub(in_order)
+    }
+
+    fn read(self) -> Bytes {
+        self.now.read.saturating_sub(self.then.read)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_secs(5);
+
+    /// Reads in MiB in five seconds, by a guest with 60 MiB free.
+    fn reading(reads_mib: u64, cache_mib: u64) -> CacheReading {
+        let [reads, cache, free] = [reads_mib, cache_mib, 60].map(Bytes::mib);
+        CacheReading { reads, cache, free, interval: INTERVAL }
+    }
+
+    fn quiet_for(need: &mut CacheNeed, time: Duration) {
+        for _ in 0..time.as_secs() / INTERVAL.as_secs() {
+            need.update(reading(0, 0));
+        }
+    }
+
+    #[test]
+    fn cache_is_needed_where_it_is_too_small() {
+        let mut need = CacheNeed::default();
+        need.update(reading(1, 500));
+        assert_eq!(need.get(), Bytes::ZERO, "a few reads");
+        need.update(reading(10, 500));
+        assert_eq!(need.get(), Bytes::mib(516), "its cache, and eight seconds of reads");
+        need.update(reading(10, 300));
+        assert_eq!(need.get(), Bytes::mib(516), "with less cache it needs as much");
+    }
+
+    #[test]
+    fn a_guest_with_free_memory_lacks_no_cache() {
+        let mut need = CacheNeed::default();
+        let free = Bytes::mib(129);
+        need.update(CacheReading { free, ..reading(10, 500) });
+        assert_eq!(need.get(), Bytes::ZERO);
+        need.update(reading(10, 500));
+        need.update(CacheReading { free, ..reading(0, 200) });
+        assert_eq!(need.get(), Bytes::mib(200));
+    }
+
+    #[test]
+    fn half_is_forgotten_in_eleven_quiet_minutes() {
+        let mut need = CacheNeed::default();
+        need.update(reading(10, 1008));
+        assert_eq!(need.get(), Bytes::gib(1));
+        quiet_for(&mut need, Duration::from_secs(59));
+        assert_eq!(need.get(), Bytes::gib(1));
+        quiet_for(&mut need, Duration::from_secs(11 * 60));
+        assert!((Bytes::mib(480)..Bytes::mib(530)).contains(&need.get()), "{}", need.get());
+        quiet_for(&mut need, Duration::from_secs(86_400));
+        assert!(need.get() < Bytes::mib(1), "{}", need.get());
+    }
+
+    #[test]
+    fn the_pause_doubles_when_forgetting_did_harm() {
+        let mut need = CacheNeed::default();
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
+            need.update(reading(10, 1008));
+            let before = need.get();
+            let mut pause = Duration::ZERO;
+            while need.get() == before {
+                need.update(reading(0, 1008));
+                pause += INTERVAL;
+            }
+            pauses.push(pause.as_secs());
+        }
+        assert_eq!(pauses, [60, 120, 240, 480, 960, 960]);
+        quiet_for(&mut need, Duration::from_secs(4 * 960));
+        need.update(reading(10, 1008));
+        assert_eq!(need.pause, PAUSE, "four parts were forgotten without harm");
+    }
+
+    fn read_mib(mib: u64, requests: u64) -> u64 {
+        let before = DiskReads { read: Bytes::gib(7), requests: 1 << 20 };
+        let now = DiskReads {
+            read: before.read.saturating_add(Bytes::mib(mib)),
+            requests: before.requests + requests,
+        };
+        ReadBetween { then: before, now, swapped_in: Bytes::ZERO }.at_random().get() >> 20
+    }
+
+    #[test]
+    fn only_small_requests_count() {
+        assert_eq!(read_mib(64, 64 << 8), 62, "a page a request");
+        assert_eq!(read_mib(64, 64 << 4), 32, "64 KiB a request");
+        assert_eq!(read_mib(64, 64 << 3), 0, "as large as read-ahead");
+        assert_eq!(read_mib(64, 64), 0, "larger");
+        assert_eq!(read_mib(64, 0), 0);
+        // Half of the bytes by pages, half by read-ahead.
+        assert_eq!(read_mib(64, (32 << 8) + (32 << 3)), 60);
+    }
+
+    proptest! {
+        #[test]
+        fn counters_that_fall_or_lie_are_no_reads(
+            before in any::<[u64; 2]>(),
+            now in any::<[u64; 2]>(),
+            swapped in any::<u64>(),
+        ) {
+            let reads = |[read, requests]: [u64; 2]| DiskReads { read: Bytes::new(read), requests };
+            let (then, now) = (reads(before), reads(now));
+            let between = ReadBetween { then, now, swapped_in: Bytes::new(swapped) };
+            prop_assert!(between.at_random() <= between.of_files());
+            let read = now.read.saturating_sub(then.read);
+            prop_assert_eq!(between.of_files(), read.saturating_sub(between.swapped_in));
+        }
+
+        /// Without reads the need never grows, and it never exceeds what was seen.
+        #[test]
+        fn the_need_is_never_more_than_was_seen(
+            readings in prop::collection::vec((0..1u64 << 40, 0..1u64 << 40, 0..1u64 << 30), 1..60),
+        ) {
+            let mut need = CacheNeed::default();
+            let mut most = Bytes::ZERO;
+            for (reads, cache, free) in readings {
+                let [reads, cache, free] = [reads, cache, free].map(Bytes::new);
+                let before = need.get();
+                need.update(CacheReading { reads, cache, free, interval: INTERVAL });
+                most = most.max(cache.saturating_add(reads.fraction(8, 5)));
+                prop_assert!(need.get() <= most);
+                if reads < Bytes::mib(1) {
+                    prop_assert!(need.get() <= before);
+                }
+            }
+        }
+    }
+}
