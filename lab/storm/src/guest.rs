@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Capabilities, GuestId, GuestSample, GuestStats, LinkDown, LinkState, Measured,
-    ProcessId, RunState,
+    Bytes, Capabilities, DiskReads, GuestId, GuestSample, GuestStats, LinkDown, LinkState,
+    Measured, ProcessId, RunState,
 };
 
 /// Memory that a guest's kernel needs in any case, MiB.
@@ -20,6 +20,9 @@ pub(crate) const OVERHEAD: u64 = 40;
 
 /// How much a guest claims to read back from its swap in a second, MiB.
 const SWAPPED_PER_S: u64 = 40;
+
+/// How much an offender reads from its files in a second, by the page, to be given page cache, MiB.
+const READ_PER_S: u64 = 40;
 
 /// Why a guest's processors are stopped, other than by an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,6 +341,13 @@ impl StormGuest {
         (self.stats, self.claimed) = ((self.figures(), now, wall), self.claims());
     }
 
+    /// What its hypervisor counts.
+    fn disk_reads(&self, now: Duration) -> DiskReads {
+        let of_files = if self.is_offender { READ_PER_S * now.as_secs() } else { 0 };
+        let read = Bytes::mib(self.swapped + of_files);
+        DiskReads { read, requests: read.to_pages() }
+    }
+
     /// What it reports of its memory now.
     pub(crate) fn figures(&self) -> GuestStats {
         let claims = self.claims();
@@ -346,7 +356,8 @@ impl StormGuest {
         GuestStats {
             total: Some(Bytes::mib(self.boot)),
             available: Some(available),
-            free: self.tells_free.then_some(available),
+            free: self.tells_free.then_some(if self.is_offender { Bytes::ZERO } else { available }),
+            disk_caches: Some(available),
             swap_in: Some(Bytes::mib(self.swapped)),
             // It claims to have as much in swap as it was booted with.
             swap_out: (!self.claims_no_swap())
@@ -394,6 +405,7 @@ impl StormGuest {
             allocation: Some(Measured::fresh(Bytes::mib(self.claims()))),
             boot_memory: Some(Bytes::mib(self.boot)),
             stats: Some(Measured { value: stats, age: self.stats_age(now) }),
+            disk_reads: Some(Measured::fresh(self.disk_reads(now))),
             capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)
         }
