@@ -419,8 +419,8 @@ pub struct GuestStats {
     pub minor_faults: Option<u64>,
 }
 
-/// What was read from all disks of a guest, its swap disks included. The hypervisor counts it, so it
-/// is evidence: a guest can cause reads, but cannot claim any.
+/// What was read from all disks of a guest, its swap disks included. The hypervisor counts it: a
+/// guest can cause reads, but cannot claim any unless it has taken over its hypervisor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct DiskReads {
