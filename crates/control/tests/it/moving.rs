@@ -261,6 +261,38 @@ fn swap_traffic_takes_nothing_of_what_others_use() {
     assert!(after + 10 >= before, "{before} to {after}");
 }
 
+/// A guest that lives on its page cache, one that grows to need more than its share, and one that
+/// hardly needs anything.
+fn with_a_database(file: u64) -> World {
+    let database = ToyGuest { file, ..ToyGuest::new("database", 4096, 1024, 200) };
+    let guests =
+        [("grows", 300), ("idle", 100)].map(|(name, used)| ToyGuest::new(name, 4096, 1024, used));
+    let mut world = World::new(settings(PolicyName::Global, 3072), vec![database]);
+    world.guests.extend(guests);
+    world.ticks(10);
+    world.guest("grows").used = 1500;
+    world.ticks(120);
+    world
+}
+
+#[test]
+fn idle_memory_goes_to_others_before_page_cache_that_is_read() {
+    let mut world = with_a_database(700);
+    let holds = ["database", "grows", "idle"].map(|name| world.guest(name).holds);
+    assert!(holds[0] >= 900 && holds[1] >= 1500, "{holds:?}");
+    let read = world.guest("database").read;
+    world.ticks(600);
+    let again = world.guest("database").read - read;
+    assert!(again <= 600 * 40 / 10, "read {again} MiB again in 600 s");
+}
+
+#[test]
+fn page_cache_beyond_a_share_takes_nothing_of_what_others_use() {
+    let mut world = with_a_database(4000);
+    let holds = ["database", "grows", "idle"].map(|name| world.guest(name).holds);
+    assert!(holds[0] >= 1000 && holds[1] >= 1500, "{holds:?}");
+}
+
 #[test]
 fn a_guest_that_cannot_free_host_memory_is_reported() {
     let mut world = rich_and_poor(settings(PolicyName::Global, 1536));

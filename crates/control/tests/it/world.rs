@@ -8,10 +8,10 @@ use std::time::Duration;
 use ballast_actuation::paging::SwapRules;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, AgentReport, Bytes, Capabilities, GuestId, GuestSample, GuestStats, HostSample,
-    Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome, OutcomeKind,
-    Pinned, Plan, PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart, RunState,
-    Snapshot, Timestamp, TrackerReport, TrackingSource,
+    Action, AgentReport, Bytes, Capabilities, DiskReads, GuestId, GuestSample, GuestStats,
+    HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome,
+    OutcomeKind, Pinned, Plan, PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart,
+    RunState, Snapshot, Timestamp, TrackerReport, TrackingSource,
 };
 use ballast_policy::Question;
 
@@ -80,6 +80,9 @@ pub(crate) struct ToyGuest {
     pub(crate) swap_out: u64,
     /// How much of what it holds it has touched; `None`: all.
     pub(crate) touched: Option<u64>,
+    /// The size of the file that it reads at random, and what it has read from its disk.
+    pub(crate) file: u64,
+    pub(crate) read: u64,
 }
 
 /// The host: guests, a clock, and the controller in charge.
@@ -139,7 +142,14 @@ impl ToyGuest {
             swap_in: 0,
             swap_out: 0,
             touched: None,
+            file: 0,
+            read: 0,
         }
+    }
+
+    /// Its page cache: as much of its file as there is room for.
+    fn cache(&self) -> u64 {
+        self.file.min(self.last_available.saturating_sub(60))
     }
 
     /// Its agent asks once more.
@@ -173,6 +183,8 @@ impl ToyGuest {
             self.silent_for = 0;
             let unused = if self.onlines { 0 } else { self.plugged };
             self.last_available = self.holds.saturating_sub(self.used + unused);
+            let is_reading = self.cache() < self.file;
+            self.read += if is_reading { 40 } else { 0 };
         }
     }
 
@@ -227,6 +239,8 @@ impl ToyGuest {
             stats: (!matches!(self.mood, Mood::Unheard | Mood::Incoming)).then(|| Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
+                    free: Some(Bytes::mib(available.saturating_sub(self.cache()))),
+                    disk_caches: Some(Bytes::mib(self.cache())),
                     swap_in: Some(Bytes::mib(self.swap_in)),
                     swap_out: Some(Bytes::mib(u64::from(self.has_swap) + self.swap_out)),
                     total: (self.plug_max > 0).then(|| {
@@ -236,6 +250,10 @@ impl ToyGuest {
                     ..GuestStats::default()
                 },
                 age: Duration::from_secs(self.silent_for),
+            }),
+            disk_reads: (self.file > 0).then(|| {
+                let read = Bytes::mib(self.read);
+                Measured::fresh(DiskReads { read, requests: read.to_pages() })
             }),
             tracker: (self.mood == Mood::Unheard).then(|| {
                 let working_set = Bytes::mib(self.used.min(self.holds));
