@@ -239,8 +239,9 @@ impl ToyGuest {
             stats: (!matches!(self.mood, Mood::Unheard | Mood::Incoming)).then(|| Measured {
                 value: GuestStats {
                     available: Some(Bytes::mib(available)),
-                    free: Some(Bytes::mib(available.saturating_sub(self.cache()))),
-                    disk_caches: Some(Bytes::mib(self.cache())),
+                    free: (self.file > 0)
+                        .then(|| Bytes::mib(available.saturating_sub(self.cache()))),
+                    disk_caches: (self.file > 0).then(|| Bytes::mib(self.cache())),
                     swap_in: Some(Bytes::mib(self.swap_in)),
                     swap_out: Some(Bytes::mib(u64::from(self.has_swap) + self.swap_out)),
                     total: (self.plug_max > 0).then(|| {
