@@ -107,11 +107,18 @@ pub enum TrackerError {
 
 impl TrackerError {
     /// Whether the error will persist as long as the hypervisor lives, so that retrying is useless.
+    /// Boot memory is shared or private for ever.
     pub fn is_lasting(&self) -> bool {
         use RefusalReason::{HugePages, Kernel, MappedTwice, Permission, Version};
-        let lasting = [Version, Permission, Kernel, HugePages, MappedTwice];
-        matches!(self, TrackerError::Kvm)
-            || matches!(self, TrackerError::Refused(refused) if lasting.contains(&refused.reason))
+        match self {
+            TrackerError::Kvm
+            | TrackerError::Private { .. }
+            | TrackerError::PartlyShared { .. } => true,
+            TrackerError::Refused(refused) => {
+                [Version, Permission, Kernel, HugePages, MappedTwice].contains(&refused.reason)
+            }
+            _ => false,
+        }
     }
 
     pub(crate) fn system(what: &'static str) -> impl FnOnce(Errno) -> TrackerError {

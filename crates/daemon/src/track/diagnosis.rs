@@ -295,9 +295,11 @@ mod tests {
 
     #[test]
     fn a_preloaded_library_that_may_work_again_is_waited_for() {
-        let private = library_finding(true, &Err(TrackerError::Private { private: 4096 }));
-        let guest = guest([private, works(), works(), works()]);
-        assert_eq!((guest.best(false), guest.awaited(false)), (None, Some("library")));
+        let found = |error| guest([library_finding(true, &Err(error)), works(), works(), works()]);
+        let closed = found(TrackerError::Closed);
+        assert_eq!((closed.best(false), closed.awaited(false)), (None, Some("library")));
+        let private = found(TrackerError::Private { private: 4096 });
+        assert_eq!((private.best(false), private.awaited(false)), (Some("damon"), None));
     }
 
     #[test]
