@@ -43,8 +43,9 @@ use crate::swap_need::{SwapNeed, SwapTraffic};
 /// Shortest time between two readings: they come once a second, dated to within half a second.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
 
-/// Shortest time between two readings from which the need of page cache is computed.
-const CACHE_APART_MIN: Duration = Duration::from_secs(5);
+/// Shortest time between two readings from which the need of page cache is computed: disks are read
+/// every five seconds, and dated to within some milliseconds.
+const CACHE_APART_MIN: Duration = Duration::from_secs(4);
 
 /// Memory a guest needs beyond `Committed_AS`: its kernel takes about 75 MiB and keeps about 60 MiB
 /// free. Without it, probing would start below what the guest can run in.
