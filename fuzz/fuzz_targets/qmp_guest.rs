@@ -177,6 +177,9 @@ impl Run<'_> {
             "query-memory-devices" => {
                 (0..self.from.below(5)).map(|_| self.device()).collect::<Vec<_>>().into()
             }
+            "query-blockstats" => {
+                (0..self.from.below(4)).map(|_| self.disk()).collect::<Vec<_>>().into()
+            }
             "qom-list" => (0..self.from.below(6)).map(|_| self.entry()).collect::<Vec<_>>().into(),
             "qom-get" => match self.from.byte() % 4 {
                 0 => json!(self.from.yes()),
@@ -219,6 +222,11 @@ impl Run<'_> {
             2 => json!({"type": "dimm", "data": {"id": id, "size": self.from.size().get()}}),
             _ => json!({"type": "nvdimm", "data": {"id": id, "size": self.from.size().get()}}),
         }
+    }
+
+    fn disk(&mut self) -> Value {
+        let stats = json!({"rd_bytes": self.from.number(), "rd_operations": self.from.number()});
+        json!({"device": self.id("virtio"), "stats": stats, "parent": {"stats": stats}})
     }
 
     fn entry(&mut self) -> Value {
@@ -311,6 +319,7 @@ fn assert_permitted(command: &Value) {
         | "query-balloon"
         | "query-memory-size-summary"
         | "query-memory-devices"
+        | "query-blockstats"
         | "qom-list"
         | "qom-get"
         | "system_powerdown" => true,

@@ -16,12 +16,14 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// Longest message accepted, in bytes. The longest reply is a listing of devices, about 60 bytes
-/// each; 1 MiB holds 17,000, a hundred times what QEMU can attach.
+/// Longest message accepted, in bytes. The longest replies are listings of devices, about 60 bytes
+/// each, and block statistics, 1.4 KB for each disk and each file in its backing chain: 1 MiB holds
+/// 17,000 devices, a hundred times what QEMU can attach, or 700 files.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
 /// Deepest nesting accepted, in levels of brackets. QEMU's own parser stops at 1,024; the messages
-/// that Ballast uses have at most 6 levels, and other events fewer than 20.
+/// that Ballast uses have at most 6 levels, block statistics one more for each file in a disk's
+/// backing chain, and other events fewer than 20.
 pub const DEPTH_MAX: usize = 64;
 
 /// Buffer kept between messages, in bytes; a reply with statistics has about 600.

@@ -27,6 +27,8 @@ pub enum QmpCommand<'a> {
     QueryMemorySizeSummary,
     /// Lists memory devices.
     QueryMemoryDevices,
+    /// Reads the counters of all block devices.
+    QueryBlockStats,
     /// Sets the balloon's target.
     Balloon {
         /// Memory left to the guest (not the balloon's size).
@@ -230,6 +232,7 @@ impl QmpCommand<'_> {
             QmpCommand::QueryBalloon => "query-balloon",
             QmpCommand::QueryMemorySizeSummary => "query-memory-size-summary",
             QmpCommand::QueryMemoryDevices => "query-memory-devices",
+            QmpCommand::QueryBlockStats => "query-blockstats",
             QmpCommand::Balloon { .. } => "balloon",
             QmpCommand::QomList { .. } => "qom-list",
             QmpCommand::QomGet { .. } => "qom-get",
@@ -321,6 +324,7 @@ impl QmpCommand<'_> {
             | QmpCommand::QueryBalloon
             | QmpCommand::QueryMemorySizeSummary
             | QmpCommand::QueryMemoryDevices
+            | QmpCommand::QueryBlockStats
             | QmpCommand::SystemPowerdown
             | QmpCommand::Quit
             | QmpCommand::Cont => encode_command(self.name(), None::<NoArguments>, command_id, out),

@@ -16,7 +16,7 @@ use ballast_model::Timestamp;
 use crate::codec::{CodecError, Decoder, ErrorReply, QemuVersion, QmpMessage};
 use crate::command::QmpCommand;
 
-/// Most commands in flight: sent and not answered. A probe needs eight, a tick three or four.
+/// Most commands in flight: sent and not answered. A probe needs eight, a tick five.
 pub const IN_FLIGHT_MAX: usize = 32;
 
 /// Most bytes that wait to be written before further commands are refused. A hypervisor can answer

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestStats};
+use ballast_model::{Bytes, DiskReads, GuestStats};
 use ballast_qmp::codec::MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ pub struct Machine {
     moved_at: Duration,
     polling_interval_secs: u64,
     last_update: u64,
-    frozen_stats: Value,
+    stats: GuestStats,
     status: &'static str,
     events: Vec<String>,
     plugged: Option<Plugged>,
@@ -87,7 +87,7 @@ impl Machine {
             moved_at: now,
             polling_interval_secs: 0,
             last_update: 0,
-            frozen_stats: Value::Null,
+            stats: GuestStats::default(),
             status: if config.is_incoming { "inmigrate" } else { "running" },
             events: Vec::new(),
             plugged: config.hotplug.map(|hotplug| Plugged::new(hotplug, now)),
@@ -153,6 +153,11 @@ impl Machine {
     fn counted(&self) -> Bytes {
         let modules = self.plugged.as_ref().map_or(Bytes::ZERO, Plugged::modules);
         self.config.boot_memory + modules
+    }
+
+    /// From now on the guest has read this from its disk; `None`: QEMU lacks the command.
+    pub fn set_disk_reads(&mut self, reads: Option<DiskReads>) {
+        self.config.disk_reads = reads;
     }
 
     /// Misbehaves in this way until the next call.
@@ -364,6 +369,7 @@ impl Machine {
             "query-memory-devices" => {
                 Ok(self.plugged.as_mut().map_or(json!([]), |plugged| plugged.devices(now)))
             }
+            "query-blockstats" => objects::block_stats(self.config.disk_reads),
             "query-balloon" => {
                 self.need_balloon()?;
                 Ok(json!({"actual": self.allocation(now).get()}))
@@ -465,34 +471,29 @@ impl Machine {
 
     fn stats(&mut self, now: Duration, wall: u64) -> Value {
         if let Some(Claims { stats: (stats, at), .. }) = self.claims {
-            return objects::claimed(&stats, if self.polling_interval_secs > 0 { at } else { 0 });
+            return objects::stats(&stats, if self.polling_interval_secs > 0 { at } else { 0 });
         }
         let is_due = self.polling_interval_secs > 0
             && wall >= self.last_update.saturating_add(self.polling_interval_secs)
             && self.config.misbehaviour != Misbehaviour::FrozenStatistics;
-        if is_due || self.frozen_stats.is_null() {
-            let sent = |value: Bytes| if is_due { value.get() } else { u64::MAX };
+        if is_due {
             let plugged = self.plugged.as_mut().map_or(Bytes::ZERO, |it| it.used(now));
             let present = self.config.boot_memory.saturating_sub(KERNEL) + plugged;
             let total = present.saturating_sub(self.held);
             let available = total.saturating_sub(self.config.used);
-            self.frozen_stats = json!({
-                "stat-htlb-pgalloc": 0,
-                "stat-swap-out": sent(Bytes::ZERO),
-                "stat-available-memory": sent(available),
-                "stat-htlb-pgfail": 0,
-                "stat-free-memory": sent(available.saturating_sub(CACHES)),
-                "stat-minor-faults": sent(Bytes::new(68_012)),
-                "stat-major-faults": sent(Bytes::new(94)),
-                "stat-total-memory": sent(total),
-                "stat-swap-in": sent(Bytes::ZERO),
-                "stat-disk-caches": sent(CACHES.min(available)),
-            });
-        }
-        if is_due {
+            self.stats = GuestStats {
+                total: Some(total),
+                free: Some(available.saturating_sub(CACHES)),
+                available: Some(available),
+                disk_caches: Some(CACHES.min(available)),
+                swap_in: Some(Bytes::ZERO),
+                swap_out: Some(Bytes::ZERO),
+                major_faults: Some(94),
+                minor_faults: Some(68_012),
+            };
             self.last_update = wall;
         }
-        json!({"stats": self.frozen_stats, "last-update": self.last_update})
+        objects::stats(&self.stats, self.last_update)
     }
 }
 

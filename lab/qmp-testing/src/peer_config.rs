@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, HotplugKind};
+use ballast_model::{Bytes, DiskReads, HotplugKind};
 use ballast_qmp::guest::MODULE;
 
 /// The configuration of a peer.
@@ -16,6 +16,8 @@ pub struct PeerConfig {
     pub rate_per_sec: Bytes,
     /// Memory in use in the guest: not available by its statistics.
     pub used: Bytes,
+    /// What was read from its disk; `None`: its QEMU lacks the command that says so.
+    pub disk_reads: Option<DiskReads>,
     /// The number (CID) of its vsock device, if it has one.
     pub vsock_cid: Option<u32>,
     /// Memory that can be plugged into the guest.
@@ -33,6 +35,7 @@ impl Default for PeerConfig {
             has_balloon: true,
             rate_per_sec: Bytes::mib(256),
             used: Bytes::mib(200),
+            disk_reads: Some(DiskReads::default()),
             vsock_cid: None,
             hotplug: None,
             is_incoming: false,

@@ -9,6 +9,7 @@ use ballast_model::{
     Measured, OutcomeKind, Pinned, RunState, Timestamp,
 };
 
+use super::block_stats::BlockStats;
 use super::events::event_device;
 use super::hotplug::HotplugState;
 use super::probe::ProbeResult;
@@ -61,6 +62,7 @@ pub struct GuestMonitor {
     pub(super) hotplug: HotplugState,
     pub(super) stats: Option<GuestStats>,
     pub(super) stats_age: StatsAge,
+    pub(super) block_stats: BlockStats,
     pub(super) capabilities: Capabilities,
 }
 
@@ -96,6 +98,7 @@ impl GuestMonitor {
             hotplug: HotplugState::default(),
             stats: None,
             stats_age: StatsAge::default(),
+            block_stats: BlockStats::default(),
             capabilities: Capabilities::default(),
         }
     }
@@ -116,6 +119,7 @@ impl GuestMonitor {
         self.down = LinkDown::Connecting;
         self.run = RunTracker::default();
         self.probed_at = None;
+        self.block_stats.connected(now);
         self.session = Some(QmpSession::new(now, self.command_timeout));
     }
 
@@ -124,10 +128,14 @@ impl GuestMonitor {
     pub fn disconnected(&mut self, why: LinkDown) {
         let how = format!("before the reply: {why}");
         for command in self.sent.drain(..) {
-            if let (Requester::Caller(ticket), Purpose::Powerdown) =
-                (command.requester, command.purpose)
-            {
-                self.finished.push((ticket, OutcomeKind::Failed(how.clone())));
+            match (command.requester, command.purpose) {
+                (Requester::Caller(ticket), Purpose::Powerdown) => {
+                    self.finished.push((ticket, OutcomeKind::Failed(how.clone())));
+                }
+                (_, Purpose::BlockStats) if matches!(why, LinkDown::Protocol(_)) => {
+                    self.block_stats.broke();
+                }
+                _ => {}
             }
         }
         self.fail_actions(&how);
@@ -414,6 +422,7 @@ impl GuestMonitor {
             stats: self
                 .stats
                 .and_then(|value| Some(Measured { value, age: self.stats_age.age(now)? })),
+            disk_reads: self.block_stats.reads(now),
             pinned: self.pinned,
             capabilities: self.capabilities,
             ..GuestSample::unknown(id, self.link())

@@ -98,6 +98,7 @@ impl GuestMonitor {
                 }
                 self.devices_listed(requester, devices, at);
             }
+            Purpose::BlockStats => self.block_stats.replied(json, at),
             Purpose::MachineMemory => {
                 let machine_memory = parse("qom-get memory", json)?;
                 if let Some((_, found)) = &mut self.probe {
@@ -184,6 +185,7 @@ impl GuestMonitor {
                     found.capabilities.deflate_on_oom = Some(false);
                 }
             }
+            Purpose::BlockStats => self.block_stats.failed(),
             Purpose::Status => self.run.request_query(),
             Purpose::Step => {
                 if let Requester::Caller(ticket) = requester {

@@ -20,6 +20,7 @@ pub(super) enum Purpose {
     Stats,
     Summary,
     MemoryDevices,
+    BlockStats,
     MachineMemory,
     Folder(&'static str),
     PollingInterval,

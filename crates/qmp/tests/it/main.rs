@@ -1,5 +1,6 @@
 //! The integration tests of `ballast-qmp`.
 
+mod block_stats;
 mod garbage;
 mod hotplug;
 mod migration;

@@ -1,5 +1,6 @@
 //! Replays conversations with real hypervisors: `transcripts/`, recorded with `examples/record.rs`
-//! from QEMU 7.2.22 of Debian 12. The bytes sent must be the same.
+//! from QEMU 7.2.22 of Debian 12. The bytes sent must be the same. Only the queries of block
+//! statistics and their replies were added by hand: these guests have no disks.
 //!
 //! Lines: `> ` bytes sent, `< MS WALL ` bytes received (escaped), `! MS STEP` a step of the
 //! recorder.

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::qemu::Qemu;
 use ballast_backend::GuestReading;
 use ballast_model::{
-    Action, Bytes, Generation, GuestId, HotplugKind, LinkDown, LinkState, OutcomeKind, RunState,
-    Timestamp,
+    Action, Bytes, DiskReads, Generation, GuestId, HotplugKind, LinkDown, LinkState, OutcomeKind,
+    RunState, Timestamp,
 };
 use ballast_qmp::client::{CallError, QmpClient};
 use ballast_qmp::command::QmpCommand;
@@ -98,6 +98,18 @@ async fn a_guest_is_found_probed_and_sampled() {
     assert_eq!(can.deflate_on_oom, Some(false));
     assert_eq!(can.memory_devices, Some(false));
     assert_eq!(can.discard_inhibited, Some(false));
+}
+
+/// Without a guest system nothing is read: this tests that QEMU's own replies can be.
+#[tokio::test]
+async fn the_counters_of_disks_are_read() {
+    let (none, one): (&[&str], &[&str]) = (&[], &["-drive", "driver=null-co,if=virtio"]);
+    for disks in [none, one] {
+        let mut host = TestHost::new();
+        let _qemu = host.start("a", disks);
+        let reading = host.sample_until(|reading| reading.sample.disk_reads.is_some()).await;
+        assert_eq!(reading.sample.disk_reads.map(|reads| reads.value), Some(DiskReads::default()));
+    }
 }
 
 /// QEMU's options for Ballast's socket in a guide for operators: the quoted text on its lines.
