@@ -9,12 +9,13 @@ use crate::confidence::AdviceConfidence;
 use crate::guest_finding::GuestFinding;
 
 /// The assumptions behind an advice, beside those of the replay ([`crate::ASSUMPTIONS`]).
-pub const ADVICE_ASSUMPTIONS: [&str; 5] = [
+pub const ADVICE_ASSUMPTIONS: [&str; 6] = [
     "the loop is open: recorded guests do not answer to the replay",
     "what a guest reads back from swap it keeps in use",
     "memory beyond a guest's need, the reserve and its floor can be had",
     "memory that was promised to a guest and never touched counts as held",
     "guests' kernels drop caches rather than swap out what is in use",
+    "page cache that was not read from disk again is not needed",
 ];
 
 /// What balancing would have been worth on a recorded host, and what to do about its guests.
