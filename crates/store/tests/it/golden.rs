@@ -237,6 +237,7 @@ fn estimates() -> Vec<Estimate> {
         },
         Estimate { curve: Some(curve(&[5, 5]).into()), ..plain.clone() },
         Estimate { swap_need: Bytes::mib(60), ..plain.clone() },
+        Estimate { cache_need: Bytes::mib(200), ..plain.clone() },
         Estimate { provenance: Provenance::WorkingSet { age: 3 * MS }, ..plain.clone() },
     ];
     all.extend(DemandSource::ALL.map(|source| by(source, 80)));
@@ -386,6 +387,10 @@ fn guest_samples() -> Vec<GuestSample> {
         stats: [stats, GuestStats::default()]
             .get(at)
             .map(|&value| Measured { value, age: aged(at) }),
+        disk_reads: (at == 1).then(|| {
+            let value = DiskReads { read: Bytes::mib(90), requests: 2000 };
+            Measured { value, age: aged(at) }
+        }),
         agent: agents.get(at).map(|&value| Box::new(Measured { value, age: aged(at) })),
         tracker: sources.get(at).map(|&source| {
             let curve = (at == 1).then(|| curve(&[90, 30, 7, 0]).into());

@@ -351,6 +351,10 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     overhead: resident.as_ref().map(|it| it.value),
                     file_backed: resident.as_ref().map(|it| it.value),
                     merged: resident.as_ref().map(|it| it.value),
+                    disk_reads: resident.map(|it| Measured {
+                        value: DiskReads { read: it.value, requests: it.value.get() },
+                        age: it.age,
+                    }),
                     resident,
                     stats,
                     agent: reports.0.map(Box::new),
@@ -559,13 +563,13 @@ fn estimate() -> impl Strategy<Value = Estimate> {
                 request,
             });
     let demand = (option::of(demand), passed_over);
-    let sizes = prop::array::uniform3(bytes());
+    let sizes = prop::array::uniform4(bytes());
     (sizes, span(), demand, option::of(curve()), signals).prop_map(
-        |([used, available, swap_need], age, (demand, passed_over), curve, signals)| {
+        |([used, available, swap_need, cache_need], age, (demand, passed_over), curve, signals)| {
             let provenance = Provenance::BalloonStatistics { age };
             let plain = Estimate::of_used(used, available, provenance);
             let demand = demand.unwrap_or(plain.demand);
-            Estimate { swap_need, demand, passed_over, curve, signals, ..plain }
+            Estimate { swap_need, cache_need, demand, passed_over, curve, signals, ..plain }
         },
     )
 }
