@@ -26,6 +26,7 @@ fuzz_target!(|data: &[u8]| {
             made.extend(session.call(Call::Watch(EventKind::MetadataChange)));
             let domain = Domain { name: "a".to_owned(), uuid: [7; 16], id: 1 };
             made.extend(session.call(Call::MemoryStats(domain)));
+            made.extend(session.call(Call::AllDiskReads));
         }
         session.mark_written(usize::from(len));
         while session.next_event().is_some() {}

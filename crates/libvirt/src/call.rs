@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use ballast_model::{Bytes, DiskReads};
+
 use crate::domain::Domain;
 use crate::event::EventKind;
 use crate::metadata::{NAMESPACE, PREFIX};
@@ -12,8 +14,9 @@ use crate::xdr::{XdrError, XdrReader, XdrWriter};
 
 /// Most domains in one reply; libvirt's own bound is 16,384 for a list.
 const DOMAINS_MAX: u32 = 16_384;
-/// Most figures of one domain; libvirt's own bound is 262,144, and these two groups fill a few.
-const PARAMS_MAX: u32 = 4096;
+/// Most figures of one domain: libvirt's own bound. State and balloon have 16, a disk has some 20.
+/// Few figures are kept of them, so the length of the message bounds what a reply costs.
+const PARAMS_MAX: u32 = 262_144;
 
 /// Most figures of a domain's memory that are asked for and read: libvirt's own bound, which it
 /// refuses to exceed (`REMOTE_DOMAIN_MEMORY_STATS_MAX`). It defines 13.
@@ -21,8 +24,10 @@ const MEMORY_STATS_MAX: u32 = 1024;
 /// `VIR_DOMAIN_MEMORY_STAT_ACTUAL_BALLOON`: the figure with the domain's current memory.
 const ACTUAL_BALLOON: i32 = 6;
 
-/// The groups of figures that are requested: state and balloon.
+/// The groups of figures that are requested every tick: state and balloon.
 const STATS: u32 = 1 | 1 << 2;
+/// `VIR_DOMAIN_STATS_BLOCK`: the group of disks, which is requested by a call of its own.
+pub(crate) const BLOCK: u32 = 1 << 5;
 /// Active domains only, and no waiting for one whose hypervisor is busy.
 const STATS_FLAGS: u32 = 1 | 1 << 29;
 /// `VIR_DOMAIN_AFFECT_LIVE`: changes the running domain. Only metadata is changed in the stored
@@ -47,6 +52,8 @@ pub enum Call {
     LibVersion,
     /// Reads state and balloon of all active domains.
     AllDomainStats,
+    /// Reads what all active domains have read from their disks.
+    AllDiskReads,
     /// Reads a domain's memory statistics, which libvirt queries from the hypervisor.
     MemoryStats(Domain),
     /// Reads a domain's XML.
@@ -102,7 +109,7 @@ impl Call {
             Call::SetMetadata { .. } => 264,
             Call::SetStatsPeriod { .. } => 308,
             Call::Watch(_) => 316,
-            Call::AllDomainStats => 344,
+            Call::AllDomainStats | Call::AllDiskReads => 344,
         }
     }
 
@@ -114,6 +121,7 @@ impl Call {
             Call::Open { uri } => XdrWriter::default().u32(1).text(uri).u32(0),
             // An empty list of domains selects all.
             Call::AllDomainStats => XdrWriter::default().u32(0).u32(STATS).u32(STATS_FLAGS),
+            Call::AllDiskReads => XdrWriter::default().u32(0).u32(BLOCK).u32(STATS_FLAGS),
             Call::MemoryStats(domain) => domain.written().u32(MEMORY_STATS_MAX).u32(0),
             Call::Xml(domain) => domain.written().u32(0),
             Call::IsPersistent(domain) => domain.written(),
@@ -141,7 +149,7 @@ impl Call {
                 let ways: Result<_, _> = (0..count).map(|_| from.i32("a way")).collect();
                 Reply::AuthList(ways?)
             }
-            Call::AllDomainStats => {
+            Call::AllDomainStats | Call::AllDiskReads => {
                 let count = from.count("the domains", DOMAINS_MAX)?;
                 let all: Result<_, _> = (0..count).map(|_| DomainStats::read(&mut from)).collect();
                 Reply::AllDomainStats(all?)
@@ -167,7 +175,7 @@ pub enum Reply {
     AuthList(Vec<i32>),
     /// The version, as `1_000_000 * major + 1_000 * minor + release`.
     LibVersion(u64),
-    /// State and balloon of all active domains.
+    /// State and balloon of all active domains, or what they have read from their disks.
     AllDomainStats(Vec<DomainStats>),
     /// A domain's current memory without its virtio-mem devices, in KiB; `None` if its hypervisor
     /// does not report it.
@@ -193,6 +201,9 @@ pub struct DomainStats {
     pub maximum: Option<u64>,
     /// What the balloon's driver reports.
     pub balloon: BalloonStats,
+    /// What it has read from all disks that libvirt counts. `None`: it has no such disk, its
+    /// hypervisor was busy, or this was not requested.
+    pub disk_reads: Option<DiskReads>,
 }
 
 /// What a domain's balloon driver reports; sizes in KiB.
@@ -227,10 +238,15 @@ impl DomainStats {
             current: None,
             maximum: None,
             balloon: BalloonStats::default(),
+            disk_reads: None,
         };
         for _ in 0..from.count("a domain's figures", PARAMS_MAX)? {
             let name = from.text("a figure's name")?;
             let value = read_value(from)?;
+            if let Some(figure) = name.strip_prefix("block.") {
+                stats.add_disk_figure(figure, value);
+                continue;
+            }
             let balloon = &mut stats.balloon;
             let place = match name {
                 "state.state" => {
@@ -253,6 +269,23 @@ impl DomainStats {
             *place = value;
         }
         Ok(stats)
+    }
+
+    /// Adds a figure of a disk, named `N.rd.reqs` and so on for the disk of number N. Other figures
+    /// of disks do not count.
+    fn add_disk_figure(&mut self, name: &str, value: Option<u64>) {
+        let (Some((_, name)), Some(value)) = (name.split_once('.'), value) else { return };
+        match name {
+            "rd.bytes" => {
+                let sum = self.disk_reads.get_or_insert_default();
+                sum.read = sum.read.saturating_add(Bytes::new(value));
+            }
+            "rd.reqs" => {
+                let sum = self.disk_reads.get_or_insert_default();
+                sum.requests = sum.requests.saturating_add(value);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -338,5 +371,55 @@ mod tests {
         // Libvirt refuses a call that asks for more: the count is the last but one word.
         let asked = call.arguments();
         assert_eq!(asked[asked.len() - 8..], [0, 0, 4, 0, 0, 0, 0, 0]);
+    }
+
+    /// What the only domain of a reply with these figures has read from its disks. A figure without
+    /// a number is a text.
+    fn disk_reads(figures: &[(String, Option<u64>)]) -> Option<DiskReads> {
+        let domain = Domain { name: "a".to_owned(), uuid: [7; 16], id: 3 };
+        let count = u32::try_from(figures.len()).unwrap();
+        let mut reply = XdrWriter::default().u32(1).fixed(&domain.written().done()).u32(count);
+        for (name, value) in figures {
+            reply = match value {
+                Some(value) => reply.text(name).i32(4).u64(*value),
+                None => reply.text(name).i32(7).text("vda"),
+            };
+        }
+        match Call::AllDiskReads.reply(&reply.done()).unwrap() {
+            Reply::AllDomainStats(all) => all[0].disk_reads,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The figures of disk `n` that libvirt sends, as far as they may be mixed up.
+    fn disk(n: u64, requests: u64, bytes: u64) -> Vec<(String, Option<u64>)> {
+        let figures = [
+            ("name", None),
+            ("rd.reqs", Some(requests)),
+            ("rd.bytes", Some(bytes)),
+            ("rd.times", Some(1 << 40)),
+            ("wr.reqs", Some(1 << 40)),
+            ("wr.bytes", Some(1 << 40)),
+            ("physical", Some(1 << 40)),
+        ];
+        figures.map(|(name, value)| (format!("block.{n}.{name}"), value)).to_vec()
+    }
+
+    #[test]
+    fn reads_of_all_disks_are_added_up() {
+        let count = |count: u64| vec![("block.count".to_owned(), Some(count))];
+        let sum = |read: u64, requests: u64| Some(DiskReads { read: Bytes::new(read), requests });
+        let two = [count(2), disk(0, 3, 12_288), disk(1, 4, 65_536)].concat();
+        assert_eq!(disk_reads(&two), sum(77_824, 7));
+        // A hypervisor that is busy has a name for each disk, and no figures.
+        let busy = [count(1), disk(0, 0, 0)[..1].to_vec()].concat();
+        assert_eq!(disk_reads(&busy), None);
+        assert_eq!(disk_reads(&count(0)), None, "no disk");
+        assert_eq!(disk_reads(&disk(0, 0, 0)), sum(0, 0), "a disk that nobody has read");
+        let many: Vec<_> = (0..1000).flat_map(|n| disk(n, 1, 1 << 61)).collect();
+        assert_eq!(disk_reads(&many), sum(u64::MAX, 1000));
+        // The number of domains, the group, and the flags.
+        let asked = Call::AllDiskReads.arguments();
+        assert_eq!(asked, [0, 0, 0, 0, 0, 0, 0, 32, 0x20, 0, 0, 1]);
     }
 }

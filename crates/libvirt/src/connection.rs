@@ -40,6 +40,8 @@ pub(crate) struct Connection {
 pub(crate) enum Purpose {
     /// The call was sent at this time: the figures in the answer are as old.
     Stats(Timestamp),
+    /// What domains have read from their disks; the call was sent at this time.
+    DiskReads(Timestamp),
     /// The guest's current memory; the call was sent at this time.
     CurrentMemory(GuestId, Timestamp),
     Xml(GuestId),

@@ -8,7 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use ballast_backend::{GenerationGate, GuestReading, StatsAge};
 use ballast_model::{
-    Bytes, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState, Timestamp,
+    Bytes, DiskReads, GuestChange, GuestId, GuestSample, GuestStats, LinkState, Measured, RunState,
+    Timestamp,
 };
 use rustix::fs::{Mode, OFlags, open};
 use tokio::time::Instant;
@@ -52,6 +53,8 @@ pub(crate) struct DomainGuest {
     /// The last report of its balloon.
     balloon: BalloonStats,
     stats_age: StatsAge,
+    /// What it has read from its disks, and when that was queried.
+    disk_reads: Option<(DiskReads, Timestamp)>,
 }
 
 impl DomainGuest {
@@ -70,6 +73,7 @@ impl DomainGuest {
             current_memory: None,
             balloon: BalloonStats::default(),
             stats_age: StatsAge::default(),
+            disk_reads: None,
         }
     }
 
@@ -122,6 +126,11 @@ impl DomainGuest {
         self.current_memory = Some((kib, asked_at));
     }
 
+    /// Takes in what it has read from its disks, queried at `asked_at`.
+    pub(crate) fn observe_disk_reads(&mut self, reads: DiskReads, asked_at: Timestamp) {
+        self.disk_reads = Some((reads, asked_at));
+    }
+
     /// The current memory in KiB, and when it was queried: the later of both figures. If both were
     /// queried at once, the hypervisor's counts.
     fn allocation(&self) -> Option<(u64, Timestamp)> {
@@ -172,6 +181,8 @@ impl DomainGuest {
             let value = guest_stats(&self.balloon);
             sample.stats = self.stats_age.age(now).map(|age| Measured { value, age });
         }
+        sample.disk_reads =
+            self.disk_reads.map(|(value, at)| Measured { value, age: now.saturating_since(at) });
         sample.hotplug = total_hotplug(self.virtio_mem());
         sample.pinned = self.facts.as_ref().and_then(|it| it.pinned);
         sample.capabilities = self.facts.as_ref().map(|it| it.capabilities).unwrap_or_default();
@@ -317,7 +328,26 @@ mod tests {
             current: Some(current),
             maximum: Some(2 << 10),
             balloon: BalloonStats::default(),
+            disk_reads: None,
         }
+    }
+
+    #[test]
+    fn disk_reads_are_as_old_as_their_call() {
+        let mut guest = DomainGuest::new(domain());
+        let at = Timestamp::from_millis;
+        let id: GuestId = "web".parse().unwrap();
+        let read = |guest: &DomainGuest, now: u64| {
+            guest.reading(&id, LinkState::Up, at(now)).sample.disk_reads
+        };
+        assert_eq!(read(&guest, 500), None);
+        let value = DiskReads { read: Bytes::kib(8), requests: 2 };
+        guest.observe_disk_reads(value, at(1000));
+        let age = Duration::from_millis(6000);
+        assert_eq!(read(&guest, 7000), Some(Measured { value, age }));
+        guest.observe(stats_of(1000), at(8000), at(8000), SystemTime::now());
+        let age = Duration::from_millis(7500);
+        assert_eq!(read(&guest, 8500), Some(Measured { value, age }), "it stays, and ages");
     }
 
     #[test]

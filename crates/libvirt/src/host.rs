@@ -7,12 +7,13 @@
 //! granted to others at once. Orders are sent together, and waited for together. Nothing happens
 //! between the calls of the daemon: late answers are read in the next call.
 //!
-//! Cost: one call per tick, some 600 bytes per domain, and one call for each domain whose balloon
-//! moves.
+//! Cost: one call per tick, some 600 bytes per domain; one call for each domain whose balloon
+//! moves; and what `disk_reads.rs` has.
 //! Limits: libvirt returns no balloon report of a domain whose hypervisor is busy; the last report
 //! then still counts, and ages.
 
 mod between_samples;
+mod disk_reads;
 mod orders;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,10 @@ pub struct LibvirtHost {
     /// Names of domains that are refused as guests.
     refused: BTreeSet<String>,
     notices: Vec<String>,
+    /// When disk reads were last requested.
+    disk_reads_asked_at: Option<Timestamp>,
+    /// Whether that call was refused the last time.
+    are_disk_reads_refused: bool,
 }
 
 /// The caller's clocks, which go on while a call waits.
@@ -92,6 +97,8 @@ impl LibvirtHost {
             guests: BTreeMap::new(),
             refused: BTreeSet::new(),
             notices: Vec::new(),
+            disk_reads_asked_at: None,
+            are_disk_reads_refused: false,
         }
     }
 
@@ -116,8 +123,11 @@ impl LibvirtHost {
         }
         self.handle_events();
         self.request_facts(clocks.now());
+        self.request_disk_reads(clocks.now());
         let is_xml = |it: &Purpose| matches!(it, Purpose::Xml(_));
-        let has_facts = |it: &Connection| !it.pending.values().any(is_xml);
+        // The call for disk reads is written, and its answer not waited for.
+        let has_facts =
+            |it: &Connection| it.session.outgoing().is_empty() && !it.pending.values().any(is_xml);
         self.run(until, has_facts).await;
         self.handle_answers(clocks);
         self.readings(clocks.now())
@@ -190,6 +200,7 @@ impl LibvirtHost {
             (Purpose::Stats(_), Err(error)) => {
                 self.disconnected(LinkDown::Closed(error.to_string()));
             }
+            (Purpose::DiskReads(asked_at), answer) => self.handle_disk_reads(answer, asked_at),
             (Purpose::CurrentMemory(id, asked_at), Ok(Reply::CurrentMemory(Some(kib)))) => {
                 if let Some(guest) = self.guests.get_mut(&id) {
                     guest.observe_current_memory(kib, asked_at);

@@ -4,20 +4,26 @@
 //! property test compares the two. Its domains carry out each order at once and report their memory
 //! every second. A record has all figures that libvirt 9.0 sends, also those that Ballast does not
 //! read.
-//! Cost: that of writing the replies, about 600 bytes per domain. Limits: only the calls of
-//! [`Call`]; no events, no metadata; it refuses only unknown calls and unknown domains.
+//! Cost: that of writing the replies, about 600 bytes per domain and per disk. Limits: one disk for
+//! each domain; only the calls of [`Call`]; no events, no metadata; it refuses only unknown calls
+//! and unknown domains.
 
 use std::collections::BTreeMap;
 
-use crate::call::{BalloonStats, Call, DomainStats, Reply};
+use ballast_model::{Bytes, DiskReads};
+
+use crate::call::{BLOCK, BalloonStats, Call, DomainStats, Reply};
 use crate::domain::Domain;
 use crate::event::EventKind;
 use crate::message::{self, MessageBuffer, MessageKind};
 use crate::xdr::{XdrError, XdrReader, XdrWriter};
 
-/// `virTypedParameterType` of the values that are sent: `int` and `unsigned long long`.
+/// `virTypedParameterType` of the values that are sent: `int`, `unsigned int`, `unsigned long long`
+/// and a text.
 const INT: i32 = 1;
+const UINT: i32 = 2;
 const ULLONG: i32 = 4;
+const TEXT: i32 = 7;
 /// `VIR_ERR_NO_SUPPORT` and `VIR_FROM_REMOTE`: the call is unknown.
 const NO_SUPPORT: i32 = 3;
 const FROM_REMOTE: i32 = 7;
@@ -29,6 +35,8 @@ const RUNNING: i32 = 1;
 const KERNEL_KIB: u64 = 40 << 10;
 /// Page cache of a guest, KiB.
 const CACHES_KIB: u64 = 60 << 10;
+/// What a guest read from its disk as it booted.
+const DISK_READS: DiskReads = DiskReads { read: Bytes::mib(300), requests: 9000 };
 
 /// A domain of a [`LibvirtPeer`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +74,19 @@ impl PeerDomain {
                 disk_caches: Some(CACHES_KIB.min(usable)),
                 last_update: Some(wall),
             },
+            disk_reads: None,
+        }
+    }
+
+    /// What it has read from its disk.
+    fn disk_stats(&self) -> DomainStats {
+        DomainStats {
+            domain: self.domain.clone(),
+            state: None,
+            current: None,
+            maximum: None,
+            balloon: BalloonStats::default(),
+            disk_reads: Some(DISK_READS),
         }
     }
 }
@@ -122,6 +143,9 @@ impl LibvirtPeer {
             Call::LibVersion => Reply::LibVersion(VERSION),
             Call::AllDomainStats => {
                 Reply::AllDomainStats(self.domains.iter().map(|it| it.stats(wall)).collect())
+            }
+            Call::AllDiskReads => {
+                Reply::AllDomainStats(self.domains.iter().map(PeerDomain::disk_stats).collect())
             }
             Call::MemoryStats(domain) => Reply::CurrentMemory(Some(self.find(&domain)?.current)),
             Call::Xml(domain) => Reply::Xml(self.find(&domain)?.xml.clone()),
@@ -185,7 +209,13 @@ impl Call {
                 let kind = EventKind::ALL.into_iter().find(|kind| kind.id() == id);
                 return Ok(kind.map(Call::Watch));
             }
-            344 => Call::AllDomainStats,
+            344 => {
+                let _domains = from.u32("the number of domains")?;
+                match from.u32("the groups")? {
+                    BLOCK => Call::AllDiskReads,
+                    _ => Call::AllDomainStats,
+                }
+            }
             _ => return Ok(None),
         }))
     }
@@ -223,6 +253,8 @@ impl DomainStats {
     /// The record as XDR, without figures that are `None`.
     fn written(&self) -> Vec<u8> {
         let balloon = &self.balloon;
+        // Figures of the balloon that are 0 for every domain.
+        let zero = self.current.map(|_| 0);
         let sizes = [
             ("balloon.current", self.current),
             ("balloon.maximum", self.maximum),
@@ -235,20 +267,45 @@ impl DomainStats {
             ("balloon.usable", balloon.usable),
             ("balloon.last-update", balloon.last_update),
             ("balloon.disk_caches", balloon.disk_caches),
-            ("balloon.hugetlb_pgalloc", Some(0)),
-            ("balloon.hugetlb_pgfail", Some(0)),
+            ("balloon.hugetlb_pgalloc", zero),
+            ("balloon.hugetlb_pgfail", zero),
             ("balloon.rss", self.current),
         ];
         // Libvirt sends the reason of a state with the state.
         let states = [("state.state", self.state), ("state.reason", self.state)];
+        let disk = self.disk_reads.map(|reads| {
+            [
+                ("block.0.rd.reqs", reads.requests),
+                ("block.0.rd.bytes", reads.read.get()),
+                ("block.0.rd.times", 0),
+                ("block.0.wr.reqs", 0),
+                ("block.0.wr.bytes", 0),
+                ("block.0.wr.times", 0),
+                ("block.0.fl.reqs", 0),
+                ("block.0.fl.times", 0),
+                ("block.0.allocation", 0),
+                ("block.0.capacity", 0),
+                ("block.0.physical", 0),
+            ]
+        });
+        // A disk has its name, its path, and with all disks their number.
         let count = sizes.iter().filter(|it| it.1.is_some()).count()
-            + states.iter().filter(|it| it.1.is_some()).count();
+            + states.iter().filter(|it| it.1.is_some()).count()
+            + disk.map_or(0, |figures| figures.len() + 3);
         let mut to = self.domain.written().u32(u32::try_from(count).unwrap_or(u32::MAX));
         for (name, state) in states {
             to = state.into_iter().fold(to, |to, state| to.text(name).i32(INT).i32(state));
         }
         for (name, size) in sizes {
             to = size.into_iter().fold(to, |to, size| to.text(name).i32(ULLONG).u64(size));
+        }
+        if let Some(figures) = disk {
+            to = to.text("block.count").i32(UINT).u32(1);
+            to = to.text("block.0.name").i32(TEXT).text("vda");
+            to = to.text("block.0.path").i32(TEXT).text("/var/lib/libvirt/images/guest.qcow2");
+            for (name, figure) in figures {
+                to = to.text(name).i32(ULLONG).u64(figure);
+            }
         }
         to.done()
     }
@@ -282,6 +339,7 @@ mod tests {
             Call::Open { uri: "qemu:///system".to_owned() },
             Call::LibVersion,
             Call::AllDomainStats,
+            Call::AllDiskReads,
             Call::MemoryStats(domain("a")),
             Call::Xml(domain("a")),
             Call::SetMemory { domain: domain("a"), kib: 77 },
@@ -300,9 +358,11 @@ mod tests {
     #[test]
     fn replies_are_read_as_they_were_sent() {
         let all = peer().domains.iter().map(|it| it.stats(50)).collect();
+        let disks = peer().domains.iter().map(PeerDomain::disk_stats).collect();
         for (call, reply) in [
             (Call::AuthList, Reply::AuthList(vec![0, 1])),
             (Call::AllDomainStats, Reply::AllDomainStats(all)),
+            (Call::AllDiskReads, Reply::AllDomainStats(disks)),
             (Call::LibVersion, Reply::LibVersion(9_000_000)),
             (Call::MemoryStats(domain("a")), Reply::CurrentMemory(Some(77))),
             (Call::MemoryStats(domain("a")), Reply::CurrentMemory(None)),

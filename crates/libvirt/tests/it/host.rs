@@ -5,11 +5,11 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_backend::{Backend, GuestReading, SampleRequest};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost, ask_version};
 use ballast_model::{
-    Action, Bytes, Capabilities, Generation, GuestChange, LinkDown, LinkState, OutcomeKind,
-    Timestamp,
+    Action, Bytes, Capabilities, DiskReads, Generation, GuestChange, LinkDown, LinkState,
+    OutcomeKind, Timestamp,
 };
 
-use crate::fake::{FakeDomain, FakeLibvirt};
+use crate::fake::{DISK_READS, FakeDomain, FakeLibvirt};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const PLAIN: &str = "<domain><devices><memballoon model='virtio'/></devices></domain>";
@@ -27,7 +27,7 @@ const ALL_STATS: u32 = 344;
 const MEMORY_STATS: u32 = 159;
 
 fn domain(name: &'static str, id: u32) -> FakeDomain {
-    FakeDomain { name, id, holds: 512, xml: PLAIN }
+    FakeDomain { name, id, holds: 512, xml: PLAIN, disks: &[] }
 }
 
 /// A host, and its clock.
@@ -54,6 +54,12 @@ impl TestHost {
 
     async fn sample(&mut self) -> Vec<GuestReading> {
         self.sample_within(PATIENCE).await
+    }
+
+    /// A sample at a time of the test's own.
+    async fn sample_at(&mut self, seconds: u64) -> Vec<GuestReading> {
+        let (now, wall) = (Timestamp::from_millis(seconds * 1000), SystemTime::now());
+        self.host.sample(SampleRequest { now, wall, deadline: PATIENCE, only: None }).await
     }
 
     async fn act(&mut self, guest: &str, mib: u64, generation: u64) -> OutcomeKind {
@@ -260,6 +266,62 @@ async fn domains_outlive_their_libvirt() {
     libvirt.start_again();
     assert_eq!(host.sample().await[0].sample.link, LinkState::Up);
     assert_eq!(host.act("a", 300, 2).await, OutcomeKind::Accepted);
+}
+
+/// How often disk reads were requested.
+fn disk_calls(libvirt: &FakeLibvirt) -> usize {
+    libvirt.state().called.iter().filter(|it| **it == DISK_READS).count()
+}
+
+#[tokio::test]
+async fn disk_reads_are_queried_every_five_seconds() {
+    let disks: &'static [(u64, u64)] = &[(4096, 1), (8192, 2)];
+    let domains = vec![FakeDomain { disks, ..domain("a", 1) }, domain("b", 2)];
+    let libvirt = FakeLibvirt::start(domains);
+    let mut host = TestHost::of(&libvirt);
+    // Answers come in the order of the calls: a sample has what the one before it requested.
+    host.sample_at(0).await;
+    let readings = host.sample_at(1).await;
+    let both = DiskReads { read: Bytes::kib(12), requests: 3 };
+    assert_eq!(readings[0].sample.disk_reads.map(|it| it.value), Some(both));
+    assert_eq!(readings[1].sample.disk_reads, None, "it has no disk");
+    host.sample_at(2).await;
+    assert_eq!(disk_calls(&libvirt), 1);
+    libvirt.state().domains[0].disks = &[];
+    host.sample_at(20).await;
+    let readings = host.sample_at(21).await;
+    assert_eq!(disk_calls(&libvirt), 2);
+    let kept = readings[0].sample.disk_reads.unwrap();
+    assert_eq!(kept.value, both);
+    assert!(kept.age > Duration::from_secs(5), "{kept:?}");
+}
+
+#[tokio::test]
+async fn no_sample_waits_for_disk_reads() {
+    let libvirt = FakeLibvirt::start(vec![FakeDomain { disks: &[(1, 1)], ..domain("a", 1) }]);
+    let mut host = TestHost::of(&libvirt);
+    libvirt.state().silent.push(DISK_READS);
+    let hours = Duration::from_secs(7200);
+    let sample = host.sample_within(hours).await.remove(0).sample;
+    assert_eq!((sample.link, sample.disk_reads), (LinkState::Up, None));
+    for seconds in [100, 110, 120] {
+        assert_eq!(host.sample_at(seconds).await[0].sample.link, LinkState::Up);
+    }
+    assert_eq!(disk_calls(&libvirt), 1, "one call at a time");
+}
+
+#[tokio::test]
+async fn refused_disk_reads_are_reported_once() {
+    let libvirt = FakeLibvirt::start(vec![domain("a", 1)]);
+    let mut host = TestHost::of(&libvirt);
+    libvirt.state().failing.push(DISK_READS);
+    for seconds in [0, 20, 40, 60] {
+        assert_eq!(host.sample_at(seconds).await[0].sample.link, LinkState::Up);
+    }
+    assert!(disk_calls(&libvirt) >= 3, "it is tried again");
+    let notices = host.host.take_notices();
+    let notices: Vec<_> = notices.iter().filter(|it| it.contains("read from disks")).collect();
+    assert!(matches!(&notices[..], [notice] if notice.contains("error 38")), "{notices:?}");
 }
 
 /// A domain with a virtio-mem device of 512 MiB: `requested` MiB are requested, and `current` MiB
