@@ -5,7 +5,7 @@
 //! while something moves, with every other one at rest. Between samples only events are taken in.
 //!
 //! Cost: two messages per sample, and three per changed key (event, request, answer); at most two
-//! runs of `xl` per second.
+//! runs of `xl` per second; two small files per disk every five seconds (`disk_reads.rs`).
 //! Limits: a key that changes twice within a sample is read once. `claims.rs` deals with what a
 //! guest may forge.
 
@@ -29,6 +29,7 @@ use ballast_xenstore::{Answer, Connection, GuardedWrite, RequestId};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use crate::disk_reads::DiskCounters;
 use crate::dom0::read_dom0_stats;
 use crate::domain::Domain;
 use crate::key::{DomainId, DomainKey};
@@ -41,6 +42,8 @@ use in_flight::{LimitRun, Listing, XlRun};
 const NOTICES_MAX: usize = 1000;
 /// The folder in which dom0's kernel reports its statistics.
 const PROC: &str = "/proc";
+/// The folder of the devices that dom0's kernel serves to domains.
+const BACKEND_DEVICES: &str = "/sys/bus/xen-backend/devices";
 
 /// Settings of the connection to Xen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +99,8 @@ pub struct XenHost {
     limit_runs: JoinSet<LimitRun>,
     /// Domains whose maxmem is being changed.
     limiting: BTreeSet<DomainId>,
+    /// What domains have read from their disks.
+    disks: DiskCounters,
     notices: Vec<String>,
     /// The caller's clock, from which it is extended between calls.
     anchor: Option<(Timestamp, Instant)>,
@@ -138,6 +143,7 @@ impl XenHost {
             xl_error: None,
             limit_runs: JoinSet::new(),
             limiting: BTreeSet::new(),
+            disks: DiskCounters::new(Path::new(BACKEND_DEVICES)),
             notices: Vec::new(),
             anchor: None,
         }
@@ -251,6 +257,7 @@ impl XenHost {
     fn readings(&mut self) -> Vec<GuestReading> {
         let (now, link) = (self.now(), self.link());
         let dom0 = read_dom0_stats(Path::new(PROC));
+        self.disks.observe(now);
         let guests = self.guests();
         let mut readings = Vec::with_capacity(guests.len());
         for (id, domain) in guests {
@@ -258,7 +265,9 @@ impl XenHost {
             let notices = std::mem::take(&mut domain.notices);
             let dom0 = dom0.filter(|_| domain.id == DomainId::DOM0);
             let is_xl_failing = self.xl_error.is_some();
-            readings.push(domain.reading(&id, link.clone(), now, dom0, is_xl_failing));
+            let mut reading = domain.reading(&id, link.clone(), now, dom0, is_xl_failing);
+            reading.sample.disk_reads = self.disks.of(domain.id, now);
+            readings.push(reading);
             for notice in notices {
                 self.say(notice);
             }

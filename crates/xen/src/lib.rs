@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod claims;
+mod disk_reads;
 mod dom0;
 mod domain;
 mod host;
