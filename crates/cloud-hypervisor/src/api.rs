@@ -3,9 +3,10 @@
 //! Limits: other fields are ignored, so that a later version may have more. Options that `--help`
 //! describes as on or off are true or false here.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ballast_model::Pinned;
+use ballast_model::{Bytes, DiskReads, Pinned};
 use serde::Deserialize;
 
 /// The answer to `vmm.ping`.
@@ -46,6 +47,32 @@ pub struct Info {
     /// Memory that the guest holds, in bytes.
     #[serde(default)]
     pub memory_actual_size: Option<u64>,
+}
+
+/// The answer to `vm.counters`: the counters of each device since the guest was booted.
+#[derive(Deserialize)]
+pub(crate) struct Counters(BTreeMap<String, DeviceCounters>);
+
+/// The counters of a device. Only a disk has these.
+#[derive(Deserialize)]
+struct DeviceCounters {
+    read_bytes: Option<u64>,
+    read_ops: Option<u64>,
+}
+
+impl Counters {
+    /// What was read from all disks together; `None` if none is counted.
+    pub(crate) fn disk_reads(&self) -> Option<DiskReads> {
+        let mut sum: Option<DiskReads> = None;
+        for device in self.0.values() {
+            if let (Some(bytes), Some(requests)) = (device.read_bytes, device.read_ops) {
+                let sum = sum.get_or_insert_default();
+                sum.read = sum.read.saturating_add(Bytes::new(bytes));
+                sum.requests = sum.requests.saturating_add(requests);
+            }
+        }
+        sum
+    }
 }
 
 /// The configuration of a guest.

@@ -5,28 +5,38 @@
 //! takes precedence.
 
 use std::path::Path;
+use std::time::Duration;
 
 use ballast_model::{
-    Action, Bytes, Capabilities, GuestId, GuestSample, LinkDown, LinkState, Measured, RunState,
-    Timestamp,
+    Action, Bytes, Capabilities, DiskReads, GuestId, GuestSample, LinkDown, LinkState, Measured,
+    RunState, Timestamp,
 };
 use ballast_rest::{Answer, Call, RestGuest};
 
-use crate::api::{Info, Ping, Version};
+use crate::api::{Counters, Info, Ping, Version};
 use crate::memory::Layout;
 
 /// The calls that read.
 const PING: Call = Call::get("/api/v1/vmm.ping");
 const INFO: Call = Call::get("/api/v1/vm.info");
+const COUNTERS: Call = Call::get("/api/v1/vm.counters");
+
+/// Time between two calls of `vm.counters`: disk reads are for slow judgements.
+const COUNTERS_PERIOD: Duration = Duration::from_secs(5);
 
 /// A guest of Cloud Hypervisor.
 #[derive(Debug, Default)]
 pub struct CloudHypervisorGuest {
-    is_due: bool,
+    /// The time of a sample that is due.
+    due: Option<Timestamp>,
+    /// When the counters were last requested.
+    counters_asked_at: Option<Timestamp>,
     /// The answer to `vmm.ping`, with its version; `None` if it was not read yet.
     ping: Option<(Ping, Version)>,
     /// The last answer to `vm.info`, and when it was queried; `None` if it has no guest.
     info: Option<(Info, Layout, Timestamp)>,
+    /// What was read from its disks, and when that was queried.
+    disk_reads: Option<(DiskReads, Timestamp)>,
     /// Whether a notice was given that the version is too old to plug memory.
     was_too_old: bool,
     notices: Vec<String>,
@@ -54,16 +64,19 @@ impl RestGuest for CloudHypervisorGuest {
     const HYPERVISOR: &'static str = "Cloud Hypervisor";
     const PROCESS: &'static str = "cloud-hyperviso";
 
-    fn begin(&mut self, _now: Timestamp) {
-        self.is_due = true;
+    fn begin(&mut self, now: Timestamp) {
+        self.due = Some(now);
     }
 
     fn calls(&mut self) -> Vec<Call> {
-        match (std::mem::take(&mut self.is_due), &self.ping) {
-            (false, _) => Vec::new(),
-            (true, Some(_)) => vec![INFO],
-            (true, None) => vec![PING, INFO],
+        let Some(now) = self.due.take() else { return Vec::new() };
+        let mut calls = if self.ping.is_some() { vec![INFO] } else { vec![PING, INFO] };
+        let last = self.counters_asked_at;
+        if last.is_none_or(|at| now.saturating_since(at) >= COUNTERS_PERIOD) {
+            self.counters_asked_at = Some(now);
+            calls.push(COUNTERS);
         }
+        calls
     }
 
     fn take(
@@ -82,9 +95,16 @@ impl RestGuest for CloudHypervisorGuest {
             self.ping = Some((ping, version));
             return Ok(());
         }
+        if *call == COUNTERS {
+            // The call fails while the guest is not booted: it says nothing of the connection.
+            if let Some(reads) = answer.read::<Counters>(call).ok().and_then(|it| it.disk_reads()) {
+                self.disk_reads = Some((reads, asked_at));
+            }
+            return Ok(());
+        }
         match answer.status {
             // The hypervisor runs, but its guest was not created yet or was deleted.
-            404 => self.info = None,
+            404 => (self.info, self.disk_reads) = (None, None),
             _ => {
                 let info = answer.read(call)?;
                 self.take_info(info, asked_at);
@@ -103,6 +123,8 @@ impl RestGuest for CloudHypervisorGuest {
         let age = now.saturating_since(*asked_at);
         let holds = info.memory_actual_size.map(|size| Bytes::new(size).page_floor());
         sample.allocation = holds.map(|value| Measured { value, age });
+        sample.disk_reads =
+            self.disk_reads.map(|(value, at)| Measured { value, age: now.saturating_since(at) });
         sample.boot_memory = Some(layout.boot);
         sample.hotplug = layout.hotplug(holds.unwrap_or(layout.boot));
         let balloon = info.config.balloon.as_ref();

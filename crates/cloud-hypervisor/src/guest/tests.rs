@@ -24,9 +24,10 @@ use crate::testing::{MIB, Machine};
 
 /// The calls that are made: method, path, the status of success, and those of errors that the
 /// published API has.
-const CALLS: [(Method, &str, u16, &[u16]); 4] = [
+const CALLS: [(Method, &str, u16, &[u16]); 5] = [
     (Method::Get, "/api/v1/vmm.ping", 200, &[]),
     (Method::Get, "/api/v1/vm.info", 200, &[404]),
+    (Method::Get, "/api/v1/vm.counters", 200, &[]),
     (Method::Put, "/api/v1/vm.resize", 204, &[404, 429]),
     (Method::Put, "/api/v1/vm.resize-zone", 204, &[404, 500]),
 ];
@@ -97,8 +98,12 @@ impl Host {
     }
 
     async fn readings(&mut self) -> Vec<GuestSample> {
+        self.readings_at(5).await
+    }
+
+    async fn readings_at(&mut self, seconds: u64) -> Vec<GuestSample> {
         let request = SampleRequest {
-            now: Timestamp::from_millis(5000),
+            now: Timestamp::from_millis(seconds * 1000),
             wall: SystemTime::UNIX_EPOCH,
             deadline: Duration::from_secs(60),
             only: None,
@@ -138,7 +143,7 @@ fn mib(sample: &GuestSample) -> u64 {
 #[test]
 fn all_calls_and_fields_are_those_of_the_api() {
     let path = |call: &Call| CALLS.iter().any(|it| (it.0, it.1) == (call.method, call.path));
-    assert!(path(&PING) && path(&INFO));
+    assert!(path(&PING) && path(&INFO) && path(&COUNTERS));
     for path in [RESIZE, RESIZE_ZONE] {
         assert!(CALLS.iter().any(|it| (it.0, it.1) == (Method::Put, path)));
     }
@@ -215,6 +220,27 @@ async fn memory_is_plugged_in_and_out() {
 }
 
 #[tokio::test]
+async fn disk_reads_are_queried_every_five_seconds() {
+    let mut host = Host::new();
+    let machine = Machine { read: (8192, 2), ..Machine::new() };
+    let (server, machine) = shared(&host, machine);
+    let sum = |bytes: u64, requests: u64| Some(DiskReads { read: Bytes::new(bytes), requests });
+    let value = |readings: &[GuestSample]| readings[0].disk_reads.map(|it| it.value);
+    assert_eq!(value(&host.readings_at(100).await), sum(12_288, 3));
+    machine.lock().unwrap().read = (12_288, 6);
+    server.take_requests();
+    let kept = host.readings_at(101).await.remove(0).disk_reads.unwrap();
+    assert_eq!(Some(kept.value), sum(12_288, 3));
+    let asked = server.take_requests();
+    assert!(!asked.iter().any(|it| it.path == COUNTERS.path), "not yet");
+    assert_eq!(value(&host.readings_at(120).await), sum(16_384, 7));
+    machine.lock().unwrap().config = None;
+    host.readings_at(140).await;
+    machine.lock().unwrap().config = Machine::new().config;
+    assert_eq!(value(&host.readings_at(141).await), None, "another guest");
+}
+
+#[tokio::test]
 async fn versions_that_do_not_see_plugged_memory_plug_none() {
     let mut host = Host::new();
     let mut machine = Machine::new().with_virtio_mem(512);
@@ -264,8 +290,9 @@ async fn every_status_of_the_api_is_reported_with_its_words() {
                     config["memory"]["size"] = json!(0);
                     machine.plugged = 1024 * MIB;
                 }
-                // `vmm.ping` is called once, at the beginning; the other calls fail later.
-                let fails = Arc::new(Mutex::new(path == PING.path));
+                // `vmm.ping` and `vm.counters` are called at the beginning; the others fail later.
+                let is_first = [PING.path, COUNTERS.path].contains(&path);
+                let fails = Arc::new(Mutex::new(is_first));
                 let (is_failing, body) = (Arc::clone(&fails), body.clone());
                 let _server = host.serve(move |request| {
                     let is_it = request.is(method, path) && *is_failing.lock().unwrap();
@@ -273,6 +300,11 @@ async fn every_status_of_the_api_is_reported_with_its_words() {
                 });
                 let case = format!("{path} {status} {words}");
                 let readings = host.readings().await;
+                if path == COUNTERS.path {
+                    let sample = &readings[0];
+                    assert_eq!((&sample.link, sample.disk_reads), (&LinkState::Up, None), "{case}");
+                    continue;
+                }
                 let reported = if path == PING.path {
                     assert!(readings.is_empty(), "{case}");
                     host.guests.take_notices().join("\n")

@@ -7,8 +7,8 @@
 //! Cost: one call every [`PERIOD`], two queries of each hypervisor, some 600 bytes per disk.
 //! Source: `virConnectGetAllDomainStats`, `VIR_DOMAIN_STATS_BLOCK`.
 //! Limits: libvirt counts no disk that it does not know (`<qemu:commandline>`) and none whose
-//! requests bypass the hypervisor (vhost-user). A domain without a counted disk has no figure, which
-//! is not the same as no reads. If a disk is taken out, the sum falls.
+//! requests bypass the hypervisor (vhost-user). A domain without a counted disk has no figure,
+//! which is not the same as no reads. If a disk is taken out, the sum falls.
 
 use std::time::Duration;
 
