@@ -6,7 +6,8 @@
 use std::fs;
 
 use anyhow::Context;
-use rustix::thread::CpuSet;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::ClockId;
 use serde::Serialize;
 
@@ -31,13 +32,8 @@ impl Machine {
     /// # Errors
     /// The kernel refuses one of the two.
     pub(crate) fn pinned() -> anyhow::Result<Self> {
-        let allowed = rustix::thread::sched_getaffinity(None)
-            .context("cannot tell which cores this thread may run on")?;
-        let core = (0..CpuSet::MAX_CPU).rev().find(|&core| allowed.is_set(core)).unwrap_or(0);
-        let mut one = CpuSet::new();
-        one.set(core);
-        rustix::thread::sched_setaffinity(None, &one)
-            .with_context(|| format!("cannot stay on core {core}"))?;
+        let core = allowed_cores()?.last().copied().unwrap_or(0);
+        pin(None, core).with_context(|| format!("cannot stay on core {core}"))?;
         Ok(Self {
             processor: processor(),
             core,
@@ -52,6 +48,26 @@ impl Machine {
         let processor = self.processor.as_deref().unwrap_or("unknown");
         format!("processor  {processor}, core {}", self.core)
     }
+}
+
+/// The cores that this thread may run on, in order.
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn allowed_cores() -> anyhow::Result<Vec<usize>> {
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .context("cannot tell which cores this thread may run on")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect())
+}
+
+/// Keeps a thread on one core; `None`: this thread.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn pin(thread: Option<Pid>, core: usize) -> rustix::io::Result<()> {
+    let mut one = CpuSet::new();
+    one.set(core);
+    sched_setaffinity(thread, &one)
 }
 
 /// The processor, as the kernel calls it.
