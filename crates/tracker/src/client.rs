@@ -64,6 +64,7 @@ pub struct TrackerClient {
     heartbeats: VecDeque<u32>,
     /// Regions that the hypervisor has unmapped.
     unmapped: VecDeque<u8>,
+    pid: u32,
     handler_tid: u32,
 }
 
@@ -84,6 +85,7 @@ impl TrackerClient {
         let socket = open(address)?;
         check_listener(&socket, address, pid)?;
         let mut client = TrackerClient::from_socket(socket, capacity)?;
+        client.pid = pid;
         match client.exchange(TrackerRequest::Hello, "a greeting", &[])? {
             // Its own process number is ignored: in a PID namespace it differs from ours.
             TrackerReply::Hello { .. } => {}
@@ -115,8 +117,14 @@ impl TrackerClient {
             number: 0,
             heartbeats: VecDeque::new(),
             unmapped: VecDeque::new(),
+            pid: 0,
             handler_tid: 0,
         })
+    }
+
+    /// The hypervisor's process.
+    pub fn pid(&self) -> u32 {
+        self.pid
     }
 
     /// The thread that answers faults; it belongs to the hypervisor's process.
