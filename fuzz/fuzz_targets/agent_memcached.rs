@@ -2,7 +2,7 @@
 #![no_main]
 
 use ballast_agent::shrink::{LineClient, MemcachedConnection, ReassignReply};
-use ballast_fuzz::FakeServer;
+use ballast_fuzz::{FakeServer, assert_harmless};
 
 /// Longest error, in characters.
 const ERROR_CHARS_MAX: usize = 200;
@@ -14,16 +14,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
         let held = connection.held();
         let limit = connection.limit();
         for error in [held.err(), limit.err(), connection.set_limit(64).err()] {
-            error.iter().for_each(|error| assert_short(error));
+            error.iter().for_each(|error| assert_harmless(error, ERROR_CHARS_MAX));
         }
         match connection.empty_page() {
-            Ok(ReassignReply::Refused(why)) | Err(why) => assert_short(&why),
+            Ok(ReassignReply::Refused(why)) | Err(why) => assert_harmless(&why, ERROR_CHARS_MAX),
             Ok(ReassignReply::Started | ReassignReply::Busy) => {}
         }
     }
 });
-
-fn assert_short(error: &str) {
-    assert!(error.chars().count() <= ERROR_CHARS_MAX, "{error}");
-    assert!(!error.chars().any(char::is_control), "{error:?}");
-}

@@ -7,6 +7,7 @@ use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
     Entry, FleetKey, FleetView, Keyspace, Listing, Revision, VALUE_BYTES_MAX, leader_writes,
 };
+use ballast_fuzz::assert_harmless;
 use ballast_model::Timestamp;
 
 /// Longest reason, in characters: its text, and the fixed words around it.
@@ -38,15 +39,14 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     let now = Timestamp::from_millis(1);
     let (snapshot, refused) = view.snapshot(now);
     for record in refused {
-        let text = record.to_string();
-        assert!(text.chars().count() <= REASON_CHARS_MAX && !text.chars().any(char::is_control));
+        assert_harmless(&record.to_string(), REASON_CHARS_MAX);
     }
     let settings = FleetSettings::default();
     let plan = plan(&snapshot, &settings, now);
     assert!(check(&snapshot, &settings, &plan, now).is_ok());
     for (_, entry) in view.moves() {
         if let Err(why) = &entry.record {
-            assert!(why.chars().count() <= REASON_CHARS_MAX && !why.chars().any(char::is_control));
+            assert_harmless(why, REASON_CHARS_MAX);
         }
     }
     let due: Vec<_> = plan.migrations.iter().collect();

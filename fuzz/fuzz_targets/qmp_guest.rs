@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ballast_fuzz::Source;
+use ballast_fuzz::{Source, assert_harmless};
 use ballast_model::{Action, Bytes, Generation, LinkState, OutcomeKind, PAGE_SIZE, Timestamp};
 use ballast_qmp::guest::{GuestMonitor, Ticket};
 use ballast_qmp::session::OUTGOING_BYTES_MAX;
@@ -63,7 +63,7 @@ impl Run<'_> {
     }
 
     fn disconnect(&mut self, why: ballast_model::LinkDown) {
-        assert_harmless(&why.to_string());
+        assert_harmless(&why.to_string(), TEXT_CHARS_MAX);
         self.guest.disconnected(why);
     }
 
@@ -122,7 +122,7 @@ impl Run<'_> {
     fn begun(&mut self, begun: Result<Ticket, OutcomeKind>) {
         match begun {
             Ok(ticket) => assert!(self.open.insert(ticket), "a ticket is given out once"),
-            Err(why) => assert_harmless(&why.to_string()),
+            Err(why) => assert_harmless(&why.to_string(), TEXT_CHARS_MAX),
         }
     }
 
@@ -277,7 +277,7 @@ impl Run<'_> {
         assert!(waiting <= OUTGOING_BYTES_MAX + COMMAND_BYTES_MAX, "{waiting} bytes");
         while let Some((ticket, outcome)) = self.guest.pop_finished() {
             assert!(self.open.remove(&ticket), "an outcome without an order, or a second one");
-            assert_harmless(&outcome.to_string());
+            assert_harmless(&outcome.to_string(), TEXT_CHARS_MAX);
         }
         let sample = self.guest.sample("a".parse().expect("a name"), self.now);
         assert!(sample.memory_max() <= Some(Bytes::new(1 << 54)), "{sample:?}");
@@ -290,19 +290,13 @@ impl Run<'_> {
             assert!(hotplug.requested <= hotplug.max.max(hotplug.plugged), "{hotplug:?}");
         }
         if let LinkState::Down(why) = &sample.link {
-            assert_harmless(&why.to_string());
+            assert_harmless(&why.to_string(), TEXT_CHARS_MAX);
         }
         if let Some(state) = &sample.run_state {
-            assert_harmless(&state.to_string());
+            assert_harmless(&state.to_string(), TEXT_CHARS_MAX);
         }
         let _ = (self.guest.next_timeout(), self.guest.version(), self.guest.poll_took());
     }
-}
-
-/// The text may be written to a log.
-fn assert_harmless(text: &str) {
-    assert!(text.chars().count() <= TEXT_CHARS_MAX, "{} characters", text.chars().count());
-    assert!(!text.chars().any(char::is_control), "{text:?}");
 }
 
 /// Only memory is changed, and only Ballast's own modules are created and removed.

@@ -34,6 +34,13 @@ const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
 /// Most points of a curve.
 const POINTS_MAX: u64 = 24;
 
+/// Checks that a text may be written to a log: it has no control characters, and at most
+/// `chars_max` others.
+pub fn assert_harmless(text: &str, chars_max: usize) {
+    assert!(text.chars().count() <= chars_max, "more than {chars_max} characters: {text:?}");
+    assert!(!text.chars().any(char::is_control), "{text:?}");
+}
+
 /// The rest of the input; zeros after its end.
 pub struct Source<'a>(&'a [u8]);
 

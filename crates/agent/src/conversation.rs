@@ -11,7 +11,7 @@ use std::time::Duration;
 use ballast_agent_proto::wire::message::{NAMES_MAX, common_version, decode, encode, truncated};
 use ballast_agent_proto::wire::statistics::NUMBER_MAX;
 use ballast_agent_proto::wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, VERSION, VERSION_OLDEST,
+    FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage,
 };
 use ballast_model::Timestamp;
 
@@ -23,21 +23,6 @@ pub const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub const HEARTBEAT_PERIOD: Duration = Duration::from_secs(5);
 /// Accepted periods: from the speed of balloons to an hour.
 const PERIOD_MS: std::ops::RangeInclusive<u64> = 100..=3_600_000;
-
-/// What the agent says about itself in its hello.
-#[derive(Clone, Debug)]
-pub struct OwnIdentity {
-    /// A number that is new for each start.
-    pub instance: u64,
-    /// The guest's kernel.
-    pub system: String,
-    /// The guest's page size.
-    pub page_bytes: u64,
-    /// What the agent can do.
-    pub capabilities: Vec<String>,
-    /// The agent's shrinkers.
-    pub shrinkers: Vec<String>,
-}
 
 /// The parameters in the host's hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +45,7 @@ pub enum ReceivedMessage {
 /// The state of the conversation.
 #[derive(Debug)]
 pub struct Conversation {
-    identity: OwnIdentity,
+    hello: GuestGreeting,
     reader: FrameReader,
     seq: u64,
     host_seq: u64,
@@ -75,13 +60,13 @@ pub struct Conversation {
 }
 
 impl Conversation {
-    /// A conversation that has not begun.
-    pub fn new(mut identity: OwnIdentity) -> Conversation {
-        identity.instance &= NUMBER_MAX;
-        identity.system = truncated(&identity.system);
-        identity.shrinkers.truncate(NAMES_MAX);
+    /// A conversation that has not begun. What is too long in `hello` for a message is cut.
+    pub fn new(mut hello: GuestGreeting) -> Conversation {
+        hello.instance &= NUMBER_MAX;
+        hello.system = truncated(&hello.system);
+        hello.shrinkers.truncate(NAMES_MAX);
         Conversation {
-            identity,
+            hello,
             reader: FrameReader::new(),
             seq: 0,
             host_seq: 0,
@@ -204,19 +189,8 @@ impl Conversation {
     }
 
     fn send_hello(&mut self, session: u64, uptime: Duration, now: Timestamp) {
-        let identity = self.identity.clone();
-        let hello = GuestMessage::Hello {
-            version: VERSION,
-            oldest: VERSION_OLDEST,
-            session,
-            instance: identity.instance,
-            agent: concat!("ballast-agent ", env!("CARGO_PKG_VERSION")).to_owned(),
-            system: identity.system,
-            page_bytes: identity.page_bytes,
-            capabilities: identity.capabilities,
-            shrinkers: identity.shrinkers,
-        };
-        self.queue(hello, uptime, now);
+        let hello = GuestGreeting { session, ..self.hello.clone() };
+        self.queue(GuestMessage::Hello(hello), uptime, now);
     }
 
     fn queue(&mut self, message: GuestMessage, uptime: Duration, now: Timestamp) {
@@ -247,13 +221,7 @@ mod tests {
     }
 
     fn conversation() -> Conversation {
-        Conversation::new(OwnIdentity {
-            instance: 7,
-            system: "test".to_owned(),
-            page_bytes: 4096,
-            capabilities: vec![],
-            shrinkers: vec![],
-        })
+        Conversation::new(GuestGreeting { instance: 7, ..GuestGreeting::default() })
     }
 
     fn host(seq: u64, message: HostMessage) -> Vec<u8> {
@@ -283,7 +251,10 @@ mod tests {
         it.opened(NO_TIME, at(0));
         it.send(GuestMessage::Heartbeat {}, NO_TIME, at(0));
         let first = sent(&mut it);
-        assert!(matches!(first[..], [GuestMessage::Hello { session: 0, .. }]), "{first:?}");
+        assert!(
+            matches!(first[..], [GuestMessage::Hello(GuestGreeting { session: 0, .. })]),
+            "{first:?}"
+        );
         assert_eq!(it.handle_bytes(&host(1, HostMessage::Heartbeat {}), NO_TIME, at(1)), []);
         let received = it.handle_bytes(&host(2, hello(1, 1)), NO_TIME, at(2));
         let parameters = HostParameters {
@@ -295,11 +266,14 @@ mod tests {
         let answer = sent(&mut it);
         assert!(matches!(
             answer[..],
-            [GuestMessage::Hello { session: 3, .. }, GuestMessage::Heartbeat {}]
+            [GuestMessage::Hello(GuestGreeting { session: 3, .. }), GuestMessage::Heartbeat {}]
         ));
         // A repeated hello is answered and the conversation continues.
         assert_eq!(it.handle_bytes(&host(3, hello(1, 1)), NO_TIME, at(4)), []);
-        assert!(matches!(sent(&mut it)[..], [GuestMessage::Hello { session: 3, .. }]));
+        assert!(matches!(
+            sent(&mut it)[..],
+            [GuestMessage::Hello(GuestGreeting { session: 3, .. })]
+        ));
         it.closed();
         assert_eq!(it.parameters(), None);
     }
@@ -309,7 +283,10 @@ mod tests {
         let mut it = conversation();
         assert_eq!(it.handle_bytes(&host(1, hello(9, 2)), NO_TIME, at(0)), []);
         it.send(GuestMessage::Heartbeat {}, NO_TIME, at(3));
-        assert!(matches!(sent(&mut it)[..], [GuestMessage::Hello { version: 1, .. }]));
+        assert!(matches!(
+            sent(&mut it)[..],
+            [GuestMessage::Hello(GuestGreeting { version: 1, .. })]
+        ));
     }
 
     #[test]

@@ -11,13 +11,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_agent_proto::wire::{
-    BalloonActivity, GuestMessage, HostMessage, RequestOutcome, WireRequestKind, capability,
+    BalloonActivity, GuestGreeting, GuestMessage, HostMessage, RequestOutcome, WireRequestKind,
+    capability,
 };
 use ballast_model::Timestamp;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::config::AgentConfig;
-use crate::conversation::{Conversation, OwnIdentity, ReceivedMessage};
+use crate::conversation::{Conversation, ReceivedMessage};
 use crate::linux::{self, KernelSources};
 use crate::requester::Requester;
 use crate::shrink::{SHRUNK_TIME_MAX, ShrinkWorker, Shrinker};
@@ -172,15 +173,17 @@ impl AgentLoop {
             (capability::SHRINK, !shrinkers.names().is_empty()),
         ];
         capabilities.extend(optional.iter().filter(|(_, has)| *has).map(|(name, _)| *name));
-        let identity = OwnIdentity {
+        let hello = GuestGreeting {
             instance: linux::random(),
+            agent: concat!("ballast-agent ", env!("CARGO_PKG_VERSION")).to_owned(),
             system: linux::system(),
             page_bytes: linux::page_bytes(),
             capabilities: capabilities.into_iter().map(str::to_owned).collect(),
             shrinkers: shrinkers.names().to_vec(),
+            ..GuestGreeting::default()
         };
         AgentLoop {
-            conversation: Conversation::new(identity),
+            conversation: Conversation::new(hello),
             sources,
             requester: Requester::new(config.requests),
             shrinkers,

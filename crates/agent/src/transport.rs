@@ -10,7 +10,6 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -18,10 +17,10 @@ use std::str::FromStr;
 use ballast_agent_proto::wire::{PORT_NAME, VSOCK_PORT};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, VsockAddr};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::OFlags;
 use thiserror::Error;
 
 pub use crate::byte_stream::Transport;
+use crate::byte_stream::{open_device, would_block_as_none};
 use crate::linux::port;
 use crate::xenstore::{XENBUS, Xenstore};
 
@@ -112,10 +111,7 @@ impl HostAddress {
                     let what = format!("no virtio-serial port is named `{name}`");
                     io::Error::new(io::ErrorKind::NotFound, what)
                 })?;
-                let flags = OFlags::NONBLOCK.bits().cast_signed();
-                let file =
-                    File::options().read(true).write(true).custom_flags(flags).open(device)?;
-                Ok(Box::new(VirtioPort(file)))
+                Ok(Box::new(VirtioPort(open_device(&device)?)))
             }
             HostAddress::Unix(path) => HostSocket::of(UnixStream::connect(path)?.into()),
             HostAddress::Xenstore(path) => Xenstore::open(path),
@@ -183,14 +179,6 @@ impl Transport for HostSocket {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         Ok(would_block_as_none(self.0.write(bytes))?.unwrap_or(0))
-    }
-}
-
-fn would_block_as_none(done: io::Result<usize>) -> io::Result<Option<usize>> {
-    use io::ErrorKind::{Interrupted, WouldBlock};
-    match done {
-        Err(error) if matches!(error.kind(), Interrupted | WouldBlock) => Ok(None),
-        other => other.map(Some),
     }
 }
 

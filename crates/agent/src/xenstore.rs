@@ -14,7 +14,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -24,9 +24,8 @@ use ballast_agent_proto::wire::{
     FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, VERSION, VERSION_OLDEST,
 };
 use ballast_xenstore::{Reply, Request, RequestId, StorePath, XenstoreSession};
-use rustix::fs::OFlags;
 
-use crate::byte_stream::Transport;
+use crate::byte_stream::{Transport, open_device, would_block_as_none};
 
 /// The device through which a guest's programs reach xenstore.
 pub(crate) const XENBUS: &str = "/dev/xen/xenbus";
@@ -75,8 +74,7 @@ impl Xenstore {
             socket.set_nonblocking(true)?;
             File::from(OwnedFd::from(socket))
         } else {
-            let flags = OFlags::NONBLOCK.bits().cast_signed();
-            File::options().read(true).write(true).custom_flags(flags).open(path)?
+            open_device(path)?
         };
         let mut store = Xenstore::on(device)?;
         store.exchange()?;
@@ -108,24 +106,16 @@ impl Xenstore {
             if message.is_empty() {
                 break;
             }
-            match self.device.write(message) {
-                Ok(written) => self.session.mark_written(written),
-                Err(error) if would_block(&error) => break,
-                Err(error) => return Err(error),
-            }
+            let Some(written) = would_block_as_none(self.device.write(message))? else { break };
+            self.session.mark_written(written);
         }
         let mut bytes = [0; READ_BYTES];
-        loop {
-            match self.device.read(&mut bytes) {
-                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(read) => {
-                    let read = bytes.get(..read).unwrap_or_default();
-                    let taken = self.session.receive(read);
-                    taken.map_err(|down| io::Error::other(down.to_string()))?;
-                }
-                Err(error) if would_block(&error) => break,
-                Err(error) => return Err(error),
+        while let Some(read) = would_block_as_none(self.device.read(&mut bytes))? {
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            let taken = self.session.receive(bytes.get(..read).unwrap_or_default());
+            taken.map_err(|down| io::Error::other(down.to_string()))?;
         }
         self.take_answers()
     }
@@ -175,16 +165,14 @@ impl Xenstore {
     /// Handles a message that the agent wrote; `payload` is its JSON.
     fn publish(&mut self, message: &GuestMessage, payload: &str) -> io::Result<()> {
         let key = match message {
-            GuestMessage::Hello { .. } if !self.is_greeted => {
+            GuestMessage::Hello(_) if !self.is_greeted => {
                 self.is_greeted = true;
-                let (statistics_ms, emergency_ms) = (PERIOD_MS, PERIOD_MS);
-                let (version, oldest, session) = (VERSION, VERSION_OLDEST, 1);
                 self.say(HostMessage::Hello {
-                    version,
-                    oldest,
-                    session,
-                    statistics_ms,
-                    emergency_ms,
+                    version: VERSION,
+                    oldest: VERSION_OLDEST,
+                    session: 1,
+                    statistics_ms: PERIOD_MS,
+                    emergency_ms: PERIOD_MS,
                 });
                 return Ok(());
             }
@@ -238,13 +226,9 @@ fn path_of(key: &str) -> io::Result<StorePath> {
     key.parse().map_err(io::Error::other)
 }
 
-fn would_block(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
 #[cfg(test)]
 mod tests {
-    use ballast_agent_proto::wire::{RequestOutcome, Statistics};
+    use ballast_agent_proto::wire::{GuestGreeting, RequestOutcome, Statistics};
     use ballast_xenstore::testing::StorePeer;
 
     use super::*;
@@ -312,17 +296,7 @@ mod tests {
     }
 
     fn hello(session: u64) -> GuestMessage {
-        GuestMessage::Hello {
-            version: VERSION,
-            oldest: VERSION_OLDEST,
-            session,
-            instance: 7,
-            agent: "a".to_owned(),
-            system: "s".to_owned(),
-            page_bytes: 4096,
-            capabilities: Vec::new(),
-            shrinkers: Vec::new(),
-        }
+        GuestMessage::Hello(GuestGreeting { session, instance: 7, ..GuestGreeting::default() })
     }
 
     #[test]

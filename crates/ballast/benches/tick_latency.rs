@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ballast_agent_proto::wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestReason, RequestRule,
-    VERSION, VERSION_OLDEST, WireRequestKind, message,
+    FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage, RequestReason,
+    RequestRule, WireRequestKind, message,
 };
 use ballast_store::{Range, Reader};
 use harness::{
@@ -252,17 +252,13 @@ async fn greeting(stream: &mut UnixStream) -> std::io::Result<u64> {
 }
 
 fn hello(session: u64) -> GuestMessage {
-    GuestMessage::Hello {
-        version: VERSION,
-        oldest: VERSION_OLDEST,
+    GuestMessage::Hello(GuestGreeting {
         session,
         instance: 1,
         agent: "flood".to_owned(),
-        system: "none".to_owned(),
-        page_bytes: 4096,
         capabilities: vec!["statistics".to_owned(), "requests".to_owned()],
-        shrinkers: vec![],
-    }
+        ..GuestGreeting::default()
+    })
 }
 
 fn emergency(number: u64) -> GuestMessage {

@@ -17,8 +17,8 @@ macro_rules! counters {
         pub struct TrackerCounters { $($(#[$doc])* pub $name: u64,)* }
 
         impl TrackerCounters {
-            pub(crate) fn encode(&self, out: &mut FieldWriter) {
-                $(out.u64(self.$name);)*
+            pub(crate) fn encode(&self, out: FieldWriter) -> FieldWriter {
+                out$(.u64(self.$name))*
             }
 
             pub(crate) fn decode(input: &mut FieldReader<'_>) -> Result<TrackerCounters, WireError> {

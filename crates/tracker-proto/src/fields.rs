@@ -8,7 +8,7 @@ use crate::wire_error::WireError;
 /// Longest message, in bytes.
 pub const MESSAGE_MAX: usize = 256;
 
-/// Appends fields.
+/// Appends fields, one call after the other.
 pub(crate) struct FieldWriter {
     bytes: [u8; MESSAGE_MAX],
     len: usize,
@@ -20,27 +20,28 @@ impl FieldWriter {
     }
 
     /// Drops fields that do not fit; a test encodes the longest message of each kind.
-    pub(crate) fn put(&mut self, bytes: &[u8]) {
+    pub(crate) fn put(mut self, bytes: &[u8]) -> FieldWriter {
         if let Some(room) = self.bytes.get_mut(self.len..self.len + bytes.len()) {
             room.copy_from_slice(bytes);
             self.len += bytes.len();
         }
+        self
     }
 
-    pub(crate) fn u8(&mut self, value: u8) {
-        self.put(&[value]);
+    pub(crate) fn u8(self, value: u8) -> FieldWriter {
+        self.put(&[value])
     }
 
-    pub(crate) fn u16(&mut self, value: u16) {
-        self.put(&value.to_le_bytes());
+    pub(crate) fn u16(self, value: u16) -> FieldWriter {
+        self.put(&value.to_le_bytes())
     }
 
-    pub(crate) fn u32(&mut self, value: u32) {
-        self.put(&value.to_le_bytes());
+    pub(crate) fn u32(self, value: u32) -> FieldWriter {
+        self.put(&value.to_le_bytes())
     }
 
-    pub(crate) fn u64(&mut self, value: u64) {
-        self.put(&value.to_le_bytes());
+    pub(crate) fn u64(self, value: u64) -> FieldWriter {
+        self.put(&value.to_le_bytes())
     }
 
     pub(crate) fn finish(self) -> ([u8; MESSAGE_MAX], usize) {

@@ -157,11 +157,7 @@ const MULTIPLY_ADD: u8 = 1;
 const MIX: u8 = 2;
 
 fn header(kind: u16, number: u32) -> FieldWriter {
-    let mut out = FieldWriter::new();
-    out.u16(VERSION);
-    out.u16(kind);
-    out.u32(number);
-    out
+    FieldWriter::new().u16(VERSION).u16(kind).u32(number)
 }
 
 /// Splits a packet into kind, number and fields. `Refused` is accepted in any version.
@@ -181,31 +177,11 @@ impl Frame<TrackerRequest> {
         let out = match self.message {
             TrackerRequest::Hello => start(HELLO),
             TrackerRequest::Attach => start(ATTACH),
-            TrackerRequest::AddRegion(region) => {
-                let mut out = start(ADD_REGION);
-                put_region(&mut out, &region);
-                out
-            }
-            TrackerRequest::RemoveRegion(id) => {
-                let mut out = start(REMOVE_REGION);
-                out.u8(id);
-                out
-            }
-            TrackerRequest::SetMode(mode) => {
-                let mut out = start(SET_MODE);
-                put_mode(&mut out, mode);
-                out
-            }
-            TrackerRequest::SetHotSet(granules) => {
-                let mut out = start(SET_HOT_SET);
-                out.u32(granules);
-                out
-            }
-            TrackerRequest::Revoke(interval) => {
-                let mut out = start(REVOKE);
-                out.u32(interval);
-                out
-            }
+            TrackerRequest::AddRegion(region) => put_region(start(ADD_REGION), &region),
+            TrackerRequest::RemoveRegion(id) => start(REMOVE_REGION).u8(id),
+            TrackerRequest::SetMode(mode) => put_mode(start(SET_MODE), mode),
+            TrackerRequest::SetHotSet(granules) => start(SET_HOT_SET).u32(granules),
+            TrackerRequest::Revoke(interval) => start(REVOKE).u32(interval),
             TrackerRequest::Rest => start(REST),
             TrackerRequest::Heartbeat => start(HEARTBEAT),
             TrackerRequest::Detach => start(DETACH),
@@ -242,41 +218,19 @@ impl Frame<TrackerReply> {
     pub fn encode(&self) -> ([u8; MESSAGE_MAX], usize) {
         let start = |kind| header(kind, self.number);
         let out = match self.message {
-            TrackerReply::Hello { pid } => {
-                let mut out = start(HELLO_REPLY);
-                out.u32(pid);
-                out
-            }
+            TrackerReply::Hello { pid } => start(HELLO_REPLY).u32(pid),
             TrackerReply::Attached { handler_tid, capabilities } => {
-                let mut out = start(ATTACHED);
-                out.u32(handler_tid);
-                out.u32(capabilities.0);
-                out
+                start(ATTACHED).u32(handler_tid).u32(capabilities.0)
             }
             TrackerReply::Done => start(DONE),
             TrackerReply::Refused(TrackerRefusal { reason, errno }) => {
-                let mut out = start(REFUSED);
-                out.u16(reason.code());
-                out.u32(errno);
-                out
+                start(REFUSED).u16(reason.code()).u32(errno)
             }
             TrackerReply::Revoked { interval, granules, took_ns } => {
-                let mut out = start(REVOKED);
-                out.u32(interval);
-                out.u64(granules);
-                out.u64(took_ns);
-                out
+                start(REVOKED).u32(interval).u64(granules).u64(took_ns)
             }
-            TrackerReply::Counters(counters) => {
-                let mut out = start(COUNTERS);
-                counters.encode(&mut out);
-                out
-            }
-            TrackerReply::RegionGone(id) => {
-                let mut out = start(REGION_GONE);
-                out.u8(id);
-                out
-            }
+            TrackerReply::Counters(counters) => counters.encode(start(COUNTERS)),
+            TrackerReply::RegionGone(id) => start(REGION_GONE).u8(id),
         };
         out.finish()
     }
@@ -316,18 +270,12 @@ impl Frame<TrackerReply> {
     }
 }
 
-fn put_region(out: &mut FieldWriter, region: &RegionSpec) {
-    out.u8(region.id);
-    out.u32(region.device.0);
-    out.u32(region.device.1);
-    out.u64(region.inode);
-    out.u64(region.offset);
-    out.u64(region.len);
-    out.u64(region.first_page);
+fn put_region(out: FieldWriter, region: &RegionSpec) -> FieldWriter {
     let name = region.name.as_bytes();
+    let out = out.u8(region.id).u32(region.device.0).u32(region.device.1).u64(region.inode);
+    let out = out.u64(region.offset).u64(region.len).u64(region.first_page);
     // At most `RegionName::LEN_MAX`.
-    out.u8(name.len() as u8);
-    out.put(name);
+    out.u8(name.len() as u8).put(name)
 }
 
 fn take_region(input: &mut FieldReader<'_>) -> Result<RegionSpec, WireError> {
@@ -346,17 +294,14 @@ fn take_region(input: &mut FieldReader<'_>) -> Result<RegionSpec, WireError> {
     Ok(region)
 }
 
-fn put_mode(out: &mut FieldWriter, mode: WatchMode) {
-    // At most `Granule::PAGES_MAX`.
-    out.u32(mode.granule.pages() as u32);
+fn put_mode(out: FieldWriter, mode: WatchMode) -> FieldWriter {
     let (kind, factor, offset) = match mode.sample.hash {
         HashKind::MultiplyAdd { factor, offset } => (MULTIPLY_ADD, factor, offset),
         HashKind::Mix { seed } => (MIX, seed, 0),
     };
-    out.u8(kind);
-    out.u64(factor);
-    out.u64(offset);
-    out.u64(mode.sample.limit);
+    // At most `Granule::PAGES_MAX`.
+    let out = out.u32(mode.granule.pages() as u32);
+    out.u8(kind).u64(factor).u64(offset).u64(mode.sample.limit)
 }
 
 fn take_mode(input: &mut FieldReader<'_>) -> Result<WatchMode, WireError> {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use ballast_tracker_proto::{
     Frame, MESSAGE_MAX, REGIONS_MAX, RegionSpec, RingConsumer, RingEntry, TrackerAddress,
-    TrackerCapabilities, TrackerCounters, TrackerReply, TrackerRequest, WatchMode, WireError,
+    TrackerCounters, TrackerReply, TrackerRequest, WatchMode, WireError,
 };
 use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -66,7 +66,6 @@ pub struct TrackerClient {
     unmapped: VecDeque<u8>,
     pid: u32,
     handler_tid: u32,
-    capabilities: TrackerCapabilities,
 }
 
 impl TrackerClient {
@@ -96,11 +95,11 @@ impl TrackerClient {
         let file = file.map_err(TrackerError::system("send the ring"))?;
         let files: Vec<BorrowedFd<'_>> = std::iter::once(file.as_fd()).chain(device).collect();
         match client.exchange(TrackerRequest::Attach, "a ring", &files)? {
-            TrackerReply::Attached { handler_tid, capabilities } => {
+            TrackerReply::Attached { handler_tid, .. } => {
                 if !is_thread_of(Path::new("/proc"), pid, handler_tid) {
                     return Err(TrackerError::Thread { tid: handler_tid, pid });
                 }
-                (client.handler_tid, client.capabilities) = (handler_tid, capabilities);
+                client.handler_tid = handler_tid;
                 Ok(client)
             }
             _ => Err(TrackerError::WrongAnswer("a ring")),
@@ -120,18 +119,12 @@ impl TrackerClient {
             unmapped: VecDeque::new(),
             pid: 0,
             handler_tid: 0,
-            capabilities: TrackerCapabilities::default(),
         })
     }
 
     /// The hypervisor's process.
     pub fn pid(&self) -> u32 {
         self.pid
-    }
-
-    /// Features that the kernel allows the tracker.
-    pub fn capabilities(&self) -> TrackerCapabilities {
-        self.capabilities
     }
 
     /// The thread that answers faults; it belongs to the hypervisor's process.

@@ -8,6 +8,7 @@
 pub mod advise;
 mod agent;
 mod goal;
+mod lab_guest;
 mod machine;
 mod mechanisms;
 pub mod mrc;

@@ -6,7 +6,8 @@
 use std::fs;
 
 use anyhow::Context;
-use rustix::thread::CpuSet;
+use rustix::process::Pid;
+use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::ClockId;
 use serde::Serialize;
 
@@ -31,20 +32,10 @@ impl Machine {
     /// # Errors
     /// The kernel refuses one of the two.
     pub(crate) fn pinned() -> anyhow::Result<Self> {
-        let allowed = rustix::thread::sched_getaffinity(None)
-            .context("cannot tell which cores this thread may run on")?;
-        let core = (0..CpuSet::MAX_CPU).rev().find(|&core| allowed.is_set(core)).unwrap_or(0);
-        let mut one = CpuSet::new();
-        one.set(core);
-        rustix::thread::sched_setaffinity(None, &one)
-            .with_context(|| format!("cannot stay on core {core}"))?;
-        Ok(Self {
-            processor: processor(),
-            core,
-            caches: caches(core),
-            features: features(),
-            compiled_for: compiled_for(),
-        })
+        let core = allowed_cores()?.last().copied().unwrap_or(0);
+        pin(None, core).with_context(|| format!("cannot stay on core {core}"))?;
+        let (features, compiled_for) = features();
+        Ok(Self { processor: processor(), core, caches: caches(core), features, compiled_for })
     }
 
     /// The first line of a report.
@@ -52,6 +43,26 @@ impl Machine {
         let processor = self.processor.as_deref().unwrap_or("unknown");
         format!("processor  {processor}, core {}", self.core)
     }
+}
+
+/// The cores that this thread may run on, in order.
+///
+/// # Errors
+/// The kernel does not say.
+pub(crate) fn allowed_cores() -> anyhow::Result<Vec<usize>> {
+    let allowed = rustix::thread::sched_getaffinity(None)
+        .context("cannot tell which cores this thread may run on")?;
+    Ok((0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core)).collect())
+}
+
+/// Keeps a thread on one core; `None`: this thread.
+///
+/// # Errors
+/// The kernel refuses.
+pub(crate) fn pin(thread: Option<Pid>, core: usize) -> rustix::io::Result<()> {
+    let mut one = CpuSet::new();
+    one.set(core);
+    sched_setaffinity(thread, &one)
 }
 
 /// The processor, as the kernel calls it.
@@ -80,36 +91,20 @@ fn caches(core: usize) -> Vec<String> {
     (0..8).filter_map(cache).collect()
 }
 
-/// Names of the features for which `$has` is true.
+/// The names of these instruction sets, each with whether the processor has it and whether it was
+/// compiled for.
 macro_rules! features {
-    ($has:ident) => {
-        [
-            ("popcnt", $has!("popcnt")),
-            ("avx2", $has!("avx2")),
-            ("bmi2", $has!("bmi2")),
-            ("avx512f", $has!("avx512f")),
-            ("avx512bw", $has!("avx512bw")),
-            ("avx512vl", $has!("avx512vl")),
-            ("avx512vpopcntdq", $has!("avx512vpopcntdq")),
-        ]
-        .into_iter()
-        .filter_map(|(name, has)| has.then_some(name))
-        .collect()
+    ($($name:tt)*) => {
+        [$(($name, is_x86_feature_detected!($name), cfg!(target_feature = $name))),*]
     };
 }
 
-fn features() -> Vec<&'static str> {
-    use std::arch::is_x86_feature_detected;
-    features!(is_x86_feature_detected)
-}
-
-fn compiled_for() -> Vec<&'static str> {
-    macro_rules! allowed {
-        ($name:literal) => {
-            cfg!(target_feature = $name)
-        };
-    }
-    features!(allowed)
+/// The processor's features of those that could matter, and those of them compiled for.
+fn features() -> (Vec<&'static str>, Vec<&'static str>) {
+    let all = features!("popcnt" "avx2" "bmi2" "avx512f" "avx512bw" "avx512vl" "avx512vpopcntdq");
+    let had = all.iter().filter(|feature| feature.1).map(|feature| feature.0).collect();
+    let compiled_for = all.iter().filter(|feature| feature.2).map(|feature| feature.0).collect();
+    (had, compiled_for)
 }
 
 /// Processor time of this thread, in seconds.

@@ -7,6 +7,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use ballast_report::{Output, Report};
+use clap::ValueEnum;
 use serde::Serialize;
 
 use crate::goal::{self, Goal};
@@ -96,6 +97,19 @@ impl Text {
     }
 }
 
+/// The values that were named, each once, or all; in the order in which they are declared.
+pub(crate) fn chosen<T: ValueEnum + Ord>(named: &[T]) -> Vec<T> {
+    let mut chosen = if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() };
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+/// The name of a value as users type it.
+pub(crate) fn name_of(value: impl ValueEnum) -> String {
+    value.to_possible_value().map_or_else(String::new, |it| it.get_name().to_owned())
+}
+
 /// Prints `found` as JSON with the version, or as the text that `render` makes.
 ///
 /// # Errors
@@ -112,6 +126,14 @@ pub(crate) fn print<T: Serialize>(
         found: &'a T,
     }
     output.print(&Versioned { version: VERSION, found }, |it, width| render(it.found, width))
+}
+
+/// The arguments that `words` give; `None`: the command line is refused.
+#[cfg(test)]
+pub(crate) fn parsed<A: clap::Args>(words: &str) -> Option<A> {
+    let command = A::augment_args(clap::Command::new("bench").no_binary_name(true));
+    let matches = command.try_get_matches_from(words.split_whitespace()).ok()?;
+    A::from_arg_matches(&matches).ok()
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use std::time::Duration;
 use ballast_agent_proto::host::BYTES_PER_SECOND_MAX;
 use ballast_agent_proto::wire::message::{decode, encode};
 use ballast_agent_proto::wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestReason, RequestRule,
-    Statistics, VERSION, WireRequestKind,
+    FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage, RequestReason,
+    RequestRule, Statistics, WireRequestKind,
 };
 use ballast_daemon::engine::{Answer, Conversation};
 use ballast_model::{GuestSample, ProcessId, Timestamp};
@@ -170,18 +170,13 @@ impl StormAgent {
     }
 
     fn say_hello(&mut self) {
-        let hello = GuestMessage::Hello {
-            version: VERSION,
-            oldest: VERSION,
+        let hello = GuestGreeting {
             session: self.session.unwrap_or(0),
             instance: self.instance,
             agent: "agent of a storm".to_owned(),
-            system: "linux".to_owned(),
-            page_bytes: 4096,
-            capabilities: Vec::new(),
-            shrinkers: Vec::new(),
+            ..GuestGreeting::default()
         };
-        self.send(hello, self.said_at);
+        self.send(GuestMessage::Hello(hello), self.said_at);
     }
 
     /// Starts another instance of the agent.

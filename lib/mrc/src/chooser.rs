@@ -246,10 +246,7 @@ impl fmt::Display for Chosen {
         match self.choice {
             Choice::Exact => {}
             Choice::Shards { rate } => write!(f, " at rate {rate}")?,
-            Choice::ShardsFixedSize { samples_max } => {
-                write!(f, " with {} samples", Grouped(samples_max as u64))?;
-            }
-            Choice::Aet { samples_max } => {
+            Choice::ShardsFixedSize { samples_max } | Choice::Aet { samples_max } => {
                 write!(f, " with {} samples", Grouped(samples_max as u64))?;
             }
         }

@@ -183,8 +183,7 @@ fn run_with_guests<'a>(
             let next = left.lock().unwrap_or_else(PoisonError::into_inner).pop();
             let Some((program, tests)) = next else { return Ok((tally, retries)) };
             for test in tests {
-                let TestRun { test, outcome, log, seconds } =
-                    run_one(program, &test, logs, ".log")?;
+                let TestRun { outcome, log, seconds } = run_one(program, &test, logs, ".log")?;
                 let name = format!("{}::{test}", program.name());
                 tally.time(name.clone(), seconds);
                 match outcome {
@@ -220,7 +219,6 @@ fn by_module(tests: Vec<String>) -> Vec<Vec<String>> {
 
 /// The result of one test, run in its own process.
 struct TestRun {
-    test: String,
     outcome: Outcome,
     log: PathBuf,
     seconds: f64,
@@ -235,7 +233,7 @@ fn run_one(program: &Program, test: &str, logs: &Path, suffix: &str) -> anyhow::
     if outcome == Outcome::Failed {
         print_end(&run.log, &run.path);
     }
-    Ok(TestRun { test: test.to_owned(), outcome, log: run.path, seconds: run.seconds })
+    Ok(TestRun { outcome, log: run.path, seconds: run.seconds })
 }
 
 /// The result of running a program.

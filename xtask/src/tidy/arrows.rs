@@ -23,333 +23,130 @@ pub(crate) enum Layer {
 struct Rule {
     package: &'static str,
     layer: Layer,
-    may_depend_on: &'static [&'static str],
-}
-
-const fn pure(package: &'static str, may_depend_on: &'static [&'static str]) -> Rule {
-    Rule { package, layer: Layer::Pure, may_depend_on }
-}
-
-const fn mechanism(package: &'static str, may_depend_on: &'static [&'static str]) -> Rule {
-    Rule { package, layer: Layer::Mechanism, may_depend_on }
-}
-
-const fn edge(package: &'static str, may_depend_on: &'static [&'static str]) -> Rule {
-    Rule { package, layer: Layer::Edge, may_depend_on }
-}
-
-const fn lab(package: &'static str, may_depend_on: &'static [&'static str]) -> Rule {
-    Rule { package, layer: Layer::Lab, may_depend_on }
+    may_depend_on: Vec<String>,
 }
 
 /// The folder of the crates that never run on a host.
 const LAB: &str = "lab/";
 
-const MODEL: &[&str] = &["ballast-model"];
+/// A crate's layer, its name, and the crates it may depend on, these without `ballast-`. A line
+/// without a colon continues the line before it.
+const TABLE: &str = "\
+# lib/: nothing of Ballast.
+pure ballast-mrc:
+pure ballast-toml-strict:
+mechanism ballast-pinned-socket:
+mechanism ballast-trace:
+# crates/: for hosts and guests.
+pure ballast-model:
+pure ballast-agent-proto: model
+pure ballast-backend: agent-proto model
+pure ballast-tracker-proto:
+pure ballast-estimate: model
+pure ballast-working-set: estimate model mrc
+pure ballast-policy: model
+pure ballast-policy-proto: model policy
+# Not on `policy`: a checker that shares code with what it checks shares its mistakes.
+pure ballast-guard: model
+pure ballast-actuation: model
+# For many hosts: reads their records, and uses nothing that runs on one.
+pure ballast-fleet: model
+# The protocol between its hosts; the services that carry it implement its trait.
+pure ballast-fleet-proto: fleet fleet-move model
+pure ballast-fleet-move: fleet model
+pure ballast-control: actuation estimate guard model policy
+pure ballast-replay: control model policy
+mechanism ballast-host: model
+mechanism ballast-containers: backend model
+# The common part of hypervisors with a REST API, and the part of each.
+mechanism ballast-rest: backend model pinned-socket
+mechanism ballast-cloud-hypervisor: model rest
+mechanism ballast-firecracker: model rest
+mechanism ballast-etcd: fleet-proto
+mechanism ballast-libvirt: backend model
+# Reads files; it uses nothing of QMP, although its guests are found by QMP sockets.
+mechanism ballast-proxmox: model
+mechanism ballast-qmp: backend model pinned-socket
+mechanism ballast-reclaim: model
+mechanism ballast-xen: agent-proto backend model xenstore
+mechanism ballast-xenstore: model
+# Inside a guest: no policy, and nothing of the host.
+mechanism ballast-agent: agent-proto model toml-strict xenstore
+# Inside the hypervisor: with as few dependencies as possible.
+mechanism ballast-tracker-preload: tracker-proto
+# Not on the preloaded library: the daemon would link the library's own `munmap` too.
+mechanism ballast-tracker: tracker-proto
+# Shares the tracker's way to choose pages, which is pure, but not the tracker.
+mechanism ballast-damon: model tracker-proto
+edge ballast-store: model
+edge ballast-api: model
+# Serves files to browsers, and uses nothing of what they show.
+edge ballast-page:
+edge ballast-report: model
+edge ballast-top: api model report store
+edge ballast-config: actuation containers control estimate guard model policy reclaim rest
+    toml-strict working-set
+# Advice from a journal: for the program on hosts, and for the lab, which compares it with the
+# truth.
+edge ballast-advise: api config control model policy replay report store
+edge ballast-daemon: actuation agent-proto api backend cloud-hypervisor config containers
+    control damon estimate firecracker host libvirt model page policy policy-proto proxmox qmp
+    reclaim replay rest store toml-strict tracker tracker-proto working-set xen
+edge ballast: advise api cloud-hypervisor config daemon estimate firecracker host libvirt model
+    policy qmp reclaim report rest store toml-strict top tracker working-set xen
+# Runs with the daemon, which knows nothing of fleets.
+edge ballast-fleet-program: api etcd fleet fleet-move fleet-proto model qmp report toml-strict
+# lab/: never on a host.
+pure ballast-workload: model toml-strict
+pure ballast-sim: agent-proto control model policy workload
+pure ballast-fleet-sim: control fleet model
+mechanism ballast-lab-guest: model workload
+mechanism ballast-lab-truth:
+mechanism ballast-xenstore-shim:
+mechanism ballast-track-subject:
+mechanism ballast-lab-host: agent-proto lab-guest model toml-strict tracker-proto
+mechanism ballast-faulty-disk:
+lab ballast-qmp-testing: model qmp
+lab ballast-chart: model report
+lab ballast-scenario-run: api chart config control daemon estimate etcd fleet-move fleet-proto
+    guard host lab-guest lab-host model policy qmp report sim store toml-strict
+lab ballast-storm: actuation agent-proto api control daemon faulty-disk model qmp qmp-testing
+    store
+lab ballast-bench: advise agent-proto config control daemon estimate host lab-guest lab-host
+    model mrc policy qmp qmp-testing reclaim report scenario-run sim store trace track-subject
+    tracker tracker-proto working-set
+lab ballast-lab: advise bench chart config daemon estimate lab-guest lab-host model mrc replay
+    report scenario-run sim storm store toml-strict trace
+edge xtask:
+";
 
-const BACKEND: &[&str] = &["ballast-backend", "ballast-model"];
-const SOCKET_BACKEND: &[&str] = &["ballast-backend", "ballast-model", "ballast-pinned-socket"];
+fn rules() -> Vec<Rule> {
+    let mut rules: Vec<Rule> = Vec::new();
+    for line in TABLE.lines().filter(|line| !line.starts_with('#')) {
+        let names = match line.split_once(':') {
+            Some((head, names)) => {
+                let (layer, package) = head.split_once(' ').expect("a layer and a name");
+                let layer = match layer {
+                    "pure" => Layer::Pure,
+                    "mechanism" => Layer::Mechanism,
+                    "edge" => Layer::Edge,
+                    "lab" => Layer::Lab,
+                    other => unreachable!("`{other}` is no layer"),
+                };
+                rules.push(Rule { package, layer, may_depend_on: Vec::new() });
+                names
+            }
+            None => line,
+        };
+        if let Some(rule) = rules.last_mut() {
+            rule.may_depend_on.extend(names.split_whitespace().map(|it| format!("ballast-{it}")));
+        }
+    }
+    rules
+}
 
-const RULES: &[Rule] = &[
-    // lib/: nothing of Ballast.
-    pure("ballast-mrc", &[]),
-    pure("ballast-toml-strict", &[]),
-    mechanism("ballast-pinned-socket", &[]),
-    mechanism("ballast-trace", &[]),
-    // crates/: for hosts and guests.
-    pure("ballast-model", &[]),
-    pure("ballast-agent-proto", MODEL),
-    pure("ballast-backend", &["ballast-agent-proto", "ballast-model"]),
-    pure("ballast-tracker-proto", &[]),
-    pure("ballast-estimate", MODEL),
-    pure("ballast-working-set", &["ballast-estimate", "ballast-model", "ballast-mrc"]),
-    pure("ballast-policy", MODEL),
-    pure("ballast-policy-proto", &["ballast-model", "ballast-policy"]),
-    // Not on `policy`: a checker that shares code with what it checks shares its mistakes.
-    pure("ballast-guard", MODEL),
-    pure("ballast-actuation", MODEL),
-    // For many hosts: reads their records, and uses nothing that runs on one.
-    pure("ballast-fleet", MODEL),
-    // The protocol between its hosts; the services that carry it implement its trait.
-    pure("ballast-fleet-proto", &["ballast-fleet", "ballast-fleet-move", "ballast-model"]),
-    pure("ballast-fleet-move", &["ballast-fleet", "ballast-model"]),
-    pure(
-        "ballast-control",
-        &[
-            "ballast-actuation",
-            "ballast-estimate",
-            "ballast-guard",
-            "ballast-model",
-            "ballast-policy",
-        ],
-    ),
-    pure("ballast-replay", &["ballast-control", "ballast-model", "ballast-policy"]),
-    mechanism("ballast-host", MODEL),
-    mechanism("ballast-containers", BACKEND),
-    // The common part of hypervisors with a REST API, and the part of each.
-    mechanism("ballast-rest", SOCKET_BACKEND),
-    mechanism("ballast-cloud-hypervisor", &["ballast-model", "ballast-rest"]),
-    mechanism("ballast-firecracker", &["ballast-model", "ballast-rest"]),
-    mechanism("ballast-etcd", &["ballast-fleet-proto"]),
-    mechanism("ballast-libvirt", BACKEND),
-    // Reads files; it uses nothing of QMP, although its guests are found by QMP sockets.
-    mechanism("ballast-proxmox", MODEL),
-    mechanism("ballast-qmp", SOCKET_BACKEND),
-    mechanism("ballast-reclaim", MODEL),
-    mechanism(
-        "ballast-xen",
-        &["ballast-agent-proto", "ballast-backend", "ballast-model", "ballast-xenstore"],
-    ),
-    mechanism("ballast-xenstore", MODEL),
-    // Inside a guest: no policy, and nothing of the host.
-    mechanism(
-        "ballast-agent",
-        &["ballast-agent-proto", "ballast-model", "ballast-toml-strict", "ballast-xenstore"],
-    ),
-    // Inside the hypervisor: with as few dependencies as possible.
-    mechanism("ballast-tracker-preload", &["ballast-tracker-proto"]),
-    // Not on the preloaded library: the daemon would link the library's own `munmap` too.
-    mechanism("ballast-tracker", &["ballast-tracker-proto"]),
-    // Shares the tracker's way to choose pages, which is pure, but not the tracker.
-    mechanism("ballast-damon", &["ballast-model", "ballast-tracker-proto"]),
-    edge("ballast-store", MODEL),
-    edge("ballast-api", MODEL),
-    // Serves files to browsers, and uses nothing of what they show.
-    edge("ballast-page", &[]),
-    edge("ballast-report", MODEL),
-    edge("ballast-top", &["ballast-api", "ballast-model", "ballast-report", "ballast-store"]),
-    edge(
-        "ballast-config",
-        &[
-            "ballast-actuation",
-            "ballast-containers",
-            "ballast-control",
-            "ballast-estimate",
-            "ballast-guard",
-            "ballast-model",
-            "ballast-policy",
-            "ballast-reclaim",
-            "ballast-rest",
-            "ballast-toml-strict",
-            "ballast-working-set",
-        ],
-    ),
-    // Advice from a journal: for the program on hosts, and for the lab, which compares it with the
-    // truth.
-    edge(
-        "ballast-advise",
-        &[
-            "ballast-api",
-            "ballast-config",
-            "ballast-control",
-            "ballast-model",
-            "ballast-policy",
-            "ballast-replay",
-            "ballast-report",
-            "ballast-store",
-        ],
-    ),
-    edge(
-        "ballast-daemon",
-        &[
-            "ballast-actuation",
-            "ballast-agent-proto",
-            "ballast-api",
-            "ballast-backend",
-            "ballast-cloud-hypervisor",
-            "ballast-config",
-            "ballast-containers",
-            "ballast-control",
-            "ballast-damon",
-            "ballast-estimate",
-            "ballast-firecracker",
-            "ballast-host",
-            "ballast-libvirt",
-            "ballast-model",
-            "ballast-page",
-            "ballast-policy",
-            "ballast-policy-proto",
-            "ballast-proxmox",
-            "ballast-qmp",
-            "ballast-reclaim",
-            "ballast-replay",
-            "ballast-rest",
-            "ballast-store",
-            "ballast-toml-strict",
-            "ballast-tracker",
-            "ballast-tracker-proto",
-            "ballast-working-set",
-            "ballast-xen",
-        ],
-    ),
-    edge(
-        "ballast",
-        &[
-            "ballast-advise",
-            "ballast-api",
-            "ballast-cloud-hypervisor",
-            "ballast-config",
-            "ballast-daemon",
-            "ballast-estimate",
-            "ballast-firecracker",
-            "ballast-host",
-            "ballast-libvirt",
-            "ballast-model",
-            "ballast-policy",
-            "ballast-qmp",
-            "ballast-reclaim",
-            "ballast-report",
-            "ballast-rest",
-            "ballast-store",
-            "ballast-toml-strict",
-            "ballast-top",
-            "ballast-tracker",
-            "ballast-working-set",
-            "ballast-xen",
-        ],
-    ),
-    // Runs with the daemon, which knows nothing of fleets.
-    edge(
-        "ballast-fleet-program",
-        &[
-            "ballast-api",
-            "ballast-etcd",
-            "ballast-fleet",
-            "ballast-fleet-move",
-            "ballast-fleet-proto",
-            "ballast-model",
-            "ballast-qmp",
-            "ballast-report",
-            "ballast-toml-strict",
-        ],
-    ),
-    // lab/: never on a host.
-    pure("ballast-workload", &["ballast-model", "ballast-toml-strict"]),
-    pure(
-        "ballast-sim",
-        &[
-            "ballast-agent-proto",
-            "ballast-control",
-            "ballast-model",
-            "ballast-policy",
-            "ballast-workload",
-        ],
-    ),
-    pure("ballast-fleet-sim", &["ballast-control", "ballast-fleet", "ballast-model"]),
-    mechanism("ballast-lab-guest", &["ballast-model", "ballast-workload"]),
-    mechanism("ballast-lab-truth", &[]),
-    mechanism("ballast-xenstore-shim", &[]),
-    mechanism("ballast-track-subject", &[]),
-    mechanism(
-        "ballast-lab-host",
-        &[
-            "ballast-agent-proto",
-            "ballast-lab-guest",
-            "ballast-model",
-            "ballast-toml-strict",
-            "ballast-tracker-proto",
-        ],
-    ),
-    mechanism("ballast-faulty-disk", &[]),
-    lab("ballast-qmp-testing", &["ballast-model", "ballast-qmp"]),
-    lab("ballast-chart", &["ballast-model", "ballast-report"]),
-    lab(
-        "ballast-scenario-run",
-        &[
-            "ballast-api",
-            "ballast-chart",
-            "ballast-config",
-            "ballast-control",
-            "ballast-daemon",
-            "ballast-estimate",
-            "ballast-etcd",
-            "ballast-fleet-move",
-            "ballast-fleet-proto",
-            "ballast-guard",
-            "ballast-host",
-            "ballast-lab-guest",
-            "ballast-lab-host",
-            "ballast-model",
-            "ballast-policy",
-            "ballast-qmp",
-            "ballast-report",
-            "ballast-sim",
-            "ballast-store",
-            "ballast-toml-strict",
-        ],
-    ),
-    lab(
-        "ballast-storm",
-        &[
-            "ballast-actuation",
-            "ballast-agent-proto",
-            "ballast-api",
-            "ballast-control",
-            "ballast-daemon",
-            "ballast-faulty-disk",
-            "ballast-model",
-            "ballast-qmp",
-            "ballast-qmp-testing",
-            "ballast-store",
-        ],
-    ),
-    lab(
-        "ballast-bench",
-        &[
-            "ballast-advise",
-            "ballast-agent-proto",
-            "ballast-config",
-            "ballast-control",
-            "ballast-daemon",
-            "ballast-estimate",
-            "ballast-host",
-            "ballast-lab-guest",
-            "ballast-lab-host",
-            "ballast-model",
-            "ballast-mrc",
-            "ballast-policy",
-            "ballast-qmp",
-            "ballast-qmp-testing",
-            "ballast-reclaim",
-            "ballast-report",
-            "ballast-scenario-run",
-            "ballast-sim",
-            "ballast-store",
-            "ballast-trace",
-            "ballast-track-subject",
-            "ballast-tracker",
-            "ballast-tracker-proto",
-            "ballast-working-set",
-        ],
-    ),
-    lab(
-        "ballast-lab",
-        &[
-            "ballast-advise",
-            "ballast-bench",
-            "ballast-chart",
-            "ballast-config",
-            "ballast-daemon",
-            "ballast-estimate",
-            "ballast-lab-guest",
-            "ballast-lab-host",
-            "ballast-model",
-            "ballast-mrc",
-            "ballast-replay",
-            "ballast-report",
-            "ballast-scenario-run",
-            "ballast-sim",
-            "ballast-storm",
-            "ballast-store",
-            "ballast-toml-strict",
-            "ballast-trace",
-        ],
-    ),
-    edge("xtask", &[]),
-];
-
-fn rule(package: &str) -> Option<&'static Rule> {
-    RULES.iter().find(|rule| rule.package == package)
+fn rule(package: &str) -> Option<Rule> {
+    rules().into_iter().find(|rule| rule.package == package)
 }
 
 /// The layer of a package; `None` if the table does not have it.
@@ -386,14 +183,14 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
             findings.push(Finding::failure(&place, what));
         }
         let allowed = match dependency.kind {
-            DependencyKind::Development => may_test_with(rule, name),
-            _ => rule.may_depend_on.contains(&name),
+            DependencyKind::Development => may_test_with(&rule, name),
+            _ => rule.may_depend_on.contains(&dependency.name),
         };
         if !allowed {
             let what = format!(
                 "`{}` may not depend on `{name}`: it may on {}",
                 package.name,
-                list(rule.may_depend_on)
+                list(&rule.may_depend_on)
             );
             findings.push(Finding::failure(&place, what));
         }
@@ -417,7 +214,7 @@ fn may_test_with(rule: &Rule, other: &str) -> bool {
     }
 }
 
-fn list(names: &[&str]) -> String {
+fn list(names: &[String]) -> String {
     if names.is_empty() { "no crate of the workspace".to_owned() } else { names.join(", ") }
 }
 
@@ -461,10 +258,10 @@ mod tests {
 
     #[test]
     fn crates_may_not_depend_on_each_other_in_a_circle() {
-        for rule in RULES {
-            for other in rule.may_depend_on {
-                let back = super::rule(other).expect(other).may_depend_on;
-                assert!(!back.contains(&rule.package), "{} <-> {other}", rule.package);
+        for Rule { package, may_depend_on, .. } in rules() {
+            for other in may_depend_on {
+                let back = rule(&other).expect(&other).may_depend_on;
+                assert!(!back.iter().any(|it| it == package), "{package} <-> {other}");
             }
         }
     }

@@ -24,8 +24,8 @@ use std::time::Duration;
 use crate::wire::message::{common_version, decode, encode, truncated};
 use crate::wire::statistics::NUMBER_MAX;
 use crate::wire::{
-    BalloonActivity, FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestOutcome,
-    RequestReason, VERSION, VERSION_OLDEST, WireRequestKind,
+    BalloonActivity, FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage,
+    RequestOutcome, RequestReason, VERSION, VERSION_OLDEST, WireRequestKind,
 };
 use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
 
@@ -254,11 +254,13 @@ impl AgentSession {
     }
 
     fn handle_frame(&mut self, frame: GuestFrame, now: Timestamp) {
-        if let GuestMessage::Hello { session, instance, .. } = &frame.message {
-            match *session {
-                number if number == self.number => self.handle_hello(frame, now),
+        if let GuestMessage::Hello(hello) = frame.message {
+            match hello.session {
+                number if number == self.number => {
+                    self.handle_hello(hello, frame.seq, frame.uptime_ms, now);
+                }
                 // The agent has just started, or lost its connection.
-                0 if self.link != AgentLink::Up || self.instance != Some(*instance) => {
+                0 if self.link != AgentLink::Up || self.instance != Some(hello.instance) => {
                     self.link = AgentLink::Greeting;
                     self.send_hello(now);
                 }
@@ -301,25 +303,12 @@ impl AgentSession {
                 self.emit(AgentEvent::Shrunk { number, gave, given });
             }
             GuestMessage::Error { text } => self.emit(AgentEvent::Error(text)),
-            GuestMessage::Hello { .. } | GuestMessage::Heartbeat {} | GuestMessage::Unknown => {}
+            GuestMessage::Hello(_) | GuestMessage::Heartbeat {} | GuestMessage::Unknown => {}
         }
     }
 
-    fn handle_hello(&mut self, frame: GuestFrame, now: Timestamp) {
-        let GuestMessage::Hello {
-            version,
-            oldest,
-            instance,
-            agent,
-            system,
-            page_bytes,
-            capabilities,
-            shrinkers,
-            ..
-        } = frame.message
-        else {
-            return;
-        };
+    fn handle_hello(&mut self, hello: GuestGreeting, seq: u64, uptime_ms: u64, now: Timestamp) {
+        let GuestGreeting { version, oldest, instance, .. } = hello;
         let Some(common) = common_version(version, oldest) else {
             self.link = AgentLink::UnsupportedVersion;
             return self.emit(AgentEvent::UnsupportedVersion { version, oldest });
@@ -329,7 +318,7 @@ impl AgentSession {
             return;
         }
         let mut restarted = self.instance.is_some_and(|known| known != instance);
-        let went_back = self.validator.message(frame.seq, frame.uptime_ms, now).is_err();
+        let went_back = self.validator.message(seq, uptime_ms, now).is_err();
         if self.instance != Some(instance) || went_back {
             // Either a new agent, or the guest was restored from a snapshot: then its numbers went
             // back although this answer is new.
@@ -337,19 +326,18 @@ impl AgentSession {
             self.instance = Some(instance);
             self.validator = MessageValidator::new();
             self.request = None;
-            let _ = self.validator.message(frame.seq, frame.uptime_ms, now);
+            let _ = self.validator.message(seq, uptime_ms, now);
         }
         self.link = AgentLink::Up;
         self.received_at = now;
-        let page = Bytes::new(page_bytes);
         let agent = AgentIdentity {
             version: common,
             instance,
-            agent,
-            system,
-            page,
-            capabilities,
-            shrinkers,
+            agent: hello.agent,
+            system: hello.system,
+            page: Bytes::new(hello.page_bytes),
+            capabilities: hello.capabilities,
+            shrinkers: hello.shrinkers,
         };
         self.emit(AgentEvent::Up { agent, restarted });
     }

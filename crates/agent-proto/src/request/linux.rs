@@ -168,9 +168,17 @@ mod tests {
         Some(PreviousSample { total: now.total, free })
     }
 
+    fn wanted_since(
+        now: &MemoryState,
+        before: Option<PreviousSample>,
+        since: ReclaimDelta,
+    ) -> Option<WantedChange> {
+        RequestThresholds::default().wanted_change(now, before, since)
+    }
+
     fn wanted(now: &MemoryState, free_before: Option<Bytes>) -> Option<WantedChange> {
         let before = free_before.and_then(|free| before(now, free));
-        RequestThresholds::default().wanted_change(now, before, ReclaimDelta::default())
+        wanted_since(now, before, ReclaimDelta::default())
     }
 
     #[test]
@@ -221,9 +229,7 @@ mod tests {
         let now = state(90, 900, 100);
         let before =
             |total| Some(PreviousSample { total: Bytes::mib(total), free: Bytes::mib(400) });
-        let wanted = |total| {
-            RequestThresholds::default().wanted_change(&now, before(total), ReclaimDelta::default())
-        };
+        let wanted = |total| wanted_since(&now, before(total), ReclaimDelta::default());
         assert_eq!(wanted(1024 + 300), None);
         assert_eq!(wanted(1024), Some(WantedChange::More(Bytes::mib(20 + 4 * 310 - 90))));
         assert_eq!(wanted(1014), wanted(1024), "returned memory is not added");
@@ -235,11 +241,7 @@ mod tests {
         let resting = state(200, 240, 100);
         let wanted = |read_back| {
             let since = ReclaimDelta { scanned: 1, reclaimed: 1, read_back };
-            RequestThresholds::default().wanted_change(
-                &resting,
-                before(&resting, Bytes::mib(200)),
-                since,
-            )
+            wanted_since(&resting, before(&resting, Bytes::mib(200)), since)
         };
         assert_eq!(wanted(1), Some(WantedChange::More(Bytes::mib(8))));
         assert_eq!(wanted(10_000), Some(WantedChange::More(Bytes::pages(40_000))));
@@ -249,18 +251,11 @@ mod tests {
     #[test]
     fn nothing_is_offered_during_reclaim_or_refaults() {
         let since = ReclaimDelta { scanned: 1, reclaimed: 1, read_back: 0 };
-        assert_eq!(
-            RequestThresholds::default().wanted_change(&state(200, 240, 100), None, since),
-            None
-        );
+        assert_eq!(wanted_since(&state(200, 240, 100), None, since), None);
         let reading = ReclaimDelta { read_back: 1, ..ReclaimDelta::default() };
-        assert_eq!(
-            RequestThresholds::default().wanted_change(&state(200, 240, 100), None, reading),
-            None
-        );
+        assert_eq!(wanted_since(&state(200, 240, 100), None, reading), None);
         let now = state(25, 240, 300);
-        let falling =
-            RequestThresholds::default().wanted_change(&now, before(&now, Bytes::mib(35)), since);
+        let falling = wanted_since(&now, before(&now, Bytes::mib(35)), since);
         assert_eq!(falling, Some(WantedChange::More(Bytes::mib(35))));
     }
 
@@ -284,15 +279,9 @@ mod tests {
             (50, 90, false),
             (u64::MAX, 0, true),
         ] {
-            assert_eq!(
-                RequestThresholds::default().is_emergency(ReclaimDelta {
-                    scanned,
-                    reclaimed,
-                    read_back: 0
-                }),
-                emergency,
-                "{scanned} {reclaimed}"
-            );
+            let since = ReclaimDelta { scanned, reclaimed, read_back: 0 };
+            let found = RequestThresholds::default().is_emergency(since);
+            assert_eq!(found, emergency, "{scanned} {reclaimed}");
         }
     }
 
@@ -335,7 +324,7 @@ mod tests {
                 total: Bytes::new(total),
                 free: Bytes::new(free),
             });
-            RequestThresholds::default().wanted_change(&now, before, since);
+            wanted_since(&now, before, since);
             RequestThresholds::default().is_emergency(since);
         }
     }

@@ -146,26 +146,7 @@ pub enum BalloonActivity {
 #[serde(tag = "type", rename_all = "kebab-case")]
 pub enum GuestMessage {
     /// Answers a [`HostMessage::Hello`].
-    Hello {
-        /// Newest version the agent speaks.
-        version: u32,
-        /// Oldest version the agent speaks.
-        oldest: u32,
-        /// The session number of the host's hello.
-        session: u64,
-        /// A number, new for each start of the agent.
-        instance: u64,
-        /// The agent's name and version.
-        agent: String,
-        /// The guest's kernel and its release.
-        system: String,
-        /// The guest's page size.
-        page_bytes: u64,
-        /// What the agent can do, see [`capability`].
-        capabilities: Vec<String>,
-        /// Its shrinkers, in the order of use.
-        shrinkers: Vec<String>,
-    },
+    Hello(GuestGreeting),
     /// The guest's statistics; once per period.
     Statistics(Box<Statistics>),
     /// Idle ages of memory; less often.
@@ -207,6 +188,46 @@ pub enum GuestMessage {
     /// A message type added later; ignored.
     #[serde(other)]
     Unknown,
+}
+
+/// What an agent says about itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestGreeting {
+    /// Newest version the agent speaks.
+    pub version: u32,
+    /// Oldest version the agent speaks.
+    pub oldest: u32,
+    /// The session number of the host's hello; 0: the agent has not been greeted.
+    pub session: u64,
+    /// A number, new for each start of the agent.
+    pub instance: u64,
+    /// The agent's name and version.
+    pub agent: String,
+    /// The guest's kernel and its release.
+    pub system: String,
+    /// The guest's page size.
+    pub page_bytes: u64,
+    /// What the agent can do, see [`capability`].
+    pub capabilities: Vec<String>,
+    /// Its shrinkers, in the order of use.
+    pub shrinkers: Vec<String>,
+}
+
+impl Default for GuestGreeting {
+    /// An agent that speaks the versions of this side and cannot do anything yet.
+    fn default() -> GuestGreeting {
+        GuestGreeting {
+            version: VERSION,
+            oldest: VERSION_OLDEST,
+            session: 0,
+            instance: 0,
+            agent: String::new(),
+            system: "linux".to_owned(),
+            page_bytes: 4096,
+            capabilities: Vec::new(),
+            shrinkers: Vec::new(),
+        }
+    }
 }
 
 /// Kind of request (flexmemd §3.1.2).
@@ -387,23 +408,14 @@ impl WireMessage for GuestFrame {
         number("seq", self.seq)?;
         number("uptime_ms", self.uptime_ms)?;
         match &self.message {
-            GuestMessage::Hello {
-                session,
-                instance,
-                agent,
-                system,
-                page_bytes,
-                capabilities,
-                shrinkers,
-                ..
-            } => {
-                number("session", *session)?;
-                number("instance", *instance)?;
-                number("page_bytes", *page_bytes)?;
-                text("agent", agent)?;
-                text("system", system)?;
-                names("capabilities", capabilities.iter())?;
-                names("shrinkers", shrinkers.iter())
+            GuestMessage::Hello(hello) => {
+                number("session", hello.session)?;
+                number("instance", hello.instance)?;
+                number("page_bytes", hello.page_bytes)?;
+                text("agent", &hello.agent)?;
+                text("system", &hello.system)?;
+                names("capabilities", hello.capabilities.iter())?;
+                names("shrinkers", hello.shrinkers.iter())
             }
             GuestMessage::Statistics(statistics) => statistics
                 .fields()

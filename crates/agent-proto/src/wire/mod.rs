@@ -14,7 +14,7 @@ pub mod statistics;
 
 pub use frame::{FrameError, FrameReader, PAYLOAD_BYTES_MAX};
 pub use message::{
-    BalloonActivity, GuestFrame, GuestMessage, HostFrame, HostMessage, MessageError,
+    BalloonActivity, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage, MessageError,
     RequestOutcome, RequestReason, RequestRule, ShrinkerOffer, ShrinkerResult, VERSION,
     VERSION_OLDEST, WireRequestKind, capability,
 };

@@ -8,8 +8,8 @@ use ballast_agent_proto::host::{
 };
 use ballast_agent_proto::wire::message::{decode, encode};
 use ballast_agent_proto::wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestOutcome, RequestReason,
-    RequestRule, Statistics, WireRequestKind,
+    FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage, RequestOutcome,
+    RequestReason, RequestRule, Statistics, WireRequestKind,
 };
 use ballast_model::{Bytes, RequestKind, Timestamp};
 use proptest::prelude::*;
@@ -41,18 +41,9 @@ impl FakeAgent {
     }
 
     fn hello(&mut self, uptime_ms: u64, session: u64) -> Vec<u8> {
-        let message = GuestMessage::Hello {
-            version: 1,
-            oldest: 1,
-            session,
-            instance: self.instance,
-            agent: "fake 1".to_owned(),
-            system: "none".to_owned(),
-            page_bytes: 4096,
-            capabilities: vec![],
-            shrinkers: vec![],
-        };
-        self.frame(uptime_ms, message)
+        let (instance, agent) = (self.instance, "fake 1".to_owned());
+        let hello = GuestGreeting { session, instance, agent, ..GuestGreeting::default() };
+        self.frame(uptime_ms, GuestMessage::Hello(hello))
     }
 
     fn statistics(&mut self, uptime_ms: u64, free: Bytes, major_faults: u64) -> Vec<u8> {
@@ -184,31 +175,10 @@ fn an_agent_of_an_unsupported_version_is_reported_and_ignored() {
     let mut session = AgentSession::new(SETTINGS, at(0));
     session.connected(7, at(0));
     let mut agent = FakeAgent::new(1);
-    let GuestMessage::Hello { instance, agent: name, system, .. } =
-        decode::<GuestFrame>(&payload(&agent.hello(1, 7))).unwrap().message
-    else {
-        panic!()
-    };
-    let hello = GuestMessage::Hello {
-        version: 9,
-        oldest: 5,
-        session: 7,
-        instance,
-        agent: name,
-        system,
-        page_bytes: 4096,
-        capabilities: vec![],
-        shrinkers: vec![],
-    };
-    session.handle_bytes(&agent.frame(2, hello), at(0));
+    let hello = GuestGreeting { version: 9, oldest: 5, session: 7, ..GuestGreeting::default() };
+    session.handle_bytes(&agent.frame(2, GuestMessage::Hello(hello)), at(0));
     assert_eq!(events(&mut session), [AgentEvent::UnsupportedVersion { version: 9, oldest: 5 }]);
     assert_eq!(session.poll_timeout(), None);
-}
-
-fn payload(frame: &[u8]) -> String {
-    let mut reader = FrameReader::new();
-    reader.push(frame);
-    reader.next_frame().unwrap().unwrap()
 }
 
 #[test]

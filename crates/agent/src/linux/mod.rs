@@ -13,6 +13,7 @@ pub mod parse;
 pub mod port;
 mod proc_file;
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -102,30 +103,10 @@ fn read_clock(clock: ClockId) -> Duration {
     Duration::new(now.tv_sec.unsigned_abs(), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
-/// A number that no two starts of this program share: random, or made of the time and the process
-/// if the kernel has no random numbers.
+/// A random number, which no two starts of this program share. It needs no device: the standard
+/// library asks the kernel.
 pub fn random() -> u64 {
-    random_of(Path::new("/dev/urandom"))
-        .unwrap_or_else(|_| number_of_start(uptime(), std::process::id()))
-}
-
-fn random_of(device: &Path) -> std::io::Result<u64> {
-    use std::io::Read;
-    let mut bytes = [0; 8];
-    std::fs::File::open(device)?.read_exact(&mut bytes)?;
-    Ok(u64::from_ne_bytes(bytes))
-}
-
-/// A number for a start at the time `since_boot` as the process `pid`. Starts that differ in either
-/// have different numbers, also in the lower bits, which are all that is sent.
-/// Source: the finalizer of SplitMix64 (Steele, Lea, Flood 2014), which maps no two numbers to one.
-fn number_of_start(since_boot: Duration, pid: u32) -> u64 {
-    let seconds = since_boot.as_secs().wrapping_mul(1_000_000_000);
-    let moment = seconds.wrapping_add(u64::from(since_boot.subsec_nanos()));
-    let mut number = moment.wrapping_add(u64::from(pid).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    number ^ (number >> 31)
+    RandomState::new().build_hasher().finish()
 }
 
 /// Keeps this program responsive when memory is short. Returns what its privileges do not allow,
@@ -178,25 +159,6 @@ mod tests {
         assert!(statistics.watermarks.low_bytes < statistics.watermarks.high_bytes);
         assert!(system().starts_with("linux ") && page_bytes() >= 4096);
         assert_ne!(random(), random());
-    }
-
-    /// As in a chroot, or before `/dev` is mounted.
-    #[test]
-    fn starts_without_random_numbers_have_numbers_of_their_own() {
-        use std::collections::BTreeSet;
-
-        use ballast_agent_proto::wire::statistics::NUMBER_MAX;
-
-        let folder = tempfile::tempdir().unwrap();
-        let empty = folder.path().join("urandom");
-        assert!(random_of(&empty).is_err());
-        std::fs::write(&empty, b"short").unwrap();
-        assert!(random_of(&empty).is_err());
-        let moments = (0..1000).map(|at| Duration::from_nanos(4_000_000_000 + at));
-        let starts = moments.flat_map(|moment| [1, 2, 700].map(|pid| (moment, pid)));
-        let numbers: BTreeSet<u64> =
-            starts.map(|(moment, pid)| number_of_start(moment, pid) & NUMBER_MAX).collect();
-        assert_eq!((numbers.len(), numbers.contains(&0)), (3000, false));
     }
 
     /// Linux keeps capabilities per thread, so only this test loses them.

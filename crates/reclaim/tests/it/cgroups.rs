@@ -171,7 +171,6 @@ fn shared_root_and_unreadable_cgroups_are_rejected() {
 
 #[test]
 fn squeezing_a_real_cgroup_stops_at_locked_memory() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 48);
@@ -221,7 +220,6 @@ fn squeezing_a_real_cgroup_stops_at_locked_memory() {
 
 #[test]
 fn squeezing_a_cgroup_frees_swap_cache_first() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(64, 64);
@@ -373,7 +371,6 @@ const BELOW: Bytes = Bytes::mib(16);
 
 #[test]
 fn a_real_cgroup_pages_out_to_the_target() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 48);
@@ -428,7 +425,6 @@ fn a_real_cgroup_pages_out_to_the_target() {
 
 #[test]
 fn page_cache_counts_towards_the_amount_taken_from_a_cgroup() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();

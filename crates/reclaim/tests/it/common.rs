@@ -43,10 +43,11 @@ fn check(answer: i64) -> Result<i64, Errno> {
     }
 }
 
-/// A swap file, in use until dropped.
+/// A swap file, in use until dropped; only one test has one.
 pub(crate) struct SwapFile {
     path: CString,
     _folder: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl SwapFile {
@@ -54,11 +55,13 @@ impl SwapFile {
     pub(crate) fn new() -> Option<SwapFile> {
         // Some file systems do not support swap files: try two folders.
         let folders = [std::env::temp_dir(), env!("CARGO_TARGET_TMPDIR").into()];
-        let mut errors = Vec::new();
+        let (turn, mut errors) = (turn(), Vec::new());
         for mib in SWAP_MIB {
             for folder in &folders {
-                match SwapFile::new_in(folder, mib) {
-                    Ok(swap) => return Some(swap),
+                match turned_on(folder, mib) {
+                    Ok((path, folder)) => {
+                        return Some(SwapFile { path, _folder: folder, _turn: turn });
+                    }
                     Err(error) => errors.push(error),
                 }
             }
@@ -67,26 +70,27 @@ impl SwapFile {
         println!("SKIPPED: this process may not turn on swap");
         None
     }
+}
 
-    fn new_in(folder: &Path, mib: u64) -> Result<SwapFile, Errno> {
-        let folder = tempfile::tempdir_in(folder).map_err(|_| Errno::ACCESS)?;
-        let path = folder.path().join("swap");
-        let file = File::create(&path).unwrap();
-        let len = mib * MIB;
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
-        rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
-        // As `mkswap` does: version, last page, no bad pages; the signature ends the first page.
-        let mut page = [0; PAGE_SIZE as usize];
-        page[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
-        page[1028..1032].copy_from_slice(&((len / PAGE_SIZE - 1) as u32).to_ne_bytes());
-        page[4086..].copy_from_slice(b"SWAPSPACE2");
-        file.write_all_at(&page, 0).unwrap();
-        file.sync_all().unwrap();
-        let path = CString::new(path.as_os_str().as_bytes()).unwrap();
-        // SAFETY: a NUL-terminated path.
-        check(i64::from(unsafe { libc::swapon(path.as_ptr(), 0) }))?;
-        Ok(SwapFile { path, _folder: folder })
-    }
+/// Makes a swap file of `mib` MiB in `folder` and turns it on.
+fn turned_on(folder: &Path, mib: u64) -> Result<(CString, tempfile::TempDir), Errno> {
+    let folder = tempfile::tempdir_in(folder).map_err(|_| Errno::ACCESS)?;
+    let path = folder.path().join("swap");
+    let file = File::create(&path).unwrap();
+    let len = mib * MIB;
+    rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len)?;
+    rustix::fs::fchmod(&file, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    // As `mkswap` does: version, last page, no bad pages; the signature ends the first page.
+    let mut page = [0; PAGE_SIZE as usize];
+    page[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
+    page[1028..1032].copy_from_slice(&((len / PAGE_SIZE - 1) as u32).to_ne_bytes());
+    page[4086..].copy_from_slice(b"SWAPSPACE2");
+    file.write_all_at(&page, 0).unwrap();
+    file.sync_all().unwrap();
+    let path = CString::new(path.as_os_str().as_bytes()).unwrap();
+    // SAFETY: a NUL-terminated path.
+    check(i64::from(unsafe { libc::swapon(path.as_ptr(), 0) }))?;
+    Ok((path, folder))
 }
 
 impl Drop for SwapFile {

@@ -303,7 +303,6 @@ const SLACK: Bytes = Bytes::mib(4);
 
 #[test]
 fn a_real_cgroups_fence_takes_only_what_is_owed() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let Some(group) = TestCgroup::new() else { return };
     let child = Child::new(32, 48);

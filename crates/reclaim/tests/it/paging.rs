@@ -40,7 +40,6 @@ fn is_about(bytes: Bytes, mib: u64) -> bool {
 
 #[test]
 fn pages_come_back_from_swap_unchanged() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(48, 48);
     let memory = child.open();
@@ -86,7 +85,6 @@ fn pages_come_back_from_swap_unchanged() {
 
 #[test]
 fn pages_faulted_in_by_the_guest_are_unchanged() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 8);
     let memory = child.open();
@@ -98,7 +96,6 @@ fn pages_faulted_in_by_the_guest_are_unchanged() {
 
 #[test]
 fn cold_pages_go_first_and_hot_pages_last() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 16);
     let memory = child.open();
@@ -134,7 +131,6 @@ fn cold_pages_go_first_and_hot_pages_last() {
 
 #[test]
 fn pages_are_taken_evenly_from_all_memory() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(32, 0);
     let memory = child.open();
@@ -150,7 +146,6 @@ fn pages_are_taken_evenly_from_all_memory() {
 
 #[test]
 fn pages_missing_from_the_page_table_are_paged_out_too() {
-    let _turn = turn();
     page_out_what_the_page_table_lacks();
 }
 
@@ -193,7 +188,6 @@ fn page_out_what_the_page_table_lacks() {
 
 #[test]
 fn memory_unmapped_during_the_job_is_skipped() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 16);
     let memory = child.open();
@@ -213,7 +207,6 @@ fn memory_unmapped_during_the_job_is_skipped() {
 
 #[test]
 fn a_guest_that_ends_during_the_job_is_gone() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 16);
     let memory = child.open();
@@ -237,7 +230,6 @@ fn a_guest_that_ends_during_the_job_is_gone() {
 
 #[test]
 fn rate_and_step_size_stay_within_limits() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(16, 0);
     let memory = child.open();
@@ -263,7 +255,6 @@ fn rate_and_step_size_stay_within_limits() {
 
 #[test]
 fn paging_in_is_bounded_by_spare_memory_and_amount() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 8);
     let memory = child.open();
@@ -313,7 +304,6 @@ fn without_enough_swap_nothing_is_paged_out() {
 
 #[test]
 fn a_fully_locked_guest_is_unmovable() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 0);
     assert_eq!(child.run(ChildCommand::Lock, child.shared), 0);
@@ -327,7 +317,6 @@ fn a_fully_locked_guest_is_unmovable() {
 
 #[test]
 fn unlocked_memory_around_locked_memory_is_paged_out() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(0, 12);
     assert_eq!(child.run(ChildCommand::Lock, part(child.private, 4, 4)), 0);
@@ -378,7 +367,6 @@ fn permission_errors_name_the_missing_permission() {
 
 #[test]
 fn capabilities_are_found_without_moving_memory() {
-    let _turn = turn();
     let Some(_swap) = SwapFile::new() else { return };
     let child = Child::filled(8, 8);
     let ram = || child.ram();

@@ -1,16 +1,8 @@
 //! Short runs: where advice is close to the effect of balancing, and what is refused.
 
-use clap::Parser;
-
 use super::measure::{AdviceFigures, measure};
 use super::report::OFF_MAX;
 use super::*;
-
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
 
 /// The figures of one of the bench's hosts in ten minutes.
 fn measured(host: &str, policy: PolicyName) -> AdviceFigures {
@@ -66,7 +58,7 @@ fn swap_ins_are_avoided_as_promised_where_all_fits() {
 
 #[test]
 fn a_policy_that_waits_for_answers_is_refused() {
-    let line = Line::parse_from(["advise", "--quick", "--policy", "tws"]);
-    let error = compare(&line.args, &|_| ()).unwrap_err().to_string();
+    let args = scaffold::parsed("--quick --policy tws").unwrap();
+    let error = compare(&args, &|_| ()).unwrap_err().to_string();
     assert!(error.contains("tws"), "{error}");
 }

@@ -14,11 +14,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use ballast_agent_proto::host::{AgentEvent, AgentSession, HostFacts, SessionSettings};
-use ballast_lab_host::{AGENT, AccelChoice, Guest, GuestSpec, Run, RunOptions};
-use ballast_model::{Bytes, GuestId, Timestamp};
+use ballast_lab_host::{AGENT, AccelChoice, GuestSpec};
+use ballast_model::{Bytes, Timestamp};
 
 use super::super::process::{Guarded, processor_time, resident};
 use super::report::ProgramCost;
+use crate::lab_guest::LabGuest;
 
 /// Time between two samples: the default's.
 const PERIOD: Duration = Duration::from_secs(1);
@@ -29,41 +30,21 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How long one read of the socket waits.
 const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// The number of samples to wait for.
-const fn samples(is_quick: bool) -> u64 {
-    if is_quick { 5 } else { 60 }
-}
-
 /// The agent on this machine.
 ///
 /// # Errors
 /// The agent is not built, or does not answer.
 pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<ProgramCost> {
     say("the agent on this machine");
-    let program = AGENT.find()?;
     let folder = tempfile::tempdir().context("cannot make a folder")?;
     let socket = folder.path().join("host.sock");
     let listener = UnixListener::bind(&socket)?;
-    let mut command = Command::new(&program);
+    let mut command = Command::new(AGENT.find()?);
     command.arg("--connect").arg(format!("unix:{}", socket.display()));
     let child = Guarded::start(command.stdout(Stdio::null()).stderr(Stdio::null()))?;
     let (stream, _) = listener.accept()?;
-    let mut host = Host::new(stream)?;
-    host.samples(1)?;
-    let before = processor_time(child.id())?;
-    let began = Instant::now();
-    host.samples(samples(is_quick))?;
-    let length = began.elapsed();
-    let used = processor_time(child.id())?.saturating_sub(before);
-    let program_bytes = fs::metadata(&program)?.len();
-    Ok(ProgramCost::new(
-        "this machine",
-        samples(is_quick),
-        length,
-        used,
-        resident(child.id())?,
-        program_bytes,
-    ))
+    let used = || processor_time(child.id());
+    cost("this machine", is_quick, stream, used, || resident(child.id()))
 }
 
 /// The agent in an emulated guest of the lab.
@@ -72,45 +53,41 @@ pub(super) fn here(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<Program
 /// Something needed is missing, or the guest or its agent does not answer.
 pub(super) fn emulated(is_quick: bool, say: &dyn Fn(&str)) -> anyhow::Result<ProgramCost> {
     say("the agent in an emulated guest");
-    let id: GuestId = "bench".parse()?;
-    let spec = GuestSpec { agent: true, ..GuestSpec::new(id.clone(), MEMORY) };
-    let name: GuestId = format!("bench-agent-{}", std::process::id()).parse()?;
-    let options = RunOptions {
-        accel: AccelChoice::Tcg,
-        // There is no other guest, so no limit is needed.
-        limit_cpu: false,
-        ..RunOptions::new(name, vec![spec])
+    let with_agent = |spec: &mut GuestSpec| spec.agent = true;
+    let guest = LabGuest::start("agent", MEMORY, AccelChoice::Tcg, with_agent, say)?;
+    let socket = guest.guest()?.agent_socket().context("the guest has no port for its agent")?;
+    let used = || {
+        let text = guest.shell("cat /proc/$(pidof ballast-agent)/task/*/schedstat")?;
+        let ran = text.lines().filter_map(|it| it.split_whitespace().next()?.parse::<u64>().ok());
+        anyhow::Ok(Duration::from_nanos(ran.sum()))
     };
-    let run = Run::start(&options, say)?;
-    let guest = run.guest(id.as_str())?;
-    let socket = guest.agent_socket().context("the guest has no port for its agent")?;
-    let mut host = Host::new(UnixStream::connect(socket)?)?;
+    let resident = || {
+        let line = guest.shell("grep VmRSS /proc/$(pidof ballast-agent)/status")?;
+        let kib = line.split_whitespace().nth(1).and_then(|text| text.parse().ok());
+        anyhow::Ok(Bytes::kib(kib.with_context(|| format!("no VmRSS in `{line}`"))?))
+    };
+    cost("emulated guest", is_quick, UnixStream::connect(socket)?, used, resident)
+}
+
+/// The cost of the agent at the other end of `stream`; `used` and `resident` return its processor
+/// time so far and its resident memory.
+fn cost(
+    place: &'static str,
+    is_quick: bool,
+    stream: UnixStream,
+    used: impl Fn() -> anyhow::Result<Duration>,
+    resident: impl Fn() -> anyhow::Result<Bytes>,
+) -> anyhow::Result<ProgramCost> {
+    let samples = if is_quick { 5 } else { 60 };
+    let mut host = Host::new(stream)?;
     host.samples(1)?;
-    let before = processor_time_in(guest)?;
+    let before = used()?;
     let began = Instant::now();
-    host.samples(samples(is_quick))?;
+    host.samples(samples)?;
     let length = began.elapsed();
-    let used = processor_time_in(guest)?.saturating_sub(before);
-    let resident = shell(guest, "grep VmRSS /proc/$(pidof ballast-agent)/status")?;
-    let kib = resident.split_whitespace().nth(1).and_then(|text| text.parse().ok());
-    let resident = Bytes::kib(kib.with_context(|| format!("no VmRSS in `{resident}`"))?);
+    let used = used()?.saturating_sub(before);
     let program_bytes = fs::metadata(AGENT.find()?)?.len();
-    Ok(ProgramCost::new("emulated guest", samples(is_quick), length, used, resident, program_bytes))
-}
-
-/// Processor time of all threads of the agent in `guest`.
-fn processor_time_in(guest: &Guest) -> anyhow::Result<Duration> {
-    let text = shell(guest, "cat /proc/$(pidof ballast-agent)/task/*/schedstat")?;
-    let ran = text.lines().filter_map(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    Ok(Duration::from_nanos(ran.sum()))
-}
-
-fn shell(guest: &Guest, line: &str) -> anyhow::Result<String> {
-    let output = guest.exec(&["/bin/sh", "-c", line].map(str::to_owned), PATIENCE)?;
-    if !output.end.is_success() {
-        bail!("`{line}` failed in the guest: {}", output.stderr);
-    }
-    Ok(output.stdout.trim().to_owned())
+    Ok(ProgramCost::new(place, samples, length, used, resident()?, program_bytes))
 }
 
 /// The host's side of the conversation.

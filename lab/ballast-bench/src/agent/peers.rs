@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use ballast_agent_proto::wire::message::{decode, encode};
 use ballast_agent_proto::wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestReason, RequestRule,
-    Statistics, VERSION, VERSION_OLDEST, WireRequestKind,
+    FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage, RequestReason,
+    RequestRule, Statistics, WireRequestKind,
 };
 use ballast_model::Bytes;
 use ballast_qmp_testing::{Peer, PeerConfig};
@@ -164,15 +164,6 @@ impl FakeAgent {
 }
 
 fn hello_of(session: u64) -> GuestMessage {
-    GuestMessage::Hello {
-        version: VERSION,
-        oldest: VERSION_OLDEST,
-        session,
-        instance: 1,
-        agent: "benchmark".to_owned(),
-        system: "linux".to_owned(),
-        page_bytes: 4096,
-        capabilities: Vec::new(),
-        shrinkers: Vec::new(),
-    }
+    let agent = "benchmark".to_owned();
+    GuestMessage::Hello(GuestGreeting { session, instance: 1, agent, ..GuestGreeting::default() })
 }

@@ -84,9 +84,9 @@ impl Content {
                 test_guest.stop_workload()?;
                 let mib = FILLED.get() >> 20;
                 let line = format!("dd if=/dev/zero of=/data/full bs=1M count={mib} && sync");
-                test_guest.shell(&line).map(drop)
+                test_guest.lab.shell(&line).map(drop)
             }
-            Content::PageCache => test_guest.shell("cat /data/full > /dev/null").map(drop),
+            Content::PageCache => test_guest.lab.shell("cat /data/full > /dev/null").map(drop),
             Content::IdleMemory => {
                 if !is_first {
                     test_guest.stop_workload()?;
@@ -175,7 +175,7 @@ fn of_content(
     rounds: usize,
     say: &dyn Fn(&str),
 ) -> anyhow::Result<Vec<Figure>> {
-    test_guest.shell("mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup")?;
+    test_guest.lab.shell("mkdir -p /sys/fs/cgroup && mount -t cgroup2 none /sys/fs/cgroup")?;
     let helps = content.helps();
     let mut taken: Vec<Vec<HelpAndBalloonTimes>> = vec![Vec::new(); helps.len()];
     let mut is_first = true;
@@ -190,7 +190,7 @@ fn of_content(
             is_first = false;
             let began = Instant::now();
             if let Some(line) = help.line() {
-                test_guest.shell(&line)?;
+                test_guest.lab.shell(&line)?;
             }
             let helped = began.elapsed();
             taken[which].push((helped, test_guest.reach(MEMORY.saturating_sub(TAKEN))?));

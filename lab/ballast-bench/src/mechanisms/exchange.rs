@@ -20,7 +20,7 @@ use ballast_model::Bytes;
 use serde::Serialize;
 
 use super::test_guest::TestGuest;
-use crate::timing::median;
+use crate::timing::{mean, median};
 
 /// Memory of the guest, what the workload uses, and what is moved out and back.
 const MEMORY: Bytes = Bytes::mib(768);
@@ -166,7 +166,7 @@ impl Mover {
         loop {
             self.step(test_guest)?;
             let latest =
-                test_guest.guest()?.latest_report()?.context("the guest reports nothing")?;
+                test_guest.lab.guest()?.latest_report()?.context("the guest reports nothing")?;
             if Instant::now() >= end {
                 let seq = *seen.get_or_insert(latest.seq);
                 if latest.seq > seq {
@@ -225,9 +225,7 @@ fn figures(windows: &[Window]) -> Vec<Figure> {
     }
     let base = |round| {
         let at_rest = windows.iter().filter(|it| it.round == round && it.pace == Pace::Rest);
-        let (sum, count) =
-            at_rest.fold((0.0, 0.0), |(sum, count), it| (sum + it.touches_per_s, count + 1.0));
-        sum / count
+        mean(at_rest.map(|it| it.touches_per_s))
     };
     let figure = |pace: Pace| {
         let of: Vec<&Window> = windows.iter().filter(|it| it.pace == pace).collect();

@@ -12,13 +12,15 @@ use anyhow::{Context, bail};
 use ballast_host::PROC;
 use ballast_lab_guest::protocol::LabReport;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
-use ballast_lab_host::{Accel, Guest, GuestSpec, Run, RunOptions};
-use ballast_model::{Bytes, GuestId};
+use ballast_lab_host::{Accel, AccelChoice, GuestSpec};
+use ballast_model::Bytes;
 use ballast_qmp::client::QmpClient;
 use ballast_qmp::command::QmpCommand;
 use ballast_reclaim::{GuestMemory, GuestRam};
 use serde::Deserialize;
 use tokio::runtime::{Builder, Runtime};
+
+use crate::lab_guest::LabGuest;
 
 /// Time between two polls of a guest's progress.
 const POLL_PERIOD: Duration = Duration::from_millis(5);
@@ -33,8 +35,7 @@ const WORKLOAD: &str = "w";
 
 /// The guest.
 pub(super) struct TestGuest {
-    run: Run,
-    id: GuestId,
+    pub(super) lab: LabGuest,
     client: QmpClient,
     runtime: Runtime,
 }
@@ -54,40 +55,18 @@ impl TestGuest {
         change: impl FnOnce(&mut GuestSpec),
         say: &dyn Fn(&str),
     ) -> anyhow::Result<TestGuest> {
-        let id: GuestId = "bench".parse()?;
-        let mut spec = GuestSpec::new(id.clone(), memory);
-        change(&mut spec);
-        let name: GuestId = format!("bench-mechanisms-{}", std::process::id()).parse()?;
-        // There is no other guest, so no limit is needed.
-        let options = RunOptions { limit_cpu: false, ..RunOptions::new(name, vec![spec]) };
-        let run = Run::start(&options, say)?;
+        let lab = LabGuest::start("mechanisms", memory, AccelChoice::Auto, change, say)?;
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let socket = run.guest(id.as_str())?.lab_qmp_socket().to_owned();
+        let socket = lab.guest()?.lab_qmp_socket().to_owned();
         let client = runtime
             .block_on(QmpClient::connect(&socket, PATIENCE))
             .map_err(|error| anyhow::anyhow!("{}: {error}", socket.display()))?;
-        Ok(TestGuest { run, id, client, runtime })
+        Ok(TestGuest { lab, client, runtime })
     }
 
     /// How guests execute on this machine.
     pub(super) fn accel(&self) -> Accel {
-        self.run.accel()
-    }
-
-    pub(super) fn guest(&self) -> anyhow::Result<&Guest> {
-        Ok(self.run.guest(self.id.as_str())?)
-    }
-
-    /// The output of a shell line in the guest.
-    ///
-    /// # Errors
-    /// It fails there, or the guest is gone.
-    pub(super) fn shell(&self, line: &str) -> anyhow::Result<String> {
-        let output = self.guest()?.exec(&["/bin/sh", "-c", line].map(str::to_owned), PATIENCE)?;
-        if !output.end.is_success() {
-            bail!("`{line}` failed in the guest: {}", output.stderr.trim());
-        }
-        Ok(output.stdout.trim().to_owned())
+        self.lab.run.accel()
     }
 
     fn call(&mut self, command: &QmpCommand<'_>) -> anyhow::Result<String> {
@@ -146,9 +125,9 @@ impl TestGuest {
     /// The guest refuses, or does not get its memory.
     pub(super) fn start_workload(&self, pattern: Pattern, rate: Option<u64>) -> anyhow::Result<()> {
         let spec = WorkloadSpec { touches_per_s: rate, ..pattern.into() };
-        self.guest()?.start_workload(WORKLOAD, &spec, PATIENCE)?;
+        self.lab.guest()?.start_workload(WORKLOAD, &spec, PATIENCE)?;
         wait("a workload to have its memory", || {
-            let report = self.guest()?.latest_report()?;
+            let report = self.lab.guest()?.latest_report()?;
             let has = |report: LabReport| {
                 let work = report.workloads.into_iter().next()?;
                 (work.phase.has_filled() && work.touches > 0).then_some(())
@@ -160,7 +139,7 @@ impl TestGuest {
     /// # Errors
     /// There is no workload.
     pub(super) fn stop_workload(&self) -> anyhow::Result<()> {
-        self.guest()?.stop_workload(WORKLOAD)?;
+        self.lab.guest()?.stop_workload(WORKLOAD)?;
         Ok(())
     }
 
@@ -169,7 +148,7 @@ impl TestGuest {
     /// # Errors
     /// The process is gone, or this process has no permission.
     pub(super) fn paging(&self) -> anyhow::Result<GuestMemory> {
-        let pid = u32::try_from(self.guest()?.pid())?;
+        let pid = u32::try_from(self.lab.guest()?.pid())?;
         GuestMemory::open(Path::new(PROC), pid, None, GuestRam::AtLeast(RAM_MIN))
             .map_err(|refusal| anyhow::anyhow!("{refusal}"))
     }

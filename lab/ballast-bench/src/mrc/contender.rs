@@ -47,22 +47,6 @@ pub(super) enum ContenderName {
 }
 
 impl ContenderName {
-    /// The name that users type.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Floor => "floor",
-            Self::List => "list",
-            Self::Avl => "avl",
-            Self::Splay => "splay",
-            Self::Fenwick => "fenwick",
-            Self::ExactPortable => "exact-portable",
-            Self::Exact => "exact",
-            Self::Shards => "shards",
-            Self::ShardsFixedSize => "shards-fixed-size",
-            Self::Aet => "aet",
-        }
-    }
-
     /// Whether its histogram is exact.
     pub(super) fn is_exact(self) -> bool {
         !self.is_sampling() && self != Self::Floor

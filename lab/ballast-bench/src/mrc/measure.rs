@@ -12,6 +12,7 @@ use super::super::machine;
 use super::contender::ContenderName;
 use super::report::{EngineReport, Rate, WorkloadReport};
 use super::workload::Workload;
+use crate::scaffold::name_of;
 
 /// References passed at once, as by the readers of traces.
 const BLOCK: usize = 1 << 16;
@@ -122,7 +123,7 @@ impl Runs {
             errors.extend(self.histograms.iter().map(error));
         }
         EngineReport {
-            engine: self.name.as_str(),
+            engine: name_of(self.name),
             references: self.references as u64,
             is_prefix: !self.is_whole(workload),
             million_per_second: Rate::of(&self.rates),
@@ -150,8 +151,8 @@ fn check_exact(workload: &Workload, all: &[Runs]) -> anyhow::Result<()> {
             first.histograms == other.histograms,
             "{}: the histograms of {} and {} differ: one of them is wrong, and so are all figures",
             workload.name,
-            first.name.as_str(),
-            other.name.as_str()
+            name_of(first.name),
+            name_of(other.name)
         );
     }
     Ok(())

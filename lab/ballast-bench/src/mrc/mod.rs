@@ -20,14 +20,13 @@ pub(super) use workload::recorded;
 use std::path::PathBuf;
 
 use ballast_mrc::Exact;
-use clap::ValueEnum;
 use contender::ContenderName;
 use measure::Plan;
 use report::MrcFindings;
 use workload::{Workload, WorkloadName};
 
 use crate::machine::Machine;
-use crate::scaffold::{self, Say, WithGoals};
+use crate::scaffold::{self, Say, WithGoals, chosen, name_of};
 use ballast_report::{Output, harmless_line};
 
 /// Measure the speed and accuracy of the engines for stack distances.
@@ -87,7 +86,7 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<MrcFindings>> 
     for workload in workloads {
         let workload = workload?;
         let progress = |repetition, name: ContenderName| {
-            let (workload, name) = (harmless_line(&workload.name), name.as_str());
+            let (workload, name) = (harmless_line(&workload.name), name_of(name));
             say(&format!("{workload} {}/{repetitions}: {name}", repetition + 1));
         };
         reports.push(measure::measure(&workload, &plan, progress)?);
@@ -99,14 +98,6 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<MrcFindings>> 
         is_quick: args.quick,
         workloads: reports,
     }))
-}
-
-/// The values that were named, each once, or all; in the order of the table.
-fn chosen<T: ValueEnum + Copy + Ord>(named: &[T]) -> Vec<T> {
-    let mut chosen = if named.is_empty() { T::value_variants().to_vec() } else { named.to_vec() };
-    chosen.sort_unstable();
-    chosen.dedup();
-    chosen
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ pub(super) struct WorkloadReport {
 /// One engine's figures on a workload.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct EngineReport {
-    pub(super) engine: &'static str,
+    pub(super) engine: String,
     /// Number of references that it got.
     pub(super) references: u64,
     /// Whether it got only the first of the references.
@@ -167,7 +167,7 @@ impl Findings for MrcFindings {
             self.repetitions
         ));
         let columns = Report::<EngineReport>::new()
-            .text("ENGINE", |it| it.engine)
+            .text("ENGINE", |it| it.engine.clone())
             .figure("M/S", |it| figure(it.million_per_second.median))
             .figure("LEAST–GREATEST", |it| {
                 let Rate { least, greatest, .. } = it.million_per_second;

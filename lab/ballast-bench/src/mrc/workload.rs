@@ -13,6 +13,7 @@ use anyhow::Context;
 use ballast_trace::{Format, Options, TraceReader};
 
 use super::super::random::{Random, Zipf};
+use crate::scaffold::name_of;
 
 /// The greatest number of references taken from a trace: 1 GiB.
 const TRACE_REFERENCES_MAX: usize = 1 << 27;
@@ -44,20 +45,6 @@ pub(super) enum WorkloadName {
     Perl,
     /// A recording of python
     Python,
-}
-
-impl WorkloadName {
-    /// The name that users type.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Zipf => "zipf",
-            Self::Scan => "scan",
-            Self::Mix => "mix",
-            Self::Sort => "sort",
-            Self::Perl => "perl",
-            Self::Python => "python",
-        }
-    }
 }
 
 /// References to pages.
@@ -93,12 +80,12 @@ impl Workload {
                 ("phases of loops, Zipf and random references", mix(len, 1_500_000 / part))
             }
             WorkloadName::Sort | WorkloadName::Perl | WorkloadName::Python => {
-                let mut pages = recorded(name.as_str())?;
+                let mut pages = recorded(&name_of(name))?;
                 pages.truncate(pages.len() / part as usize);
                 ("a program recorded by valgrind", pages)
             }
         };
-        Ok(Self::new(name.as_str().to_owned(), what.to_owned(), pages))
+        Ok(Self::new(name_of(name), what.to_owned(), pages))
     }
 
     /// Reads a trace from a file, whose name tells the format.

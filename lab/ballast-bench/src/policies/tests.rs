@@ -2,22 +2,14 @@
 
 use ballast_model::{Bytes, PolicyName, Signals};
 use ballast_policy::{PolicySettings, build};
-use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::timing::RunTime;
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
-
 #[test]
 fn a_quick_run_has_every_policy_in_every_situation() {
-    let line = Line::parse_from(["policies", "--quick"]);
-    let held = measure(&line.args, &|_| ()).unwrap();
+    let held = measure(&scaffold::parsed("--quick").unwrap(), &|_| ()).unwrap();
     let report = &held.findings;
     assert_eq!(report.figures.len(), Situation::ALL.len() * measure::names().count());
     assert!(report.figures.iter().all(|it| it.processor_ms.worst > 0.0), "{report:?}");

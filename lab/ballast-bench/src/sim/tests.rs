@@ -3,22 +3,15 @@
 use std::time::Duration;
 
 use ballast_sim::{Scenario, Simulation, named};
-use clap::Parser;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::timing::RunTime;
 
-#[derive(Parser)]
-struct Line {
-    #[command(flatten)]
-    args: Args,
-}
-
 #[test]
 fn a_quick_run_has_every_host_under_every_policy() {
-    let line = Line::parse_from(["sim", "--quick", "--policy", "tws,static,tws"]);
-    let held = measure(&line.args, &|_| ()).unwrap();
+    let args = scaffold::parsed("--quick --policy tws,static,tws").unwrap();
+    let held = measure(&args, &|_| ()).unwrap();
     let report = &held.findings;
     let named: Vec<_> = report.figures.iter().map(|it| (it.setup, it.policy)).collect();
     let expected: Vec<_> =

@@ -33,18 +33,6 @@ pub(super) enum CurvesName {
 }
 
 impl CurvesName {
-    /// The name that users type.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Recorded => "recorded",
-            Self::Random => "random",
-            Self::Cliffs => "cliffs",
-            Self::Even => "even",
-            Self::Straight => "straight",
-            Self::Saw => "saw",
-        }
-    }
-
     /// Whether curves of programs may look like these. Goals apply to these.
     pub(super) fn is_natural(self) -> bool {
         !matches!(self, Self::Straight | Self::Saw)

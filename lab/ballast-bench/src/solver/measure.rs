@@ -6,6 +6,7 @@ use ballast_policy::meb::{dynamic_programme, exact};
 use super::curves::{Curves, CurvesName};
 use super::report::{Figures, Times};
 use super::setup::Setup;
+use crate::scaffold::name_of;
 use crate::timing::timed;
 
 /// Runs both solvers on instances of one kind of curves.
@@ -31,7 +32,7 @@ pub(super) fn measure(
                 found == expected,
                 "{}, {}, instance {number}: the solvers disagree: one of them is wrong",
                 setup.name,
-                name.as_str()
+                name_of(name)
             );
             runs.push(taken);
         }

@@ -10,13 +10,12 @@ mod measure;
 mod report;
 mod setup;
 
-use clap::ValueEnum;
 use curves::{Curves, CurvesName};
 use report::SolverFindings;
 use setup::Setup;
 
 use crate::machine::Machine;
-use crate::scaffold::{self, Say, WithGoals};
+use crate::scaffold::{self, Say, WithGoals, chosen, name_of};
 use ballast_report::Output;
 
 /// Measure how fast the solvers of meb are.
@@ -63,18 +62,13 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<SolverFindings
         true => (2, 1),
         false => (args.instances.into(), args.repetitions.into()),
     };
-    let mut names = args.curves.clone();
-    if names.is_empty() {
-        names = CurvesName::value_variants().to_vec();
-    }
-    names.sort_unstable();
-    names.dedup();
+    let names = chosen(&args.curves);
     let setups = if args.quick { Setup::QUICK } else { Setup::ALL };
     let curves = Curves::new()?;
     let mut figures = Vec::new();
     for setup in setups {
         for &name in &names {
-            say(&format!("{}: {}", setup.name, name.as_str()));
+            say(&format!("{}: {}", setup.name, name_of(name)));
             figures.push(measure::measure(&setup, &curves, name, instances, repetitions)?);
         }
     }
@@ -84,20 +78,13 @@ fn measure(args: &Args, say: Say<'_>) -> anyhow::Result<WithGoals<SolverFindings
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
+    use clap::ValueEnum;
 
     use super::*;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
     #[test]
     fn a_quick_run_has_every_kind_of_curves() {
-        let line = Line::parse_from(["solver", "--quick"]);
-        let held = measure(&line.args, &|_| ()).unwrap();
+        let held = measure(&scaffold::parsed("--quick").unwrap(), &|_| ()).unwrap();
         let report = &held.findings;
         let expected = Setup::QUICK.len() * CurvesName::value_variants().len();
         assert_eq!(report.figures.len(), expected);

@@ -7,7 +7,7 @@ use super::curves::CurvesName;
 use super::setup::Setup;
 use crate::goal::Goal;
 use crate::machine::Machine;
-use crate::scaffold::{Findings, Text, VERSION};
+use crate::scaffold::{Findings, Text, VERSION, name_of};
 use crate::shown::figure;
 use crate::timing::{RunTime, median};
 
@@ -78,7 +78,7 @@ pub(super) struct Spread {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Figures {
     pub(super) setup: &'static str,
-    pub(super) curves: &'static str,
+    pub(super) curves: String,
     pub(super) exact: Summary,
     /// The paper's dynamic programme.
     pub(super) program: Summary,
@@ -99,9 +99,10 @@ impl Figures {
             .fold(f64::MAX, f64::min);
         let (exact, program) = (exact.summary(), program.summary());
         let times_program = ratio(program.processor_ms.median, exact.processor_ms.median);
+        let curves = name_of(name);
         let mut goals = Vec::new();
         if name.is_natural() {
-            let what = |what: &str| format!("{}, {}: {what}", setup.name, name.as_str());
+            let what = |what: &str| format!("{}, {curves}: {what}", setup.name);
             let Spread { median, worst_instance, .. } = exact.processor_ms;
             goals.push(Goal::at_most(what("median"), "ms", median, setup.ms_max));
             goals.push(Goal::at_most(what("worst instance"), "ms", worst_instance, setup.ms_max));
@@ -113,7 +114,7 @@ impl Figures {
         }
         Self {
             setup: setup.name,
-            curves: name.as_str(),
+            curves,
             exact,
             program,
             times_program,
@@ -142,7 +143,7 @@ impl Findings for SolverFindings {
             self.instances, self.repetitions
         ));
         let columns = Report::<Figures>::new()
-            .text("CURVES", |it| it.curves)
+            .text("CURVES", |it| it.curves.clone())
             .figure("EXACT", |it| figure(it.exact.processor_ms.median))
             .figure("WORST INSTANCE", |it| figure(it.exact.processor_ms.worst_instance))
             .figure("WORST RUN", |it| figure(it.exact.processor_ms.worst_run))

@@ -153,7 +153,7 @@ fn watch(
     let mut costs = Vec::new();
     let mut before = None;
     session.watch(way, daemon, intervals, |_, row| {
-        let report = report(session)?;
+        let report = session.guest()?.latest_report()?.context("the guest reports nothing")?;
         let swap = swap(&report);
         let traffic = swap.since(before.replace(swap).unwrap_or(swap));
         costs.push(row.cost_share());
@@ -168,10 +168,6 @@ fn watch(
     })?;
     let cost = mean(costs.into_iter());
     Ok(readings.into_iter().map(|reading| reading.figures(cost)).collect())
-}
-
-fn report(session: &Session) -> anyhow::Result<GuestReport> {
-    session.guest()?.latest_report()?.context("the guest reports nothing")
 }
 
 /// The guest's swap: what is in use and not also in memory, and its traffic since boot or in an

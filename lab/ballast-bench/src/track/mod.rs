@@ -154,30 +154,21 @@ fn render(found: &TrackFindings, width: Option<u16>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use clap::Parser;
-
     use super::*;
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: Args,
-    }
-
     fn chosen(words: &str) -> Option<Vec<Table>> {
-        let line = Line::try_parse_from(words.split_whitespace()).ok()?;
-        Some(tables(&line.args))
+        scaffold::parsed(words).as_ref().map(tables)
     }
 
     #[test]
     fn tables_are_chosen_by_name_or_group() {
-        assert_eq!(chosen("track"), Some(Table::value_variants().to_vec()));
-        assert_eq!(chosen("track --quick --table guests"), Some(vec![Table::Guests]));
-        let two = "track --table beyond --table cost --way sampled";
+        assert_eq!(chosen(""), Some(Table::value_variants().to_vec()));
+        assert_eq!(chosen("--quick --table guests"), Some(vec![Table::Guests]));
+        let two = "--table beyond --table cost --way sampled";
         assert_eq!(chosen(two), Some(vec![Table::Cost, Table::Beyond]));
-        assert_eq!(chosen("track --guest redis"), Some(vec![Table::Guests]));
-        assert_eq!(chosen("track --way sampled --rounds 2"), Some(vec![Table::Cost]));
-        for wrong in ["track --table nosuch", "track --guest nosuch", "track --quick --rounds 2"] {
+        assert_eq!(chosen("--guest redis"), Some(vec![Table::Guests]));
+        assert_eq!(chosen("--way sampled --rounds 2"), Some(vec![Table::Cost]));
+        for wrong in ["--table nosuch", "--guest nosuch", "--quick --rounds 2"] {
             assert_eq!(chosen(wrong), None, "{wrong}");
         }
     }

@@ -143,8 +143,7 @@ impl<S: Stack> Shards<S> {
     /// Samples tags at `rate`; `seed` selects them.
     ///
     /// # Panics
-    /// If `stack` is not empty: its tags would be taken for numbers of sampled tags.
-    /// When `stack` is not empty: its tags would be taken for numbers of sampled ones.
+    /// If `stack` is not empty: its tags would be taken for numbers of sampled ones.
     #[must_use]
     pub fn with_stack(stack: S, rate: SampleRate, seed: u64) -> Self {
         assert!(stack.is_empty(), "the stack has {} tags, expected an empty one", stack.len());

@@ -4,7 +4,6 @@
 //! on the pieces. The output is limited too: a full block stops a push, and the caller pushes the
 //! rest again. Cost: a fixed buffer, [`LINE_BYTES_MAX`] for what one piece left unfinished, and no
 //! allocation per reference.
-//! unfinished, and no allocation per reference.
 
 mod binary;
 mod bounds;

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use ballast_agent_proto::wire::message::{decode, encode};
 use ballast_agent_proto::wire::{
-    FrameReader, GuestFrame, GuestMessage, HostFrame, HostMessage, RequestReason, RequestRule,
-    Statistics, VERSION, VERSION_OLDEST, WireRequestKind,
+    FrameReader, GuestFrame, GuestGreeting, GuestMessage, HostFrame, HostMessage, RequestReason,
+    RequestRule, Statistics, WireRequestKind,
 };
 use ballast_lab_host::Guest;
 
@@ -106,15 +106,6 @@ fn impossible() -> Statistics {
 }
 
 fn hello(session: u64) -> GuestMessage {
-    GuestMessage::Hello {
-        version: VERSION,
-        oldest: VERSION_OLDEST,
-        session,
-        instance: 1,
-        agent: "liar".to_owned(),
-        system: "linux".to_owned(),
-        page_bytes: 4096,
-        capabilities: Vec::new(),
-        shrinkers: Vec::new(),
-    }
+    let agent = "liar".to_owned();
+    GuestMessage::Hello(GuestGreeting { session, instance: 1, agent, ..GuestGreeting::default() })
 }

@@ -21,21 +21,18 @@
 
 pub(super) mod report;
 
-use std::time::Duration;
-
 use anyhow::Context;
 use ballast_model::Bytes;
 
 use self::report::{CostFindings, Figures, means};
 use super::native::algorithm::TrackingAlgorithm;
-use super::native::cores::Cores;
 use super::native::followed::Followed;
 use super::native::program::{Subject, Truth};
 use super::native::running::{HandlerPlacement, RunningProgram};
-use super::native::steer::{Steer, Window};
+use super::native::steer::{Steer, WayTracker};
 use super::native::way::Way;
-use crate::machine::Machine;
-use crate::scaffold::{Say, WithGoals};
+use crate::machine::{Machine, allowed_cores};
+use crate::scaffold::{Say, WithGoals, chosen, name_of};
 
 /// What is measured, and how often.
 #[derive(Clone, Debug, clap::Args)]
@@ -76,26 +73,20 @@ pub(super) fn measure(
     is_quick: bool,
     say: Say<'_>,
 ) -> anyhow::Result<WithGoals<CostFindings>> {
-    let cores = Cores::allowed()?;
+    // Before this thread stays on one of them.
+    let cores = allowed_cores()?;
     let machine = Machine::pinned()?;
-    let ways = match choice.ways.is_empty() {
-        true => Way::ALL.to_vec(),
-        false => all_of(&choice.ways, &Way::ALL),
-    };
-    let programs = match choice.programs.is_empty() {
-        true => Subject::ALL.to_vec(),
-        false => all_of(&choice.programs, &Subject::ALL),
-    };
+    let ways = chosen(&choice.ways);
     let rounds = if is_quick { 1 } else { usize::from(choice.rounds) };
     let mut figures = Vec::new();
-    for subject in programs {
+    for subject in chosen(&choice.programs) {
         let program = subject.program()?;
         let truth = program.truth()?;
         let mut running = RunningProgram::start(&program, cores.clone())?;
         for &way in &ways {
-            say(&format!("{}: {}", subject.name(), way.name()));
+            say(&format!("{}: {}", name_of(subject), way.name()));
             let found = pairs(&mut running, (subject, &truth), way, choice.place, rounds)
-                .with_context(|| format!("cannot track {} by {}", subject.name(), way.name()))?;
+                .with_context(|| format!("cannot track {} by {}", name_of(subject), way.name()))?;
             figures.push(found);
         }
     }
@@ -103,52 +94,16 @@ pub(super) fn measure(
     Ok(WithGoals::new(CostFindings { machine, is_quick, rounds, handler, figures, means }))
 }
 
-/// The elements of `every` that were chosen, in its order.
-fn all_of<T: Copy + PartialEq>(chosen: &[T], every: &[T]) -> Vec<T> {
-    every.iter().copied().filter(|it| chosen.contains(it)).collect()
-}
-
-/// The tracker of a program in one way.
-enum WayTracker {
-    /// The tables' own code.
-    Steer(Box<Steer>),
-    /// The daemon's code.
-    Followed(Box<Followed>),
-}
-
-impl WayTracker {
-    fn of(
-        way: Way,
-        running: &mut RunningProgram,
-        place: HandlerPlacement,
-    ) -> anyhow::Result<WayTracker> {
-        if way == Way::Daemon {
-            return Ok(WayTracker::Followed(Box::new(Followed::new(running, way.interval())?)));
-        }
-        let algorithm = TrackingAlgorithm::of(way, Bytes::new(running.bytes()));
-        Ok(WayTracker::Steer(Box::new(Steer::new(running, algorithm, way.interval(), place)?)))
+fn tracker(
+    way: Way,
+    running: &mut RunningProgram,
+    place: HandlerPlacement,
+) -> anyhow::Result<Box<dyn WayTracker>> {
+    if way == Way::Daemon {
+        return Ok(Box::new(Followed::new(running, way.interval())?));
     }
-
-    fn window(&mut self, running: &mut RunningProgram, intervals: u32) -> anyhow::Result<Window> {
-        match self {
-            WayTracker::Steer(steer) => steer.window(running, intervals),
-            WayTracker::Followed(followed) => followed.window(running, intervals),
-        }
-    }
-
-    fn rest(&mut self, running: &mut RunningProgram, length: Duration) -> anyhow::Result<Window> {
-        match self {
-            WayTracker::Steer(steer) => steer.rest(running, length),
-            WayTracker::Followed(followed) => followed.rest(running, length),
-        }
-    }
-
-    fn share(&self) -> f64 {
-        match self {
-            WayTracker::Steer(steer) => steer.share(),
-            WayTracker::Followed(followed) => followed.share(),
-        }
-    }
+    let algorithm = TrackingAlgorithm::of(way, Bytes::new(running.bytes()));
+    Ok(Box::new(Steer::new(running, algorithm, way.interval(), place)?))
 }
 
 /// Windows with tracking, between windows without.
@@ -159,7 +114,7 @@ fn pairs(
     place: HandlerPlacement,
     rounds: usize,
 ) -> anyhow::Result<Figures> {
-    let mut tracker = WayTracker::of(way, running, place)?;
+    let mut tracker = tracker(way, running, place)?;
     // The first touches of pages cost more than later ones.
     tracker.window(running, way.warm_up())?;
     let mut off = vec![tracker.rest(running, way.rest())?];

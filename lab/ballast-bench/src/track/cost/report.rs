@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use ballast_report::Report;
 use ballast_report::figures::{self, or_none};
+use clap::ValueEnum;
 use serde::Serialize;
 
 use super::super::native::program::Subject;
@@ -12,7 +13,7 @@ use super::super::native::steer::{Interval, Totals, Window};
 use super::super::native::way::Way;
 use crate::goal::Goal;
 use crate::machine::Machine;
-use crate::scaffold::{Findings, Text};
+use crate::scaffold::{Findings, Text, name_of};
 use crate::shown::{micros, percent};
 use crate::timing::{mean, median};
 
@@ -183,13 +184,13 @@ impl Figures {
 
 /// The means over all programs, for each way that has figures.
 pub(super) fn means(figures: &[Figures]) -> Vec<Mean> {
-    let of_way = |way: &Way| {
-        let all: Vec<&Figures> = figures.iter().filter(|it| it.way == *way).collect();
+    let of_way = |&way: &Way| {
+        let all: Vec<&Figures> = figures.iter().filter(|it| it.way == way).collect();
         let mean_of = |figure: fn(&Figures) -> f64| mean(all.iter().map(|it| figure(it)));
         let most =
             |figure: fn(&Figures) -> f64| all.iter().map(|it| figure(it)).fold(f64::MIN, f64::max);
         (!all.is_empty()).then(|| Mean {
-            way: *way,
+            way,
             slowdown: mean_of(|it| it.slowdown),
             slowdown_error: all.iter().map(|it| it.slowdown_error.powi(2)).sum::<f64>().sqrt()
                 / all.len() as f64,
@@ -200,7 +201,7 @@ pub(super) fn means(figures: &[Figures]) -> Vec<Mean> {
             daemon_cores: mean_of(|it| it.daemon_cores),
         })
     };
-    Way::ALL.iter().filter_map(of_way).collect()
+    Way::value_variants().iter().filter_map(of_way).collect()
 }
 
 impl Findings for CostFindings {
@@ -225,7 +226,7 @@ impl Findings for CostFindings {
         ));
         let size = |bytes: u64| figures::size(bytes as f64);
         let columns = Report::<Figures>::new()
-            .text("PROGRAM", |it| it.program.name())
+            .text("PROGRAM", |it| name_of(it.program))
             .text("WAY", |it| it.way.name())
             .figure("SLOWDOWN", |it| percent(it.slowdown))
             .figure("±", |it| percent(it.slowdown_error))

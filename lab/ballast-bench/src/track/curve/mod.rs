@@ -18,16 +18,16 @@ use std::time::Duration;
 use anyhow::Context;
 use ballast_model::Bytes;
 use ballast_working_set::WatchPlannerSettings;
+use clap::ValueEnum;
 
 use self::model::{Model, distance};
 use self::report::{CurveFindings, Figures};
 use super::native::algorithm::TrackingAlgorithm;
-use super::native::cores::Cores;
 use super::native::program::{Subject, Truth};
 use super::native::running::{HandlerPlacement, RunningProgram};
-use super::native::steer::{Interval, Steer};
-use crate::machine::Machine;
-use crate::scaffold::{Say, WithGoals};
+use super::native::steer::{Interval, Steer, WayTracker};
+use crate::machine::{Machine, allowed_cores};
+use crate::scaffold::{Say, WithGoals, name_of};
 
 /// Length of an interval.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -41,17 +41,18 @@ const COMPARED: u32 = 8;
 /// # Errors
 /// The tracker or the program is not built or not allowed.
 pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<WithGoals<CurveFindings>> {
-    let cores = Cores::allowed()?;
+    // Before this thread stays on one of them.
+    let cores = allowed_cores()?;
     let machine = Machine::pinned()?;
     let compared = if is_quick { 1 } else { COMPARED };
     let mut figures = Vec::new();
-    for subject in Subject::ALL {
+    for &subject in Subject::value_variants() {
         let program = subject.program()?;
         let truth = program.truth()?;
         let mut running = RunningProgram::start(&program, cores.clone())?;
         for has_hot_set in [false, true] {
             let what = if has_hot_set { "with a hot set" } else { "once an interval" };
-            say(&format!("{}: {what}", subject.name()));
+            say(&format!("{}: {what}", name_of(subject)));
             let settings = WatchPlannerSettings {
                 rest: None,
                 hot_set: has_hot_set,
@@ -60,7 +61,7 @@ pub(super) fn measure(is_quick: bool, say: Say<'_>) -> anyhow::Result<WithGoals<
             let algorithm = TrackingAlgorithm::planner(settings, Bytes::new(running.bytes()));
             let window = Steer::new(&mut running, algorithm, INTERVAL, HandlerPlacement::Beside)
                 .and_then(|mut steer| steer.window(&mut running, WARM_UP + compared))
-                .with_context(|| format!("cannot track {} {what}", subject.name()))?;
+                .with_context(|| format!("cannot track {} {what}", name_of(subject)))?;
             figures.push(compare(subject, &truth, &window.intervals, compared as usize));
         }
     }

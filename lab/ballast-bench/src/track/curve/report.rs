@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::super::native::program::Subject;
 use crate::goal::Goal;
 use crate::machine::Machine;
-use crate::scaffold::{Findings, Text};
+use crate::scaffold::{Findings, Text, name_of};
 use crate::timing::mean;
 
 /// Goal for the mean absolute error of normalised misses.
@@ -106,7 +106,7 @@ impl Findings for CurveFindings {
             self.intervals
         ));
         let columns = Report::<Figures>::new()
-            .text("PROGRAM", |it| it.program.name())
+            .text("PROGRAM", |it| name_of(it.program))
             .figure("HOT SET", |it| match it.hot_bytes {
                 0 => "none".to_owned(),
                 bytes => figures::size(bytes as f64),

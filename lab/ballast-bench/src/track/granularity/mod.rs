@@ -19,11 +19,10 @@ use ballast_working_set::WatchPlannerSettings;
 
 use self::report::{Footprint, GranularityFindings, Point, Switch};
 use super::native::algorithm::TrackingAlgorithm;
-use super::native::cores::Cores;
 use super::native::program::{Program, Subject, Truth};
 use super::native::running::{HandlerPlacement, RunningProgram};
-use super::native::steer::Steer;
-use crate::machine::Machine;
+use super::native::steer::{Steer, WayTracker};
+use crate::machine::{Machine, allowed_cores};
 use crate::scaffold::{Say, WithGoals};
 
 /// Length of an interval.
@@ -47,7 +46,8 @@ pub(super) fn measure(
     is_quick: bool,
     say: Say<'_>,
 ) -> anyhow::Result<WithGoals<GranularityFindings>> {
-    let cores = Cores::allowed()?;
+    // Before this thread stays on one of them.
+    let cores = allowed_cores()?;
     let machine = Machine::pinned()?;
     let rounds = if is_quick { 1 } else { ROUNDS };
     let mut points = Vec::new();
@@ -102,7 +102,7 @@ fn point(
 }
 
 /// Runs the daemon's own planner without a sample.
-fn switch(cores: Cores, intervals: u32) -> anyhow::Result<Vec<Switch>> {
+fn switch(cores: Vec<usize>, intervals: u32) -> anyhow::Result<Vec<Switch>> {
     let program = Program::random(2560, &SWITCH_MIB, SWITCH_TOUCHES);
     let truth = program.truth()?;
     let mut running = RunningProgram::start(&program, cores)?;

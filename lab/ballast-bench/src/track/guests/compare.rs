@@ -17,6 +17,7 @@
 use std::time::Duration;
 
 use ballast_model::Bytes;
+use serde::Serialize;
 
 /// A change: the least ratio to the previous interval for growth, and the greatest for a fall.
 const GROWTH: f64 = 1.25;
@@ -49,10 +50,12 @@ pub(crate) struct Point {
 }
 
 /// The errors of estimates.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Errors {
     /// Mean relative error, as a ratio.
+    #[serde(rename = "error")]
     pub(crate) mean: f64,
+    #[serde(rename = "error_most")]
     pub(crate) most: f64,
     /// The mean with its sign: above 0 the estimates are too high.
     pub(crate) bias: f64,

@@ -26,7 +26,7 @@ use self::session::Session;
 use self::subject::Subject;
 use self::way::Way;
 use crate::machine;
-use crate::scaffold::{Say, WithGoals};
+use crate::scaffold::{Say, WithGoals, name_of};
 use crate::timing::mean;
 use ballast_daemon::track::FollowSettings;
 
@@ -75,19 +75,19 @@ pub(super) fn measure(
     let daemon = session::daemon()?;
     let (mut figures, mut failed) = (Vec::new(), Vec::new());
     for guest in choice.guests(is_quick) {
-        say(&format!("{}: booting", guest.name()));
+        say(&format!("{}: booting", name_of(guest)));
         match one(guest, is_quick, &daemon, say) {
             Ok(found) => figures.extend(found),
             // A quarter of an hour of results is not discarded because this machine had too little
             // processor time for one guest.
             Err(error) => {
-                say(&format!("{}: {error:#}", guest.name()));
+                say(&format!("{}: {error:#}", name_of(guest)));
                 failed.push(Failed { guest, why: format!("{error:#}") });
             }
         }
     }
     if let (true, Some(first)) = (figures.is_empty(), failed.first()) {
-        bail!("guest {}: {}", first.guest.name(), first.why);
+        bail!("guest {}: {}", name_of(first.guest), first.why);
     }
     let interval_s = daemon.interval.as_secs_f64();
     let (processor, means) = (machine::processor(), means(&figures));
@@ -108,7 +108,7 @@ fn one(
     let intervals = if is_quick { QUICK } else { subject.intervals() };
     let mut figures = Vec::new();
     for way in Way::ALL {
-        say(&format!("{}: {}", subject.name(), way.name()));
+        say(&format!("{}: {}", name_of(subject), way.name()));
         let (mut working_set, mut touched, mut costs) = (Vec::new(), Vec::new(), Vec::new());
         let (mut share, mut trap_us, mut latest) = (0.0, 0.0, None);
         let restarts = session.watch(way, daemon, intervals, |at_ns, row| {
@@ -133,7 +133,7 @@ fn one(
         let points = |estimates: &[Estimate]| align(estimates, &truth, daemon.interval);
         let touched = compare(&points(&touched));
         let found = Figures::new(subject, way, &points(&working_set), touched, effort);
-        say(&format!("{}: {}: {}", subject.name(), way.name(), found.line()));
+        say(&format!("{}: {}: {}", name_of(subject), way.name(), found.line()));
         figures.push(found);
     }
     Ok(figures)

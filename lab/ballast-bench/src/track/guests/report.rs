@@ -8,7 +8,7 @@ use super::compare::{Errors, Point, compare};
 use super::subject::Subject;
 use super::way::Way;
 use crate::goal::Goal;
-use crate::scaffold::{Findings, Text};
+use crate::scaffold::{Findings, Text, name_of};
 use crate::shown::{micros, percent};
 use crate::timing::mean;
 
@@ -35,22 +35,12 @@ pub(super) struct Figures {
     pub(super) truth_bytes: u64,
     /// Mean relative error of the estimated memory touched in an interval.
     pub(super) touched_error: f64,
-    /// The same for the working set, which is larger if a guest returns to memory after some
-    /// intervals; the greatest error, and the mean with its sign: 0.1 is an overestimate of 10 %.
-    pub(super) error: f64,
-    pub(super) error_most: f64,
-    pub(super) bias: f64,
-    /// The greatest number of intervals until growth was followed, and until a fall was.
-    pub(super) growth_lag: Option<usize>,
-    pub(super) fall_lag: Option<usize>,
-    /// The cost that the tracker reports, as a share of a core.
-    pub(super) cost_cores: f64,
-    /// Share of pages watched, at the end.
-    pub(super) share: f64,
-    /// How long one seen touch stopped the guest, at the end, in microseconds.
-    pub(super) trap_us: f64,
-    /// How often the tracker gave up for lack of processor time and was started again.
-    pub(super) restarts: u32,
+    /// The errors of the working set, which is larger if a guest returns to memory after some
+    /// intervals.
+    #[serde(flatten)]
+    pub(super) errors: Errors,
+    #[serde(flatten)]
+    pub(super) effort: Effort,
     /// For each interval: the memory touched, and the estimate.
     pub(super) series_bytes: Vec<[u64; 2]>,
 }
@@ -75,12 +65,15 @@ pub(super) struct Mean {
 }
 
 /// The effort of tracking.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Effort {
-    /// Share of a core, the mean.
+    /// The mean cost that the tracker reports, as a share of a core.
     pub(super) cost_cores: f64,
+    /// Share of pages watched, at the end.
     pub(super) share: f64,
+    /// How long one seen touch stopped the guest, at the end, in microseconds.
     pub(super) trap_us: f64,
+    /// How often the tracker gave up for lack of processor time and was started again.
     pub(super) restarts: u32,
 }
 
@@ -92,22 +85,14 @@ impl Figures {
         touched: Errors,
         effort: Effort,
     ) -> Figures {
-        let errors = compare(points);
         let sum: u64 = points.iter().map(|point| point.truth.get()).sum();
         Figures {
             guest,
             way,
             truth_bytes: sum / (points.len() as u64).max(1),
             touched_error: touched.mean,
-            error: errors.mean,
-            error_most: errors.most,
-            bias: errors.bias,
-            growth_lag: errors.growth_lag,
-            fall_lag: errors.fall_lag,
-            cost_cores: effort.cost_cores,
-            share: effort.share,
-            trap_us: effort.trap_us,
-            restarts: effort.restarts,
+            errors: compare(points),
+            effort,
             series_bytes: points.iter().map(|it| [it.truth.get(), it.estimate.get()]).collect(),
         }
     }
@@ -117,8 +102,8 @@ impl Figures {
         format!(
             "error of touched {}, of the working set {}, at {} of a core",
             percent(self.touched_error),
-            percent(self.error),
-            percent(self.cost_cores),
+            percent(self.errors.mean),
+            percent(self.effort.cost_cores),
         )
     }
 }
@@ -132,7 +117,7 @@ pub(super) fn means(figures: &[Figures]) -> Vec<Mean> {
             touched_error: mean(all.iter().map(|it| it.touched_error)),
             touched_error_most: all.iter().map(|it| it.touched_error).fold(0.0, f64::max),
             error_whole: whole(&all),
-            cost_cores: mean(all.iter().map(|it| it.cost_cores)),
+            cost_cores: mean(all.iter().map(|it| it.effort.cost_cores)),
         })
     };
     Way::ALL.into_iter().filter_map(of_way).collect()
@@ -154,18 +139,18 @@ impl Findings for GuestFindings {
             self.interval_s,
         ));
         let columns = Report::<Figures>::new()
-            .text("GUEST", |it| it.guest.name())
+            .text("GUEST", |it| name_of(it.guest))
             .text("WAY", |it| it.way.name())
             .figure("TOUCHED", |it| figures::size(it.truth_bytes as f64))
             .figure("ERROR", |it| percent(it.touched_error))
-            .figure("WORKING SET", |it| percent(it.error))
-            .figure("MOST", |it| percent(it.error_most))
-            .figure("BIAS", |it| percent(it.bias))
-            .figure("GROWTH", |it| or_none(it.growth_lag))
-            .figure("FALL", |it| or_none(it.fall_lag))
-            .figure("COST", |it| percent(it.cost_cores))
-            .figure("WATCHED", |it| percent(it.share))
-            .figure("TRAP", |it| micros(it.trap_us * 1e3));
+            .figure("WORKING SET", |it| percent(it.errors.mean))
+            .figure("MOST", |it| percent(it.errors.most))
+            .figure("BIAS", |it| percent(it.errors.bias))
+            .figure("GROWTH", |it| or_none(it.errors.growth_lag))
+            .figure("FALL", |it| or_none(it.errors.fall_lag))
+            .figure("COST", |it| percent(it.effort.cost_cores))
+            .figure("WATCHED", |it| percent(it.effort.share))
+            .figure("TRAP", |it| micros(it.effort.trap_us * 1e3));
         text.table(&columns, &self.figures);
         let columns = Report::<Mean>::new()
             .text("WAY", |it| it.way.name())
@@ -184,7 +169,7 @@ impl Findings for GuestFindings {
              the tracker says. PAPER: MEB 5.2.1, of random-array alone.",
         );
         for failed in &self.failed {
-            text.line(format_args!("\nnot measured: {}: {}", failed.guest.name(), failed.why));
+            text.line(format_args!("\nnot measured: {}: {}", name_of(failed.guest), failed.why));
         }
     }
 }
@@ -192,7 +177,7 @@ impl Findings for GuestFindings {
 /// The mean error of the working set over those guests for which the touched memory is the truth.
 fn whole(figures: &[&Figures]) -> Option<f64> {
     let errors: Vec<f64> =
-        figures.iter().filter(|it| it.guest.is_whole()).map(|it| it.error).collect();
+        figures.iter().filter(|it| it.guest.is_whole()).map(|it| it.errors.mean).collect();
     (!errors.is_empty()).then(|| mean(errors.into_iter()))
 }
 
@@ -223,8 +208,8 @@ fn goals(figures: &[Figures], means: &[Mean]) -> Vec<Goal> {
     let intervals = |what: &str, lag: Option<usize>, most| {
         lag.map(|lag| Goal::at_most(format!("daemon: {what}"), "intervals", lag as f64, most))
     };
-    goals.extend(intervals("growth is followed", slowest(|it| it.growth_lag), 1.0));
-    goals.extend(intervals("a fall is followed", slowest(|it| it.fall_lag), 3.0));
+    goals.extend(intervals("growth is followed", slowest(|it| it.errors.growth_lag), 1.0));
+    goals.extend(intervals("a fall is followed", slowest(|it| it.errors.fall_lag), 3.0));
     goals
 }
 

@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ballast_host::PROC;
-use ballast_lab_host::{AccelChoice, Guest, GuestSpec, Run, RunOptions, Truth};
-use ballast_model::{Bytes, GuestId};
+use ballast_lab_host::{AccelChoice, Guest, GuestSpec, Truth};
+use ballast_model::Bytes;
 use ballast_tracker::{TrackableGuest, trackable_at};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::compare::Actual;
 use super::way::Way;
+use crate::lab_guest::LabGuest;
 use ballast_daemon::track::{FollowSettings, Row, ServiceSettings};
 
 /// If less than one part in this many of a record's interval is left, that interval is skipped.
@@ -38,10 +39,9 @@ pub(crate) fn daemon() -> anyhow::Result<FollowSettings> {
     Ok(ServiceSettings::from(&tracking).follow)
 }
 
-/// A run with one recorded guest.
+/// A recorded guest.
 pub(crate) struct Session {
-    run: Run,
-    id: GuestId,
+    lab: LabGuest,
     interval: Duration,
 }
 
@@ -56,24 +56,17 @@ impl Session {
         change: impl FnOnce(&mut GuestSpec),
         say: &dyn Fn(&str),
     ) -> anyhow::Result<Session> {
-        let id: GuestId = "bench".parse()?;
-        let truth = Truth { interval, ..Truth::default() };
-        let mut spec =
-            GuestSpec { tracked: true, truth: Some(truth), ..GuestSpec::new(id.clone(), memory) };
-        change(&mut spec);
-        let name: GuestId = format!("bench-track-{}", std::process::id()).parse()?;
-        let options = RunOptions {
-            accel: AccelChoice::Tcg,
-            // There is no other guest, so no limit is needed.
-            limit_cpu: false,
-            ..RunOptions::new(name, vec![spec])
+        let recorded = |spec: &mut GuestSpec| {
+            spec.tracked = true;
+            spec.truth = Some(Truth { interval, ..Truth::default() });
+            change(spec);
         };
-        let run = Run::start(&options, say)?;
-        Ok(Session { run, id, interval })
+        let lab = LabGuest::start("track", memory, AccelChoice::Tcg, recorded, say)?;
+        Ok(Session { lab, interval })
     }
 
     pub(crate) fn guest(&self) -> anyhow::Result<&Guest> {
-        Ok(self.run.guest(self.id.as_str())?)
+        self.lab.guest()
     }
 
     /// The guest, as its tracker's client needs it.

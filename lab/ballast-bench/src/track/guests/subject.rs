@@ -47,18 +47,6 @@ impl Subject {
     pub(super) const QUICK: [Subject; 3] =
         [Subject::Constant, Subject::RandomArray, Subject::Redis];
 
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Subject::Constant => "constant",
-            Subject::Flux => "flux",
-            Subject::RandomArray => "random-array",
-            Subject::Zipf => "zipf",
-            Subject::Redis => "redis",
-            Subject::Sqlite => "sqlite",
-            Subject::StressNg => "stress-ng",
-        }
-    }
-
     /// The number of one-second intervals that each way covers: about four changes for guests that
     /// change.
     pub(super) const fn intervals(self) -> u32 {

@@ -1,6 +1,5 @@
 //! Ways to estimate a guest's working set.
 
-use clap::ValueEnum;
 use serde::Serialize;
 
 use ballast_estimate::statistical::SamplingSettings;
@@ -10,7 +9,7 @@ use ballast_working_set::WatchPlannerSettings;
 use ballast_daemon::track::{FollowSettings, Follower, Sampler, WorkingSetSource};
 
 /// A way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
     /// What the daemon does

@@ -12,12 +12,12 @@ use ballast_daemon::track::{FollowSettings, Follower};
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
 use ballast_mrc::Granularity;
+use ballast_tracker_proto::TrackerCounters;
 use ballast_working_set::{Sampling, WatchPlan, WatchPlannerSettings};
 
 use super::algorithm::IntervalResult;
 use super::running::RunningProgram;
-use super::steer::{Interval, Window};
-use crate::machine;
+use super::steer::{Interval, WayTracker, Window};
 
 /// The seed that selects the sampled granules.
 const SEED: u64 = 1;
@@ -47,50 +47,28 @@ impl Followed {
         let (wss, share, trap) = (Bytes::ZERO, 1.0, Duration::ZERO);
         Ok(Followed { follower, allocation, wss, share, trap })
     }
+}
 
-    /// The share of granules that was watched last.
-    pub(crate) fn share(&self) -> f64 {
+impl WayTracker for Followed {
+    fn share(&self) -> f64 {
         self.share
     }
 
-    /// A window without tracking.
-    ///
-    /// # Errors
-    /// The program or the tracker is gone.
-    pub(crate) fn rest(
-        &mut self,
-        running: &mut RunningProgram,
-        length: Duration,
-    ) -> anyhow::Result<Window> {
+    fn counters(&mut self) -> anyhow::Result<TrackerCounters> {
+        Ok(self.follower.counters()?)
+    }
+
+    fn trap(&self, _: &TrackerCounters, _: &TrackerCounters) -> f64 {
+        self.trap.as_secs_f64()
+    }
+
+    fn rest(&mut self, running: &mut RunningProgram, length: Duration) -> anyhow::Result<Window> {
         let ((before, _), clock) = (running.touches()?, running.clock()?);
         self.follower.watch_nothing(length)?;
         let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
         Ok(Window { touches: after - before, spent, ..Window::default() })
     }
 
-    /// A window of `intervals` intervals.
-    ///
-    /// # Errors
-    /// The program or the tracker is gone.
-    pub(crate) fn window(
-        &mut self,
-        running: &mut RunningProgram,
-        intervals: u32,
-    ) -> anyhow::Result<Window> {
-        let daemon = machine::seconds();
-        let counters = self.follower.counters()?;
-        let ((before, _), clock) = (running.touches()?, running.clock()?);
-        let mut seen = Vec::new();
-        for _ in 0..intervals {
-            seen.push(self.interval(running)?);
-        }
-        let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        let end = self.follower.counters()?;
-        let times = (machine::seconds() - daemon, self.trap.as_secs_f64());
-        Ok(Window::between((&counters, &end), (after - before, spent), times, seen))
-    }
-
-    /// One interval.
     fn interval(&mut self, running: &mut RunningProgram) -> anyhow::Result<Interval> {
         let clock = running.clock()?;
         let counters = self.follower.counters()?;

@@ -11,7 +11,6 @@
 
 pub(super) mod algorithm;
 pub(super) mod clock;
-pub(super) mod cores;
 pub(super) mod followed;
 pub(super) mod program;
 pub(super) mod running;

@@ -9,6 +9,8 @@ use clap::ValueEnum;
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
+use crate::scaffold::name_of;
+
 /// Pages of a MiB.
 pub(crate) const MIB_PAGES: u32 = (1 << 20) / PAGE as u32;
 /// The seed of the random orders.
@@ -22,7 +24,7 @@ const PHASES_MIB: [u32; 6] = [120, 350, 40, 260, 80, 200];
 const PHASE_TOUCHES: u64 = 300_000_000;
 
 /// A program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Subject {
     /// A pointer chase through 200 MiB
@@ -42,28 +44,6 @@ pub(crate) enum Subject {
 }
 
 impl Subject {
-    pub(crate) const ALL: [Subject; 7] = [
-        Subject::Chase,
-        Subject::Zipf,
-        Subject::Scan,
-        Subject::Phases,
-        Subject::Perl,
-        Subject::Python,
-        Subject::Sort,
-    ];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Subject::Chase => "chase",
-            Subject::Zipf => "zipf",
-            Subject::Scan => "scan",
-            Subject::Phases => "phases",
-            Subject::Perl => "perl",
-            Subject::Python => "python",
-            Subject::Sort => "sort",
-        }
-    }
-
     /// The program's description.
     ///
     /// # Errors
@@ -131,8 +111,7 @@ impl Program {
     /// The file cannot be made.
     pub(super) fn arguments(&self) -> anyhow::Result<(Vec<String>, Option<NamedTempFile>)> {
         let Settings { kind, pages, seed, sizes, part_touches, trace } = &self.settings;
-        let kind = kind.to_possible_value().map(|it| it.get_name().to_owned());
-        let mut arguments = vec![kind.context("the order has no name")?];
+        let mut arguments = vec![name_of(*kind)];
         let mut option = |name: &str, value: String| {
             arguments.extend([format!("--{name}"), value]);
         };
@@ -179,10 +158,10 @@ mod tests {
 
     #[test]
     fn every_program_has_an_order_and_a_command_line() {
-        for subject in Subject::ALL {
+        for &subject in Subject::value_variants() {
             let program = subject.program().unwrap();
             let (arguments, file) = program.arguments().unwrap();
-            assert_eq!(arguments[1], "--mib", "{}", subject.name());
+            assert_eq!(arguments[1], "--mib", "{subject:?}");
             assert_eq!(file.is_some(), arguments[0] == "trace");
             // The others have long orders, which take seconds without optimization.
             if matches!(subject, Subject::Scan | Subject::Zipf | Subject::Sort) {

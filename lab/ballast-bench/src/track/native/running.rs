@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -14,13 +14,13 @@ use ballast_tracker_proto::{
 };
 use clap::ValueEnum;
 use rustix::process::Pid;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use serde::Serialize;
 use tempfile::NamedTempFile;
 
 use super::clock::Clock;
-use super::cores::Cores;
 use super::program::Program;
+use crate::machine;
+use crate::process::Guarded;
 
 /// The program that touches memory.
 const PROGRAM: Artifact =
@@ -43,19 +43,21 @@ pub(crate) enum HandlerPlacement {
 
 /// A running program with the tracker's library.
 pub(crate) struct RunningProgram {
-    child: Child,
+    child: Guarded,
     stdin: ChildStdin,
     answers: BufReader<ChildStdout>,
     region: RegionSpec,
     address: TrackerAddress,
-    cores: Cores,
+    core: usize,
+    /// All cores that may be used.
+    cores: Vec<usize>,
     tid: i32,
     _file: Option<NamedTempFile>,
 }
 
 impl RunningProgram {
     /// Starts `program` on the first of `cores`.
-    pub(crate) fn start(program: &Program, cores: Cores) -> anyhow::Result<RunningProgram> {
+    pub(crate) fn start(program: &Program, cores: Vec<usize>) -> anyhow::Result<RunningProgram> {
         let (arguments, file) = program.arguments()?;
         let program = PROGRAM.find().context("the program that touches memory")?;
         let library = TRACK_LIBRARY.find().context("the tracker's library")?;
@@ -63,12 +65,9 @@ impl RunningProgram {
         let address = TrackerAddress::new(std::env::temp_dir().join(name));
         let mut command = Command::new(&program);
         command.args(arguments).env("LD_PRELOAD", &library).env(SOCKET_VARIABLE, address.path());
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        let (Some(stdin), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
+        let mut child = Guarded::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+        let pipes = child.child();
+        let (Some(stdin), Some(answers)) = (pipes.stdin.take(), pipes.stdout.take()) else {
             bail!("the program has no pipes");
         };
         let mut answers = BufReader::new(answers);
@@ -77,8 +76,9 @@ impl RunningProgram {
         let (region, tid) = ready(&line).with_context(|| {
             format!("{} says {line:?}: is it of this version?", program.display())
         })?;
-        stay_on(tid, cores.first)?;
-        Ok(RunningProgram { child, stdin, answers, region, address, cores, tid, _file: file })
+        let core = cores.first().copied().unwrap_or(0);
+        machine::pin(Pid::from_raw(tid), core).context("cannot place the program's thread")?;
+        Ok(RunningProgram { child, stdin, answers, region, address, core, cores, tid, _file: file })
     }
 
     /// The program in the form in which the daemon finds a guest.
@@ -122,22 +122,14 @@ impl RunningProgram {
             }
         };
         let is_wanted = |core: &usize| match place {
-            HandlerPlacement::Beside => *core == self.cores.first,
-            HandlerPlacement::Apart => *core != self.cores.first,
+            HandlerPlacement::Beside => *core == self.core,
+            HandlerPlacement::Apart => *core != self.core,
             HandlerPlacement::Free => true,
         };
-        let cores: Vec<usize> = self.cores.all.iter().copied().filter(is_wanted).collect();
+        let cores: Vec<usize> = self.cores.iter().copied().filter(is_wanted).collect();
         client.pin(&cores)?;
         client.add_region(self.region)?;
         Ok(client)
-    }
-}
-
-impl Drop for RunningProgram {
-    fn drop(&mut self) {
-        // Nothing of the program is needed any more.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -149,12 +141,6 @@ fn ready(line: &str) -> Option<(RegionSpec, i32)> {
     let (inode, len, tid) = (next()?, next()?, i32::try_from(next()?).ok()?);
     let name = RegionName::new("program");
     Some((RegionSpec { id: 0, device, inode, offset: 0, len, first_page: 0, name }, tid))
-}
-
-fn stay_on(tid: i32, core: usize) -> anyhow::Result<()> {
-    let mut one = CpuSet::new();
-    one.set(core);
-    sched_setaffinity(Pid::from_raw(tid), &one).context("cannot place the program's thread")
 }
 
 #[cfg(test)]

@@ -49,27 +49,6 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// A window of `intervals` between two readings of the tracker's counters.
-    pub(super) fn between(
-        (before, after): (&TrackerCounters, &TrackerCounters),
-        (touches, spent): (u64, ThreadTimes),
-        (daemon, trap): (f64, f64),
-        intervals: Vec<Interval>,
-    ) -> Window {
-        let seconds = |of: fn(&TrackerCounters) -> u64| (of(after) - of(before)) as f64 / 1e9;
-        Window {
-            touches,
-            spent,
-            traps: after.traps - before.traps,
-            dropped: after.dropped - before.dropped,
-            handler: seconds(|it| it.handler_ns),
-            control: seconds(|it| it.control_ns),
-            daemon,
-            trap,
-            intervals,
-        }
-    }
-
     /// Touches a second, in the time that other programs left to the program.
     pub(crate) fn rate(&self) -> f64 {
         self.touches as f64 / self.spent.own(self.handler).max(1e-9)
@@ -141,7 +120,51 @@ impl Interval {
     }
 }
 
-/// A tracked program.
+/// The tracker of a program in one way. Errors of all functions: the program or the tracker is
+/// gone.
+pub(crate) trait WayTracker {
+    /// The share of granules that was watched last.
+    fn share(&self) -> f64;
+
+    /// The tracker's counters now.
+    fn counters(&mut self) -> anyhow::Result<TrackerCounters>;
+
+    /// How long a trap takes by the latest measurement between two readings, in seconds.
+    fn trap(&self, before: &TrackerCounters, after: &TrackerCounters) -> f64;
+
+    /// A window without tracking.
+    fn rest(&mut self, running: &mut RunningProgram, length: Duration) -> anyhow::Result<Window>;
+
+    /// One interval.
+    fn interval(&mut self, running: &mut RunningProgram) -> anyhow::Result<Interval>;
+
+    /// A window of `count` intervals.
+    fn window(&mut self, running: &mut RunningProgram, count: u32) -> anyhow::Result<Window> {
+        let daemon = machine::seconds();
+        let before = self.counters()?;
+        let ((from, _), clock) = (running.touches()?, running.clock()?);
+        let mut intervals = Vec::new();
+        for _ in 0..count {
+            intervals.push(self.interval(running)?);
+        }
+        let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
+        let after = self.counters()?;
+        let seconds = |of: fn(&TrackerCounters) -> u64| (of(&after) - of(&before)) as f64 / 1e9;
+        Ok(Window {
+            touches: to - from,
+            spent,
+            traps: after.traps - before.traps,
+            dropped: after.dropped - before.dropped,
+            handler: seconds(|it| it.handler_ns),
+            control: seconds(|it| it.control_ns),
+            daemon: machine::seconds() - daemon,
+            trap: self.trap(&before, &after),
+            intervals,
+        })
+    }
+}
+
+/// A program that the tables' own code tracks.
 pub(crate) struct Steer {
     client: TrackerClient,
     algorithm: TrackingAlgorithm,
@@ -193,102 +216,18 @@ impl Steer {
         })
     }
 
-    /// The share of granules that is watched.
-    pub(crate) fn share(&self) -> f64 {
-        self.sample.share()
-    }
-
-    /// A window without tracking.
-    ///
-    /// # Errors
-    /// The program or the tracker is gone.
-    pub(crate) fn rest(
-        &mut self,
-        running: &mut RunningProgram,
-        length: Duration,
-    ) -> anyhow::Result<Window> {
+    fn stop_watching(&mut self) -> anyhow::Result<()> {
         if self.is_on {
             self.client.rest()?;
         }
         self.is_on = false;
-        let ((before, began), clock) = (running.touches()?, running.clock()?);
-        while began.elapsed() < length {
-            self.wait(length.saturating_sub(began.elapsed()))?;
-        }
-        let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        // Touches during the rest do not belong to the next interval.
-        self.touches = after;
-        Ok(Window { touches: after - before, spent, ..Window::default() })
-    }
-
-    /// A window of `intervals` intervals.
-    ///
-    /// # Errors
-    /// The program or the tracker is gone.
-    pub(crate) fn window(
-        &mut self,
-        running: &mut RunningProgram,
-        intervals: u32,
-    ) -> anyhow::Result<Window> {
-        let daemon = machine::seconds();
-        let counters = self.client.heartbeat()?;
-        let ((before, _), clock) = (running.touches()?, running.clock()?);
-        let mut seen = Vec::new();
-        for _ in 0..intervals {
-            seen.push(self.interval(running)?);
-        }
-        let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        let end = self.client.heartbeat()?;
-        let trap = end.trap_ns_since(&counters, self.is_on_same_cpu) as f64 / 1e9;
-        let times = (machine::seconds() - daemon, trap);
-        Ok(Window::between((&counters, &end), (after - before, spent), times, seen))
-    }
-
-    /// One interval.
-    fn interval(&mut self, running: &mut RunningProgram) -> anyhow::Result<Interval> {
-        let (began, clock) = (Instant::now(), running.clock()?);
-        let watch = self.algorithm.watch();
-        self.begin(watch)?;
-        let (from, _) = running.touches()?;
-        while began.elapsed() < self.length {
-            self.wait(self.length.saturating_sub(began.elapsed()))?;
-        }
-        let counters = self.client.heartbeat()?;
-        let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
-        self.read_touches()?;
-        let since =
-            |of: fn(&TrackerCounters) -> u64| of(&counters).saturating_sub(of(&self.counters));
-        let finished = FinishedInterval {
-            touches: watch.is_on.then_some(self.pages.as_slice()),
-            lost: since(|it| it.dropped),
-            events: Some(to - self.touches),
-            cost: counters.cost_since(&self.counters, self.is_on_same_cpu),
-            length: began.elapsed(),
-            allocation: self.allocation,
-        };
-        let sample = self.sample;
-        let algorithm = &mut self.algorithm;
-        let result = with_heartbeats(&mut self.client, || {
-            algorithm.end_interval(finished, |granule| sample.has(granule))
-        })?;
-        self.heartbeat_at = Instant::now();
-        if let Some(result) = &result {
-            self.wss = result.wss;
-        }
-        let (traps, handler) = (since(|it| it.traps), since(|it| it.handler_ns) as f64 / 1e9);
-        (self.counters, self.touches) = (counters, to);
-        self.pages.clear();
-        Ok(Interval { touches: from..to, watch, result, wss: self.wss, traps, handler, spent })
+        Ok(())
     }
 
     /// Has the interval watched as `watch` says.
     fn begin(&mut self, watch: WatchPlan) -> anyhow::Result<()> {
         if !watch.is_on {
-            if self.is_on {
-                self.client.rest()?;
-            }
-            self.is_on = false;
-            return Ok(());
+            return self.stop_watching();
         }
         let pages = u32::try_from(watch.watched.granule.pages())?;
         let sample = match watch.watched.share {
@@ -333,6 +272,68 @@ impl Steer {
             }
         })?;
         Ok(())
+    }
+}
+
+impl WayTracker for Steer {
+    fn share(&self) -> f64 {
+        self.sample.share()
+    }
+
+    fn counters(&mut self) -> anyhow::Result<TrackerCounters> {
+        Ok(self.client.heartbeat()?)
+    }
+
+    fn trap(&self, before: &TrackerCounters, after: &TrackerCounters) -> f64 {
+        after.trap_ns_since(before, self.is_on_same_cpu) as f64 / 1e9
+    }
+
+    fn rest(&mut self, running: &mut RunningProgram, length: Duration) -> anyhow::Result<Window> {
+        self.stop_watching()?;
+        let ((before, began), clock) = (running.touches()?, running.clock()?);
+        while began.elapsed() < length {
+            self.wait(length.saturating_sub(began.elapsed()))?;
+        }
+        let ((after, _), spent) = (running.touches()?, running.clock()?.since(clock));
+        // Touches during the rest do not belong to the next interval.
+        self.touches = after;
+        Ok(Window { touches: after - before, spent, ..Window::default() })
+    }
+
+    fn interval(&mut self, running: &mut RunningProgram) -> anyhow::Result<Interval> {
+        let (began, clock) = (Instant::now(), running.clock()?);
+        let watch = self.algorithm.watch();
+        self.begin(watch)?;
+        let (from, _) = running.touches()?;
+        while began.elapsed() < self.length {
+            self.wait(self.length.saturating_sub(began.elapsed()))?;
+        }
+        let counters = self.client.heartbeat()?;
+        let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
+        self.read_touches()?;
+        let since =
+            |of: fn(&TrackerCounters) -> u64| of(&counters).saturating_sub(of(&self.counters));
+        let finished = FinishedInterval {
+            touches: watch.is_on.then_some(self.pages.as_slice()),
+            lost: since(|it| it.dropped),
+            events: Some(to - self.touches),
+            cost: counters.cost_since(&self.counters, self.is_on_same_cpu),
+            length: began.elapsed(),
+            allocation: self.allocation,
+        };
+        let sample = self.sample;
+        let algorithm = &mut self.algorithm;
+        let result = with_heartbeats(&mut self.client, || {
+            algorithm.end_interval(finished, |granule| sample.has(granule))
+        })?;
+        self.heartbeat_at = Instant::now();
+        if let Some(result) = &result {
+            self.wss = result.wss;
+        }
+        let (traps, handler) = (since(|it| it.traps), since(|it| it.handler_ns) as f64 / 1e9);
+        (self.counters, self.touches) = (counters, to);
+        self.pages.clear();
+        Ok(Interval { touches: from..to, watch, result, wss: self.wss, traps, handler, spent })
     }
 }
 

@@ -6,7 +6,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 /// A way to track; the names are the columns of MEB Table I as far as it has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
     /// A hot set of 1,024 pages, the rest into a linked list: the paper's beginning
@@ -30,18 +30,6 @@ pub(crate) enum Way {
 }
 
 impl Way {
-    pub(crate) const ALL: [Way; 9] = [
-        Way::List,
-        Way::Avl,
-        Way::HotList,
-        Way::HotAvl,
-        Way::Fixed,
-        Way::Adaptive,
-        Way::Sampled,
-        Way::SampledAdaptive,
-        Way::Daemon,
-    ];
-
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Way::List => "list",
