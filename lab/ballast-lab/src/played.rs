@@ -9,8 +9,9 @@ use std::time::Instant;
 use ballast_lab_host::Scenario;
 use ballast_scenario_run::part::{Part, parts, record};
 use ballast_scenario_run::record::Record;
-use ballast_scenario_run::{Live, now, play_part};
+use ballast_scenario_run::{Call, Live, play_part};
 
+use crate::COMMIT;
 use crate::state::{self, Builds, Fingerprint, State};
 
 /// The name under which `part` of the scenario `scenario` is kept.
@@ -38,7 +39,7 @@ pub(crate) async fn play(
     description: &str,
     state: Option<&State>,
 ) -> anyhow::Result<Record> {
-    let (call_at, program) = (now(), state.map(|_| state::program()).transpose()?);
+    let (call, program) = (Call::begin(COMMIT), state.map(|_| state::program()).transpose()?);
     let of_repetition =
         |repetition| parts(scenario, repetition).into_iter().map(move |part| (part, repetition));
     let all: Vec<(Part, u32)> = (1..=scenario.repetitions).flat_map(of_repetition).collect();
@@ -60,7 +61,7 @@ pub(crate) async fn play(
             continue;
         }
         let (began, place) = (Instant::now(), (number, all.len()));
-        let part = play_part(scenario, part, *repetition, place, &call_at, &mut live).await?;
+        let part = play_part(scenario, part, *repetition, place, &call, &mut live).await?;
         if let (Some(state), Some(own)) = (state, own) {
             state.keep(&key, own, began.elapsed().as_secs_f64(), serde_json::to_value(&part)?)?;
         }

@@ -57,8 +57,6 @@ pub(crate) struct Kept {
     pub(crate) took_s: f64,
     /// When it ended, RFC 3339 in UTC.
     pub(crate) ended_at: String,
-    /// The commit of the program's source tree, where that is known.
-    pub(crate) commit: Option<String>,
     /// Its result.
     pub(crate) result: Value,
 }
@@ -99,9 +97,8 @@ impl State {
         took_s: f64,
         result: Value,
     ) -> anyhow::Result<Kept> {
-        let (ended_at, commit) =
-            (ballast_scenario_run::now(), ballast_scenario_run::machine::commit());
-        let kept = Kept { format: FORMAT, fingerprint, took_s, ended_at, commit, result };
+        let ended_at = ballast_scenario_run::now();
+        let kept = Kept { format: FORMAT, fingerprint, took_s, ended_at, result };
         let text = serde_json::to_string(&kept).context("a result is no JSON")?;
         Destination::open(&self.path(name))?.write(&text)?;
         Ok(kept)

@@ -52,4 +52,4 @@ mod turns;
 mod words;
 
 pub use live::Live;
-pub use play::{now, play_part};
+pub use play::{Call, now, play_part};

@@ -19,6 +19,7 @@ use super::figure::{Figure, TaskResults, contestants, figures, ours};
 use super::job::{Job, Task, lab_scenario};
 use super::verdict::{Cause, Verdict, judge, of_row};
 use super::work::{JobOutcome, JobOutcomes};
+use crate::COMMIT;
 
 /// The words for where figures come from, for simulations and for replays.
 const SIMULATED: &str = "simulated";
@@ -165,7 +166,7 @@ pub(crate) fn findings(
     let (ran, kept): (Vec<bool>, Vec<bool>) = done.partition(|ran| *ran);
     Ok(Findings {
         ended_at: ballast_scenario_run::now(),
-        commit: ballast_scenario_run::machine::commit(),
+        commit: COMMIT.map(str::to_owned),
         cpu: ballast_scenario_run::machine::cpu(),
         repetitions,
         counts,

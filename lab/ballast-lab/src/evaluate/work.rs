@@ -14,11 +14,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_report::harmless_line;
+use ballast_scenario_run::Call;
 use serde_json::Value;
 
 use super::job::{Job, Task};
 use super::run::{self, load};
 use super::time_left::{PastTimes, Rate, RemainingJob, span};
+use crate::COMMIT;
 use crate::state::{self, Builds, Fingerprint, State};
 
 /// Limits on which jobs may run.
@@ -150,7 +152,7 @@ async fn run_all(
     mut rate: Rate,
     outcomes: &mut JobOutcomes,
 ) -> anyhow::Result<()> {
-    let (began, call_at) = (Instant::now(), ballast_scenario_run::now());
+    let (began, call) = (Instant::now(), Call::begin(COMMIT));
     let may_run = |task: &Task| limits.real || !task.is_real();
     let (allowed, left): (Vec<Pending>, Vec<Pending>) =
         pending.into_iter().partition(|it| may_run(&it.job.task));
@@ -192,7 +194,7 @@ async fn run_all(
         let of_call = limits.within.map(|within| within.saturating_sub(began.elapsed()));
         say(&line(place + 1, of, &it.job, own, rest, of_call));
         let started = Instant::now();
-        let outcome = match run::run(&it.job, scenarios, &call_at).await {
+        let outcome = match run::run(&it.job, scenarios, &call).await {
             Ok(result) => {
                 let took_s = started.elapsed().as_secs_f64();
                 rate.add(took_s, it.remaining.load);
