@@ -12,7 +12,7 @@ use ballast_scenario_run::record::Record;
 use ballast_scenario_run::{Call, Live, play_part};
 
 use crate::COMMIT;
-use crate::state::{self, Builds, Fingerprint, State};
+use crate::state::{self, Fingerprint, State};
 
 /// The name under which `part` of the scenario `scenario` is kept.
 pub(crate) fn name(scenario: &str, part: &Part, repetition: u32) -> String {
@@ -48,9 +48,8 @@ pub(crate) async fn play(
     for (number, (part, repetition)) in (1..).zip(&all) {
         let key = name(scenario.name.as_str(), part, *repetition);
         let own = program.map(|program| fingerprint(scenario, part, *repetition, program));
-        let kept = state
-            .zip(own)
-            .and_then(|(state, own)| state.read(&key).filter(|it| it.is_of(own, Builds::This)));
+        let kept =
+            state.zip(own).and_then(|(state, own)| state.read(&key).filter(|it| it.is_of(own)));
         if let Some(kept) = kept {
             live.say(&format!(
                 "kept since {}: {}, repetition {repetition}",

@@ -8,7 +8,7 @@
 mod balloon;
 pub mod calibration;
 mod calibration_table;
-pub mod calls;
+mod calls;
 pub mod compare;
 pub mod daemon;
 mod describe;

@@ -21,7 +21,7 @@ use super::job::{Job, Task};
 use super::run::{self, load};
 use super::time_left::{PastTimes, Rate, RemainingJob, span};
 use crate::COMMIT;
-use crate::state::{self, Builds, Fingerprint, State};
+use crate::state::{self, Fingerprint, Kept, State};
 
 /// Limits on which jobs may run.
 #[derive(Clone, Copy, Debug)]
@@ -30,8 +30,6 @@ pub(crate) struct Limits {
     pub(crate) real: bool,
     /// No job begins that would end later than this after the start.
     pub(crate) within: Option<Duration>,
-    /// Which builds' results of runs on real guests count; simulations are quickly run again.
-    pub(crate) builds: Builds,
     /// Whether existing results are ignored.
     pub(crate) fresh: bool,
 }
@@ -51,8 +49,16 @@ pub(crate) enum JobOutcome {
 #[derive(Clone, Debug)]
 pub(crate) struct JobResult {
     pub(crate) result: Value,
+    /// When it ended, RFC 3339 in UTC.
+    pub(crate) ended_at: String,
     /// Whether it ran in this call.
     pub(crate) ran: bool,
+}
+
+impl JobResult {
+    fn new(kept: Kept, ran: bool) -> JobResult {
+        JobResult { result: kept.result, ended_at: kept.ended_at, ran }
+    }
 }
 
 /// The outcomes of all jobs, by their names.
@@ -96,11 +102,9 @@ pub(crate) async fn work(
         if let Some(kept) = &kept {
             rate.add(kept.took_s, load);
         }
-        let builds = if job.task.is_real() { limits.builds } else { Builds::This };
         match kept {
-            Some(kept) if kept.is_of(fingerprint, builds) => {
-                let found = JobResult { result: kept.result, ran: false };
-                outcomes.insert(job.name(), JobOutcome::Done(found));
+            Some(kept) if kept.is_of(fingerprint) => {
+                outcomes.insert(job.name(), JobOutcome::Done(JobResult::new(kept, false)));
             }
             _ => {
                 let remaining =
@@ -199,7 +203,7 @@ async fn run_all(
                 let took_s = started.elapsed().as_secs_f64();
                 rate.add(took_s, it.remaining.load);
                 let kept = state.keep(&it.job.name(), it.fingerprint, took_s, result)?;
-                JobOutcome::Done(JobResult { result: kept.result, ran: true })
+                JobOutcome::Done(JobResult::new(kept, true))
             }
             Err(error) => {
                 let text = harmless_line(&format!("{error:#}")).to_string();
