@@ -13,3 +13,7 @@ mod played;
 mod replay;
 mod state;
 mod track_page;
+
+/// The commit that this program was built from, with `-dirty` if its sources differed; `None`: it
+/// was built without git.
+const COMMIT: Option<&str> = option_env!("BALLAST_COMMIT");

@@ -9,9 +9,10 @@ use std::time::Instant;
 use ballast_lab_host::Scenario;
 use ballast_scenario_run::part::{Part, parts, record};
 use ballast_scenario_run::record::Record;
-use ballast_scenario_run::{Live, now, play_part};
+use ballast_scenario_run::{Call, Live, play_part};
 
-use crate::state::{self, Builds, Fingerprint, State};
+use crate::COMMIT;
+use crate::state::{self, Fingerprint, State};
 
 /// The name under which `part` of the scenario `scenario` is kept.
 pub(crate) fn name(scenario: &str, part: &Part, repetition: u32) -> String {
@@ -38,7 +39,7 @@ pub(crate) async fn play(
     description: &str,
     state: Option<&State>,
 ) -> anyhow::Result<Record> {
-    let (call_at, program) = (now(), state.map(|_| state::program()).transpose()?);
+    let (call, program) = (Call::begin(COMMIT), state.map(|_| state::program()).transpose()?);
     let of_repetition =
         |repetition| parts(scenario, repetition).into_iter().map(move |part| (part, repetition));
     let all: Vec<(Part, u32)> = (1..=scenario.repetitions).flat_map(of_repetition).collect();
@@ -47,9 +48,8 @@ pub(crate) async fn play(
     for (number, (part, repetition)) in (1..).zip(&all) {
         let key = name(scenario.name.as_str(), part, *repetition);
         let own = program.map(|program| fingerprint(scenario, part, *repetition, program));
-        let kept = state
-            .zip(own)
-            .and_then(|(state, own)| state.read(&key).filter(|it| it.is_of(own, Builds::This)));
+        let kept =
+            state.zip(own).and_then(|(state, own)| state.read(&key).filter(|it| it.is_of(own)));
         if let Some(kept) = kept {
             live.say(&format!(
                 "kept since {}: {}, repetition {repetition}",
@@ -60,7 +60,7 @@ pub(crate) async fn play(
             continue;
         }
         let (began, place) = (Instant::now(), (number, all.len()));
-        let part = play_part(scenario, part, *repetition, place, &call_at, &mut live).await?;
+        let part = play_part(scenario, part, *repetition, place, &call, &mut live).await?;
         if let (Some(state), Some(own)) = (state, own) {
             state.keep(&key, own, began.elapsed().as_secs_f64(), serde_json::to_value(&part)?)?;
         }

@@ -3,8 +3,8 @@
 //! Idea: each finished run has one file, which is written whole or not at all, so that a call that
 //! was ended can be continued. A file is valid as long as its fingerprint is that of the run:
 //! hashes of the program's contents and of what it reads. So a changed scenario or program runs
-//! again whether or not the change is committed; a caller may accept results of other builds. A
-//! file that is no longer valid still tells how long the run takes.
+//! again whether or not the change is committed. A file that is no longer valid still tells how
+//! long the run takes.
 //! Limits: two calls that use one folder at the same time do the same work twice. The guests'
 //! kernel and QEMU are not part of the fingerprint; a lab record names them.
 
@@ -39,15 +39,6 @@ pub(crate) struct Fingerprint {
     program: u64,
 }
 
-/// Which builds of this program may have produced a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Builds {
-    /// Only this one.
-    This,
-    /// Any; the result names its commit.
-    Any,
-}
-
 /// The result of one run, as it is kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Kept {
@@ -57,8 +48,6 @@ pub(crate) struct Kept {
     pub(crate) took_s: f64,
     /// When it ended, RFC 3339 in UTC.
     pub(crate) ended_at: String,
-    /// The commit of the program's source tree, where that is known.
-    pub(crate) commit: Option<String>,
     /// Its result.
     pub(crate) result: Value,
 }
@@ -99,9 +88,8 @@ impl State {
         took_s: f64,
         result: Value,
     ) -> anyhow::Result<Kept> {
-        let (ended_at, commit) =
-            (ballast_scenario_run::now(), ballast_scenario_run::machine::commit());
-        let kept = Kept { format: FORMAT, fingerprint, took_s, ended_at, commit, result };
+        let ended_at = ballast_scenario_run::now();
+        let kept = Kept { format: FORMAT, fingerprint, took_s, ended_at, result };
         let text = serde_json::to_string(&kept).context("a result is no JSON")?;
         Destination::open(&self.path(name))?.write(&text)?;
         Ok(kept)
@@ -164,12 +152,9 @@ pub(crate) fn program() -> anyhow::Result<u64> {
 }
 
 impl Kept {
-    /// Whether this is the result of the run with this `fingerprint`, produced by one of `builds`.
-    pub(crate) fn is_of(&self, fingerprint: Fingerprint, builds: Builds) -> bool {
-        match builds {
-            Builds::This => self.fingerprint == fingerprint,
-            Builds::Any => self.fingerprint.run == fingerprint.run,
-        }
+    /// Whether this is the result of the run with this `fingerprint`.
+    pub(crate) fn is_of(&self, fingerprint: Fingerprint) -> bool {
+        self.fingerprint == fingerprint
     }
 }
 
@@ -219,16 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn a_result_counts_for_its_run_texts_and_builds() {
+    fn a_result_counts_for_its_run_texts_and_program() {
         let folder = tempfile::tempdir().unwrap();
         let state = State::open(folder.path()).unwrap();
         let own = of("run", 7, "one");
         let kept = state.keep(RUN, own, 1.5, Value::Null).unwrap();
-        assert!(kept.is_of(own, Builds::This) && kept.is_of(own, Builds::Any));
-        for other in [of("nur", 7, "one"), of("run", 7, "two")] {
-            assert!(!kept.is_of(other, Builds::This) && !kept.is_of(other, Builds::Any));
+        assert!(kept.is_of(own));
+        for other in [of("nur", 7, "one"), of("run", 7, "two"), of("run", 8, "one")] {
+            assert!(!kept.is_of(other), "{other:?}");
         }
-        let other_build = of("run", 8, "one");
-        assert!(!kept.is_of(other_build, Builds::This) && kept.is_of(other_build, Builds::Any));
     }
 }

@@ -3,34 +3,31 @@
 //! Idea: a comparison is weaker when its runs were played hours apart or from different commits, so
 //! the result lists the calls where there were several.
 
-use serde::Serialize;
-
 use super::record::{Record, RunOrigin, RunRecord};
 
 /// One call of the command, and the runs that it played.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CallRuns {
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallRuns {
     /// When it began, RFC 3339 in UTC.
-    pub began_at: String,
-    /// The commit of its program's source tree, where that is known.
-    pub commit: Option<String>,
+    began_at: String,
+    /// The commit that its program was built from, where that is known.
+    commit: Option<String>,
     /// Its runs, in the order in which they began.
-    pub runs: Vec<CallRun>,
+    runs: Vec<CallRun>,
 }
 
 /// A run of a call.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct CallRun {
-    /// The policy.
-    pub policy: String,
-    /// The repetition, from 1.
-    pub repetition: u32,
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct CallRun {
+    policy: String,
+    /// From 1.
+    repetition: u32,
     /// When it began, RFC 3339 in UTC.
-    pub began_at: String,
+    began_at: String,
 }
 
 /// The calls that played the runs of `record`, the earliest first.
-pub fn calls(record: &Record) -> Vec<CallRuns> {
+fn calls(record: &Record) -> Vec<CallRuns> {
     let with_origin = |run| -> Option<(&RunRecord, &RunOrigin)> {
         let run: &RunRecord = run;
         Some((run, run.origin.as_ref()?))
@@ -60,7 +57,7 @@ pub fn calls(record: &Record) -> Vec<CallRuns> {
 
 impl CallRuns {
     /// In words: the call, and when each of its runs began.
-    pub fn description(&self) -> String {
+    fn description(&self) -> String {
         let run = |it: &CallRun| format!("{} {} at {}", it.policy, it.repetition, it.began_at);
         let runs: Vec<String> = self.runs.iter().map(run).collect();
         let commit = self.commit.as_ref().map(|commit| format!(", commit {commit}"));

@@ -178,6 +178,18 @@ impl Comparison {
         }
     }
 
+    /// Compares the runs of one repetition of `record`, from 1.
+    pub fn of_repetition(record: &Record, repetition: u32) -> Comparison {
+        let runs = record.runs.iter().filter(|run| run.repetition == repetition);
+        Comparison::new(&Record {
+            format_version: record.format_version,
+            started_at: record.started_at.clone(),
+            scenario: record.scenario.clone(),
+            machine: record.machine.clone(),
+            runs: runs.cloned().collect(),
+        })
+    }
+
     /// The row of a guest, or of all together, under a policy.
     pub fn row(&self, guest: Option<&str>, policy: &str) -> Option<&Row> {
         self.rows.iter().find(|row| row.guest.as_deref() == guest && row.policy == policy)

@@ -8,7 +8,7 @@
 mod balloon;
 pub mod calibration;
 mod calibration_table;
-pub mod calls;
+mod calls;
 pub mod compare;
 pub mod daemon;
 mod describe;
@@ -52,4 +52,4 @@ mod turns;
 mod words;
 
 pub use live::Live;
-pub use play::{now, play_part};
+pub use play::{Call, now, play_part};

@@ -1,7 +1,6 @@
 //! The machine that a scenario runs on, as far as it can be found out.
 //!
-//! Limits: the commit is that of the source tree in which this program was built, if the tree still
-//! exists.
+//! Limits: the commit of the program is not known here; the call of a command names it.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +12,10 @@ use ballast_model::Bytes;
 
 use super::record::Machine;
 
-/// The folder in which this program was built.
-const SOURCE: &str = env!("CARGO_MANIFEST_DIR");
 /// The emulator, asked for its version.
 const QEMU: &str = "qemu-system-x86_64";
 
-/// Describes the machine on which `run` runs.
+/// Describes the machine on which `run` runs, without the commit.
 pub(super) fn look(run: &Run) -> Machine {
     let (host, _) = HostReader::new(Path::new(PROC)).sample();
     let guest = run.guests().next().and_then(|guest| guest.ready().ok());
@@ -34,19 +31,13 @@ pub(super) fn look(run: &Run) -> Machine {
         qemu: qemu.map(|line| version(&line)),
         accelerator: run.accel().described(),
         ballast: env!("CARGO_PKG_VERSION").to_owned(),
-        commit: commit(),
+        commit: None,
     }
 }
 
 /// The processor's model.
 pub fn cpu() -> Option<String> {
     cpu_model(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default())
-}
-
-/// The commit checked out now in the source tree in which this program was built, with `-dirty` if
-/// files differ.
-pub fn commit() -> Option<String> {
-    first_line("git", &["-C", SOURCE, "describe", "--always", "--dirty", "--abbrev=12"])
 }
 
 fn cpu_model(cpuinfo: &str) -> Option<String> {

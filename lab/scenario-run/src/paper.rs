@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use ballast_lab_host::Scenario;
 use serde_json::Value;
 
-use super::compare::{Comparison, Figure, Ratio, Spread};
+use super::compare::{Comparison, Figure, Ratio, Row, Spread};
 use super::record::Record;
 use crate::simulate::paper::{Metric, PAPER_MAX, PaperFigure};
 use crate::simulate::paper_comparison::shown;
@@ -48,29 +48,70 @@ pub(super) fn report(comparison: &Comparison) -> Report<'_, PaperFigure> {
 }
 
 /// Our value over repetitions; `None` if there is none, or the policy did not run.
-pub fn measured(paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> {
-    let guest = paper.guest.as_ref().map(|guest| guest.as_str());
-    let row = comparison.row(guest, &paper.policy)?;
-    let value = |figure| row.cell(figure)?.value;
+fn measured(paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> {
+    value(source(paper, comparison)?, paper, comparison)
+}
+
+/// Our value in each repetition of `whole`; `repetitions` has the comparison of each by itself.
+pub fn by_repetition(
+    paper: &PaperFigure,
+    whole: &Comparison,
+    repetitions: &[Comparison],
+) -> Vec<Option<f64>> {
+    // A repetition without the figure must not get its value from another figure.
+    let source = source(paper, whole);
+    let own = |own| Some(value(source?, paper, own)?.median);
+    repetitions.iter().map(own).collect()
+}
+
+/// Where our value for a paper's figure is in a row of a comparison.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    /// The value of this figure.
+    Value(Figure),
+    /// Its ratio to `static`.
+    ToStatic(Figure),
+    /// The ratio of `static` to it.
+    StaticTo(Figure),
+}
+
+fn row<'a>(paper: &PaperFigure, comparison: &'a Comparison) -> Option<&'a Row> {
+    comparison.row(paper.guest.as_ref().map(|guest| guest.as_str()), &paper.policy)
+}
+
+fn source(paper: &PaperFigure, comparison: &Comparison) -> Option<Source> {
+    let row = row(paper, comparison)?;
+    let has_value = |figure| row.cell(figure).is_some_and(|cell| cell.value.is_some());
+    Some(match paper.metric {
+        Metric::WorkRatio => Source::Value(Figure::OfBest),
+        // Every policy does all touches of a fixed work, so the times are compared.
+        Metric::SpeedupVsStatic if has_value(Figure::WorkTime) => {
+            Source::StaticTo(Figure::WorkTime)
+        }
+        Metric::SpeedupVsStatic => Source::ToStatic(Figure::Touches),
+        Metric::MajorFaults => Source::Value(Figure::MajorFaults),
+        Metric::MajorFaultsVsStatic => Source::ToStatic(Figure::MajorFaults),
+        Metric::AllocationBytes => Source::Value(Figure::AllocationLast),
+        Metric::AllocationMeanBytes => Source::Value(Figure::AllocationMean),
+        Metric::ConvergeS if row.cell(Figure::NearNeed).is_some() => {
+            Source::Value(Figure::NearNeed)
+        }
+        Metric::ConvergeS => Source::Value(Figure::Settled),
+        // A run has no figure for swap in use: memory written to swap may have left it again.
+        Metric::SwapBytes => return None,
+    })
+}
+
+fn value(source: Source, paper: &PaperFigure, comparison: &Comparison) -> Option<Spread> {
+    let row = row(paper, comparison)?;
     let to_static = |figure| match row.cell(figure)?.ratio {
         Some(Ratio::Times(times)) if comparison.policies.first()? == "static" => Some(times),
         _ => None,
     };
-    match paper.metric {
-        Metric::WorkRatio => value(Figure::OfBest),
-        // Every policy does all touches of a fixed work, so the times are compared.
-        Metric::SpeedupVsStatic if value(Figure::WorkTime).is_some() => {
-            to_static(Figure::WorkTime).map(Spread::reciprocal)
-        }
-        Metric::SpeedupVsStatic => to_static(Figure::Touches),
-        Metric::MajorFaults => value(Figure::MajorFaults),
-        Metric::MajorFaultsVsStatic => to_static(Figure::MajorFaults),
-        Metric::AllocationBytes => value(Figure::AllocationLast),
-        Metric::AllocationMeanBytes => value(Figure::AllocationMean),
-        Metric::ConvergeS if row.cell(Figure::NearNeed).is_some() => value(Figure::NearNeed),
-        Metric::ConvergeS => value(Figure::Settled),
-        // A run has no figure for swap in use: memory written to swap may have left it again.
-        Metric::SwapBytes => None,
+    match source {
+        Source::Value(figure) => row.cell(figure)?.value,
+        Source::ToStatic(figure) => to_static(figure),
+        Source::StaticTo(figure) => to_static(figure).map(Spread::reciprocal),
     }
 }
 
@@ -138,6 +179,23 @@ mod tests {
         let speedup = figure(Metric::SpeedupVsStatic, "global", Some("a"), 3.0);
         let found = measured(&speedup, &comparison).unwrap();
         assert!((found.median - 1.5).abs() < 1e-9 && found.min <= found.max, "{found:?}");
+    }
+
+    /// In its second repetition no guest finishes; touches would compare something else.
+    #[test]
+    fn a_repetition_has_its_value_of_the_same_figure() {
+        let work: [(&str, &[u64]); 2] =
+            [("static", &[1_000_000, 100_000]), ("global", &[1_500_000, 150_000])];
+        let mut record = fixture::record(&work);
+        let speedup = figure(Metric::SpeedupVsStatic, "global", Some("a"), 3.0);
+        let values = |record: &Record| {
+            let each = [1, 2].map(|it| Comparison::of_repetition(record, it));
+            by_repetition(&speedup, &Comparison::new(record), &each)
+        };
+        assert_eq!(values(&record), [Some(1.5), Some(1.5)]);
+        record.scenario.guests[0].work = Some(300_000);
+        let [Some(first), None] = values(&record)[..] else { panic!("{:?}", values(&record)) };
+        assert!((first - 1.5).abs() < 1e-9, "{first}");
     }
 
     #[test]

@@ -35,8 +35,24 @@ pub fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Plays one part of a repetition of `scenario`. `place` is the part's number among all that this
-/// call plays, from 1, and their total; `call_at` is when the call began.
+/// The call of a command that plays parts.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// When it began, RFC 3339 in UTC.
+    pub began_at: String,
+    /// The commit that its program was built from, where that is known.
+    pub commit: Option<String>,
+}
+
+impl Call {
+    /// A call that begins now, of a program built from `commit`.
+    pub fn begin(commit: Option<&str>) -> Call {
+        Call { began_at: now(), commit: commit.map(str::to_owned) }
+    }
+}
+
+/// Plays one part of a repetition of `scenario`. `place` is the part's number among all that `call`
+/// plays, from 1, and their total.
 ///
 /// # Errors
 /// Anything needed is missing, or the part fails; everything is cleaned up then.
@@ -45,7 +61,7 @@ pub async fn play_part(
     part: &Part,
     repetition: u32,
     place: (usize, usize),
-    call_at: &str,
+    call: &Call,
     live: &mut Live,
 ) -> anyhow::Result<PartRecord> {
     settings::check(scenario)?;
@@ -69,9 +85,10 @@ pub async fn play_part(
         (None, VariantKind::Best) => play_turn(&scenario.unlimited(), &turn, live).await,
         (None, _) => play_turn(scenario, &turn, live).await,
     };
-    let (machine, mut run) =
+    let (mut machine, mut run) =
         played.with_context(|| format!("run {number} of {of} ({name}) failed"))?;
-    let (call_at, commit) = (call_at.to_owned(), machine::commit());
+    machine.commit.clone_from(&call.commit);
+    let Call { began_at: call_at, commit } = call.clone();
     run.origin = Some(RunOrigin { began_at, call_at, commit });
     Ok(PartRecord::Run { machine: Box::new(machine), run: Box::new(run) })
 }

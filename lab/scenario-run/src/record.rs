@@ -109,7 +109,8 @@ pub struct Machine {
     pub accelerator: String,
     /// Version of Ballast.
     pub ballast: String,
-    /// The commit checked out, at the time of the run, in the source tree in which it was built.
+    /// The commit that it was built from, with `-dirty` if its sources differed, where that is
+    /// known.
     pub commit: Option<String>,
 }
 
@@ -165,7 +166,7 @@ pub struct RunOrigin {
     pub began_at: String,
     /// When the call began that played the run; it tells calls apart. RFC 3339 in UTC.
     pub call_at: String,
-    /// The commit of the program's source tree, where that is known.
+    /// The commit that the program was built from, where that is known.
     pub commit: Option<String>,
 }
 

@@ -6,18 +6,19 @@ use std::time::Duration;
 use ballast_report::command_line::command_line;
 use ballast_report::figures::or_none;
 use ballast_report::files::{self, Destination};
-use ballast_report::{Output, Report};
+use ballast_report::{Output, Report, note};
 use serde::Serialize;
 
 use crate::evaluate::catalogue::{Catalogue, Row};
 use crate::evaluate::findings::{Findings, RowFindings, findings, jobs, jobs_of};
 use crate::evaluate::job::{Job, Task};
 use crate::evaluate::origins::{OriginRow, origins};
+use crate::evaluate::results::ResultsFile;
 use crate::evaluate::run::load;
 use crate::evaluate::time_left::{PastTimes, Rate, RemainingJob, span};
 use crate::evaluate::work::{Limits, took, work};
 use crate::evaluate::{markdown, page, tables};
-use crate::state::{Builds, State};
+use crate::state::State;
 
 /// How long `--quick` takes at most, unless `--within` says otherwise.
 const QUICK: Duration = Duration::from_mins(10);
@@ -38,29 +39,31 @@ Examples:
   ballast-lab evaluate --only meb.V --only tws
   ballast-lab evaluate --real --within 100min --repetitions 1
   ballast-lab evaluate --real --markdown docs/evaluation.md
-  ballast-lab evaluate --any-build --markdown docs/evaluation.md
 
 Each row is a table or a figure of a paper. It has the paper's figures, ours with their spread over
 repetitions, where ours come from (simulated, replayed, real guests with or without KVM), and a
 verdict: `reproduced`, `in kind`, or `not` with the reason. The verdict is computed from a band that
-scenarios/evaluation argues beforehand. Without --real, rows that need real guests count only if
-they were run before.
+scenarios/evaluation argues beforehand.
 
-Results are kept in --state, one file per run, and count until the scenario, its series or this
-program changes. With real guests, each contestant's run is kept by itself, and only the runs that a
-row needs are played. A call that is interrupted loses only the current run. --within begins no run
-that would end later; the next call continues there. All first repetitions come before the second.
-A row counts with the repetitions that it has, and says so if they are fewer than --repetitions.
-With --any-build, runs on real guests also count if another build of this program played them;
-their scenario must be the same. The page names the calls that played the runs of each comparison,
-their commits, and, of several calls, when each run began. Progress and the time left go to standard
-error; the time left is estimated from earlier runs on this machine, else from the scenarios.
+Runs are kept in --state, one file per run, and count until the scenario, its series or this program
+changes. With real guests, each contestant's run is kept by itself, and only the runs that a row
+needs are played. A call that is interrupted loses only the current run. --within begins no run that
+would end later; the next call continues there. All first repetitions come before the second. A row
+counts with the repetitions that it has, and says so if they are not as many as --repetitions.
+Progress and the time left go to standard error; the time left is estimated from earlier runs on
+this machine, else from the scenarios.
+
+The figures of rows on real guests are also kept in --results, which is under version control. A
+call that has all runs of such a row, played now or before, puts its figures there instead of older
+ones; a call that does not takes them from there, and the page says from which commit and date they
+are. They count until the scenario changes; standard error says which rows are dropped then.
 
 JSON, an object:
   ended_at, commit, cpu, repetitions, jobs_ran, jobs_kept
   counts    rows, reproduced, met, in_kind, and the others by cause
   papers    a list of paper, title, rows: id, place, what, how, seen, repetitions, verdict, cause,
-            because, calls (that played its runs on real guests), figures
+            because, runs (on real guests, by scenario: subject, is_kept, commit, accelerator, cpu,
+            repetitions, …), figures
   figures   a list of what, subject, policy, guest, paper, ours (median, min, max, count), band,
             verdict, …
   origins   where each parameter of the simulator comes from
@@ -84,15 +87,15 @@ pub struct Args {
     /// How often to run each scenario [default: 5; with --quick 2]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=i64::from(REPETITIONS_MAX)))]
     repetitions: Option<u32>,
-    /// Also count runs on real guests that other builds of this program played
+    /// Run everything again, ignoring stored runs
     #[arg(long)]
-    any_build: bool,
-    /// Run everything again, ignoring stored results
-    #[arg(long, conflicts_with = "any_build")]
     fresh: bool,
-    /// Folder for the results
+    /// Folder for the runs
     #[arg(long, value_name = "DIR", default_value = "target/evaluation")]
     state: PathBuf,
+    /// File of the figures of rows on real guests, which is read and written
+    #[arg(long, value_name = "FILE", default_value = "docs/evaluation.json")]
+    results: PathBuf,
     /// Folder of scenarios; its subfolder `evaluation` has the catalogue
     #[arg(long, value_name = "DIR", default_value = "scenarios")]
     scenarios: PathBuf,
@@ -138,20 +141,31 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     }
     let outputs: Vec<&Path> =
         args.markdown.as_deref().into_iter().chain(args.page.as_deref()).collect();
-    files::ensure_apart(&outputs, &[])?;
+    files::ensure_apart(&outputs, std::slice::from_ref(&args.results))?;
+    let before = ResultsFile::read(&args.results)?;
+    let mut results = before.clone();
+    for row in results.drop_changed(&catalogue, &args.scenarios) {
+        let file = args.results.display();
+        note(&format!("{row}: its scenario changed, so its figures in {file} are dropped"));
+    }
     // Opened now, so that a path that cannot be written fails before hours of runs.
     let markdown_file = args.markdown.as_deref().map(Destination::open).transpose()?;
     let page_file = args.page.as_deref().map(Destination::open).transpose()?;
+    if args.real {
+        Destination::open(&args.results)?;
+    }
     let origins = origins(&catalogue, &args.scenarios)?;
     let default = if args.quick { REPETITIONS_QUICK } else { REPETITIONS_DEFAULT };
     let repetitions = args.repetitions.unwrap_or(default);
     let state = State::open(&args.state)?;
     let within = args.within.or_else(|| args.quick.then_some(QUICK));
-    let builds = if args.any_build { Builds::Any } else { Builds::This };
-    let limits = Limits { real: args.real, within, builds, fresh: args.fresh };
+    let limits = Limits { real: args.real, within, fresh: args.fresh };
     let jobs = jobs(&catalogue, repetitions, &args.scenarios);
     let ends = work(jobs, &args.scenarios, &state, limits).await?;
-    let findings = findings(&catalogue, &args.scenarios, repetitions, &ends)?;
+    let findings = findings(&catalogue, &args.scenarios, repetitions, &ends, &mut results)?;
+    if results != before {
+        results.write(&args.results)?;
+    }
     // `ballast` does not forward this command to `ballast-lab`.
     let command = command_line().replacen("ballast ", "ballast-lab ", 1);
     if let Some(file) = markdown_file {

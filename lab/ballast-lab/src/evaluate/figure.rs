@@ -7,7 +7,7 @@
 //! programs; a series without the figure is left out.
 
 use anyhow::Context;
-use ballast_scenario_run::compare::{Comparison, Spread};
+use ballast_scenario_run::compare::Comparison;
 use ballast_scenario_run::paper;
 use ballast_scenario_run::part::{self, PartRecord};
 use ballast_scenario_run::record::{GuestRun, Record, RunRecord, Sample};
@@ -167,30 +167,33 @@ impl TaskResults {
     }
 }
 
-/// Our value for each of `figures`, from the results of a task's jobs.
+/// Our values of one figure by repetition; `None`: that repetition has no such figure.
+pub(crate) type Values = Vec<Option<f64>>;
+
+/// Our values for each of `figures`, from the results of a task's jobs.
 ///
 /// # Errors
 /// A result does not have the form of the task's results.
-pub(crate) fn ours(
-    figures: &[Figure],
-    results: &TaskResults,
-) -> anyhow::Result<Vec<Option<Spread>>> {
+pub(crate) fn ours(figures: &[Figure], results: &TaskResults) -> anyhow::Result<Vec<Values>> {
     match results {
         TaskResults::Simulations(results) => {
-            let spread = |figure: &Figure| {
-                Spread::of(results.iter().filter_map(|result| simulated(figure, result)))
+            let values = |figure: &Figure| -> Values {
+                results.iter().map(|result| simulated(figure, result)).collect()
             };
-            Ok(figures.iter().map(spread).collect())
+            Ok(figures.iter().map(values).collect())
         }
         TaskResults::Replays(results) => {
-            let spread = |figure: &Figure| {
-                Spread::of(results.iter().filter_map(|result| replayed(figure, result)))
+            let values = |figure: &Figure| -> Values {
+                results.iter().map(|result| replayed(figure, result)).collect()
             };
-            Ok(figures.iter().map(spread).collect())
+            Ok(figures.iter().map(values).collect())
         }
         TaskResults::Runs(record) => {
-            let comparison = Comparison::new(record);
-            figures.iter().map(|figure| measured(figure, record, &comparison)).collect()
+            let whole = Comparison::new(record);
+            let repetitions = 1..=record.scenario.repetitions;
+            let each = repetitions.map(|it| Comparison::of_repetition(record, it));
+            let each: Vec<Comparison> = each.collect();
+            figures.iter().map(|figure| measured(figure, record, &whole, &each)).collect()
         }
     }
 }
@@ -273,21 +276,22 @@ fn replayed(figure: &Figure, result: &Value) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
+/// By repetition; `whole` compares all runs of `record`, `each` those of each repetition.
 fn measured(
     figure: &Figure,
     record: &Record,
-    comparison: &Comparison,
-) -> anyhow::Result<Option<Spread>> {
+    whole: &Comparison,
+    each: &[Comparison],
+) -> anyhow::Result<Values> {
+    let repetitions = 1..=record.scenario.repetitions;
     if figure.measure.is_of_samples() {
-        let runs = record.runs.iter().filter(|run| run.policy == figure.policy);
-        return Ok(Spread::of(runs.filter_map(|run| sampled(figure, run))));
+        let value = |repetition| sampled(figure, run(record, &figure.policy, repetition)?);
+        return Ok(repetitions.map(value).collect());
     }
     let wanted = match &figure.lookup {
         Lookup::OfScenario(_, paper) => paper.clone(),
         Lookup::Own(own) if own.metric == Measure::TouchesAgainst => {
-            let ratios =
-                (1..=record.scenario.repetitions).filter_map(|it| against(own, record, it));
-            return Ok(Spread::of(ratios));
+            return Ok(repetitions.map(|it| against(own, record, it)).collect());
         }
         Lookup::Own(own) => PaperFigure {
             what: own.what.clone(),
@@ -298,7 +302,11 @@ fn measured(
             source: figure.subject.clone(),
         },
     };
-    Ok(paper::measured(&wanted, comparison))
+    Ok(paper::by_repetition(&wanted, whole, each))
+}
+
+fn run<'a>(record: &'a Record, policy: &str, repetition: u32) -> Option<&'a RunRecord> {
+    record.runs.iter().find(|run| run.policy == policy && run.repetition == repetition)
 }
 
 /// A figure of a guest in `run`, computed from its samples.
@@ -337,8 +345,7 @@ fn tracking_error(samples: &[Sample]) -> Option<f64> {
 /// repetition.
 fn against(own: &OwnFigure, record: &Record, repetition: u32) -> Option<f64> {
     let touches = |policy: &str| -> Option<u64> {
-        let is_it = |run: &&RunRecord| run.policy == policy && run.repetition == repetition;
-        let guests = &record.runs.iter().find(is_it)?.guests;
+        let guests = &run(record, policy, repetition)?.guests;
         let is_own = |guest: &&GuestRun| own.guest.as_ref().is_none_or(|it| *it == guest.guest);
         let known: Vec<u64> = guests.iter().filter(is_own).filter_map(GuestRun::touches).collect();
         (!known.is_empty()).then(|| known.iter().sum())

@@ -2,11 +2,11 @@
 //!
 //! Idea: page, text and JSON are all made from this, so that none can say more than was found.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use ballast_report::figures::or_none;
-use ballast_scenario_run::calls::{CallRuns, calls};
 use ballast_scenario_run::compare::Spread;
 use ballast_scenario_run::part::{Part, part_of, parts};
 use serde::Serialize;
@@ -15,10 +15,12 @@ use serde_json::Value;
 use super::band::{Band, Bound};
 use super::catalogue::{Catalogue, Row, Way};
 use super::counts::Counts;
-use super::figure::{Figure, TaskResults, contestants, figures, ours};
+use super::figure::{Figure, TaskResults, Values, contestants, figures, ours};
 use super::job::{Job, Task, lab_scenario};
+use super::results::{ResultsFile, Runs, ScenarioResults};
 use super::verdict::{Cause, Verdict, judge, of_row};
 use super::work::{JobOutcome, JobOutcomes};
+use crate::COMMIT;
 
 /// The words for where figures come from, for simulations and for replays.
 const SIMULATED: &str = "simulated";
@@ -60,19 +62,21 @@ pub(crate) struct RowFindings {
     pub(crate) repetitions: usize,
     #[serde(flatten)]
     pub(crate) verdict: Verdict,
-    /// The calls that played its runs on real guests.
+    /// The runs on real guests that its figures are from.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) calls: Vec<TaskCalls>,
+    pub(crate) runs: Vec<TaskRuns>,
     pub(crate) figures: Vec<FigureFindings>,
 }
 
-/// The calls that played the runs of a scenario with real guests.
+/// The runs of a scenario with real guests.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct TaskCalls {
+pub(crate) struct TaskRuns {
     /// The scenario.
-    pub(crate) subject: String,
-    /// The earliest first.
-    pub(crate) calls: Vec<CallRuns>,
+    subject: String,
+    /// Whether the runs are not here, and the figures are those kept with the source.
+    is_kept: bool,
+    #[serde(flatten)]
+    runs: Runs,
 }
 
 /// One figure.
@@ -136,7 +140,8 @@ pub(crate) fn jobs_of(
     Ok(jobs)
 }
 
-/// The findings for the rows of `catalogue`.
+/// The findings for the rows of `catalogue`. Rows on real guests whose runs are there get their
+/// figures into `kept`, and the others have them from there.
 ///
 /// # Errors
 /// A row names a scenario that cannot be read, or has a figure without a band; or a result does not
@@ -146,13 +151,14 @@ pub(crate) fn findings(
     scenarios: &Path,
     repetitions: u32,
     outcomes: &JobOutcomes,
+    kept: &mut ResultsFile,
 ) -> anyhow::Result<Findings> {
     let mut counts = Counts::default();
     let mut papers = Vec::new();
     for paper in &catalogue.papers {
         let mut rows = Vec::new();
         for row in &paper.rows {
-            let found = of(row, scenarios, repetitions, outcomes)?;
+            let found = of(row, scenarios, repetitions, outcomes, kept)?;
             counts.add(&found.verdict);
             rows.push(found);
         }
@@ -162,15 +168,15 @@ pub(crate) fn findings(
         JobOutcome::Done(found) => Some(found.ran),
         JobOutcome::Failed(_) | JobOutcome::NotStarted(_) => None,
     });
-    let (ran, kept): (Vec<bool>, Vec<bool>) = done.partition(|ran| *ran);
+    let (ran, read): (Vec<bool>, Vec<bool>) = done.partition(|ran| *ran);
     Ok(Findings {
         ended_at: ballast_scenario_run::now(),
-        commit: ballast_scenario_run::machine::commit(),
+        commit: COMMIT.map(str::to_owned),
         cpu: ballast_scenario_run::machine::cpu(),
         repetitions,
         counts,
         jobs_ran: ran.len(),
-        jobs_kept: kept.len(),
+        jobs_kept: read.len(),
         papers,
     })
 }
@@ -180,64 +186,125 @@ fn of(
     scenarios: &Path,
     repetitions: u32,
     outcomes: &JobOutcomes,
+    kept: &mut ResultsFile,
 ) -> anyhow::Result<RowFindings> {
-    let empty = || RowFindings {
+    let tasks = Task::of(row);
+    let mut row_findings = RowFindings {
         id: row.id.clone(),
         place: row.place.clone(),
         what: row.what.clone(),
-        how: Task::of(row).iter().map(Task::description).collect(),
+        how: tasks.iter().map(Task::description).collect(),
         seen: None,
         repetitions: 0,
         verdict: Verdict::Reproduced,
-        calls: Vec::new(),
+        runs: Vec::new(),
         figures: Vec::new(),
     };
-    let without = |cause| RowFindings { verdict: Verdict::NotReproduced(cause), ..empty() };
-    if let Way::Nothing { because } = &row.way {
-        return Ok(without(Cause::NoCounterpart(because.clone())));
+    let found: Result<Vec<Results>, Cause> = match &row.way {
+        Way::Nothing { because } => Err(Cause::NoCounterpart(because.clone())),
+        _ => tasks.iter().map(|task| whole(row, task, scenarios, repetitions, outcomes)).collect(),
+    };
+    let mut all: Vec<TaskFigures> = Vec::new();
+    let mut is_kept = false;
+    match found {
+        Ok(found) if matches!(row.way, Way::Lab { .. }) => {
+            is_kept = !kept.keep(&row.id, played(row, &tasks, found, scenarios)?);
+        }
+        Ok(found) => {
+            for (task, results) in tasks.iter().zip(found) {
+                all.push(computed(row, task, results, scenarios)?);
+            }
+        }
+        Err(Cause::NotRun(_)) if !kept.of(&row.id).is_empty() => is_kept = true,
+        Err(cause) => {
+            row_findings.verdict = Verdict::NotReproduced(cause);
+            return Ok(row_findings);
+        }
     }
-    let mut row_findings = empty();
-    let (mut fewest, mut wanted) = (usize::MAX, 0);
-    for task in Task::of(row) {
-        let jobs = jobs_of(&[row], &task, repetitions, scenarios);
-        let jobs = jobs.map_err(|error| Cause::CannotRun(format!("{error:#}")));
-        let Results { values, repetitions: own } = match jobs.and_then(|it| results(&it, outcomes))
-        {
-            Ok(results) => results,
-            Err(cause) => return Ok(without(cause)),
-        };
-        fewest = fewest.min(own);
-        wanted = wanted.max(task.repetitions(repetitions) as usize);
-        let of_task = TaskResults::new(&task, values, scenarios)?;
-        row_findings.seen = Some(seen(&of_task));
-        if let TaskResults::Runs(record) = &of_task {
-            let calls = calls(record);
-            row_findings.calls.push(TaskCalls { subject: task.subject().to_owned(), calls });
-        }
-        let figures = figures(row, &task, scenarios)?;
-        let spreads = ours(&figures, &of_task)?;
-        for (figure, ours) in figures.into_iter().zip(spreads) {
-            row_findings.figures.push(judged(row, figure, ours, own)?);
-        }
+    for (task, own) in tasks.iter().zip(kept.of(&row.id)) {
+        all.push(on_real_guests(row, task, own, scenarios)?);
+        let (subject, runs) = (task.subject().to_owned(), own.runs.clone());
+        row_findings.runs.push(TaskRuns { subject, is_kept, runs });
     }
     // A row that is not without a counterpart has tasks.
-    row_findings.repetitions = fewest;
-    if fewest < wanted
-        && let Some(seen) = &mut row_findings.seen
-    {
-        seen.push_str(&format!(", {fewest} of {wanted} repetitions"));
+    let fewest = all.iter().map(|it| it.repetitions).min().unwrap_or(0);
+    let wanted = tasks.iter().map(|task| task.repetitions(repetitions) as usize).max().unwrap_or(0);
+    for TaskFigures { seen, figures, .. } in all {
+        row_findings.seen = Some(match fewest.cmp(&wanted) {
+            Ordering::Less => format!("{seen}, {fewest} of {wanted} repetitions"),
+            Ordering::Equal => seen,
+            Ordering::Greater => format!("{seen}, {fewest} repetitions"),
+        });
+        for (figure, values) in figures {
+            row_findings.figures.push(judged(row, figure, &values)?);
+        }
     }
+    row_findings.repetitions = fewest;
     let named = row_findings.figures.iter().map(|figure| (figure.name(), &figure.verdict));
     row_findings.verdict = of_row(named);
     Ok(row_findings)
 }
 
-fn judged(
-    row: &Row,
-    figure: Figure,
-    ours: Option<Spread>,
+/// The figures of a row from one of its tasks.
+struct TaskFigures {
+    seen: String,
     repetitions: usize,
-) -> anyhow::Result<FigureFindings> {
+    figures: Vec<(Figure, Values)>,
+}
+
+/// From the `results` of a simulation or of a replay.
+fn computed(
+    row: &Row,
+    task: &Task,
+    results: Results,
+    scenarios: &Path,
+) -> anyhow::Result<TaskFigures> {
+    let repetitions = results.ended_at.len();
+    let figures = figures(row, task, scenarios)?;
+    let values = ours(&figures, &TaskResults::new(task, results.values, scenarios)?)?;
+    let seen = if matches!(task, Task::Series { .. }) { REPLAYED } else { SIMULATED };
+    let figures = figures.into_iter().zip(values).collect();
+    Ok(TaskFigures { seen: seen.to_owned(), repetitions, figures })
+}
+
+/// From what is kept of the runs of `task` on real guests.
+fn on_real_guests(
+    row: &Row,
+    task: &Task,
+    kept: &ScenarioResults,
+    scenarios: &Path,
+) -> anyhow::Result<TaskFigures> {
+    let figures = figures(row, task, scenarios)?;
+    let values: Vec<Values> = figures.iter().map(|figure| kept.values(figure)).collect();
+    Ok(TaskFigures {
+        seen: format!("on real guests, {}", kept.runs.accelerator),
+        repetitions: kept.runs.repetitions.len(),
+        figures: figures.into_iter().zip(values).collect(),
+    })
+}
+
+/// What to keep of the runs of all `tasks` on real guests.
+fn played(
+    row: &Row,
+    tasks: &[Task],
+    results: Vec<Results>,
+    scenarios: &Path,
+) -> anyhow::Result<Vec<ScenarioResults>> {
+    let mut all = Vec::new();
+    for (task, Results { values, ended_at }) in tasks.iter().zip(results) {
+        let results = TaskResults::new(task, values, scenarios)?;
+        let figures = figures(row, task, scenarios)?;
+        let values = ours(&figures, &results)?;
+        if let TaskResults::Runs(record) = &results {
+            let figures = figures.into_iter().zip(values).collect();
+            all.push(ScenarioResults::new(row, task, scenarios, record, ended_at, figures)?);
+        }
+    }
+    Ok(all)
+}
+
+fn judged(row: &Row, figure: Figure, values: &[Option<f64>]) -> anyhow::Result<FigureFindings> {
+    let ours = Spread::of(values.iter().flatten().copied());
     let band = row.band(figure.measure, figure.guest.as_deref()).ok_or_else(|| {
         let metric = figure.measure.name();
         anyhow::anyhow!("{}: no band for {metric}, which `{}` is", row.id, figure.what)
@@ -250,7 +317,7 @@ fn judged(
         figure.measure.name(),
         figure.what
     );
-    let verdict = judge(figure.paper, band, ours, repetitions, figure.fitted.as_deref());
+    let verdict = judge(figure.paper, band, ours, values.len(), figure.fitted.as_deref());
     Ok(FigureFindings {
         what: figure.what,
         subject: figure.subject,
@@ -268,20 +335,36 @@ fn judged(
 struct Results {
     /// By repetition, then in the order of the jobs.
     values: Vec<Value>,
-    repetitions: usize,
+    /// When the last job of each repetition ended.
+    ended_at: Vec<String>,
+}
+
+/// The results of `task` for `row`, or why there are none.
+fn whole(
+    row: &Row,
+    task: &Task,
+    scenarios: &Path,
+    repetitions: u32,
+    outcomes: &JobOutcomes,
+) -> Result<Results, Cause> {
+    let jobs = jobs_of(&[row], task, repetitions, scenarios);
+    results(&jobs.map_err(|error| Cause::CannotRun(format!("{error:#}")))?, outcomes)
 }
 
 /// The results of the first repetitions of `jobs` that ran whole, or why not even the first did.
 ///
 /// A job that failed counts against all: without it the others would look better than they are.
 fn results(jobs: &[Job], outcomes: &JobOutcomes) -> Result<Results, Cause> {
-    let mut results = Results { values: Vec::new(), repetitions: 0 };
+    let mut results = Results { values: Vec::new(), ended_at: Vec::new() };
     let (mut done, mut first_not_started) = (0, None);
     for repetition in jobs.chunk_by(|a, b| a.repetition == b.repetition) {
-        let mut values = Vec::new();
+        let (mut values, mut ended_at) = (Vec::new(), String::new());
         for job in repetition {
             match outcomes.get(&job.name()) {
-                Some(JobOutcome::Done(done)) => values.push(done.result.clone()),
+                Some(JobOutcome::Done(done)) => {
+                    values.push(done.result.clone());
+                    ended_at = ended_at.max(done.ended_at.clone());
+                }
                 Some(JobOutcome::Failed(text)) => {
                     return Err(Cause::CannotRun(format!("{}: {text}", job.description())));
                 }
@@ -294,11 +377,11 @@ fn results(jobs: &[Job], outcomes: &JobOutcomes) -> Result<Results, Cause> {
         done += values.len();
         if first_not_started.is_none() {
             results.values.extend(values);
-            results.repetitions += 1;
+            results.ended_at.push(ended_at);
         }
     }
     match first_not_started {
-        Some(text) if results.repetitions == 0 => {
+        Some(text) if results.ended_at.is_empty() => {
             let missing = match done {
                 0 => String::new(),
                 _ => format!("{} of {} runs are missing: ", jobs.len() - done, jobs.len()),
@@ -306,14 +389,6 @@ fn results(jobs: &[Job], outcomes: &JobOutcomes) -> Result<Results, Cause> {
             Err(Cause::NotRun(format!("{missing}{text}")))
         }
         _ => Ok(results),
-    }
-}
-
-fn seen(results: &TaskResults) -> String {
-    match results {
-        TaskResults::Simulations(_) => SIMULATED.to_owned(),
-        TaskResults::Replays(_) => REPLAYED.to_owned(),
-        TaskResults::Runs(record) => format!("on real guests, {}", record.machine.accelerator),
     }
 }
 
@@ -359,30 +434,9 @@ impl RowFindings {
         self.id.clone()
     }
 
-    /// A sentence for each scenario on real guests: the calls that played its runs, and if there
-    /// were several, when each run began.
-    pub(crate) fn call_sentences(&self) -> Vec<String> {
-        let mut sentences = Vec::new();
-        for TaskCalls { subject, calls } in &self.calls {
-            match calls.as_slice() {
-                [] => {}
-                [call] => {
-                    let (at, commit) = (&call.began_at, or_none(call.commit.as_deref()));
-                    sentences.push(format!(
-                        "The runs of {subject} were played by the call of {at}, commit {commit}."
-                    ));
-                }
-                several => {
-                    let count = several.len();
-                    let calls: Vec<String> = several.iter().map(CallRuns::description).collect();
-                    let calls = calls.join("; ");
-                    sentences.push(format!(
-                        "The runs of {subject} were played by {count} calls: {calls}."
-                    ));
-                }
-            }
-        }
-        sentences
+    /// A sentence for each scenario on real guests: who played its runs, and when.
+    pub(crate) fn run_sentences(&self) -> impl Iterator<Item = String> {
+        self.runs.iter().map(|it| it.runs.sentence(&it.subject, it.is_kept))
     }
 
     /// The bands of its figures, each once.
@@ -415,6 +469,7 @@ impl RowFindings {
 
 #[cfg(test)]
 mod tests {
+    use super::super::work::JobResult;
     use super::*;
 
     #[test]
@@ -427,12 +482,13 @@ mod tests {
         let outcomes =
             |all: [JobOutcome; 4]| -> JobOutcomes { jobs.iter().map(Job::name).zip(all).collect() };
         let done = || {
-            JobOutcome::Done(crate::evaluate::work::JobResult { result: Value::from(7), ran: true })
+            let (result, ended_at) = (Value::from(7), "T".to_owned());
+            JobOutcome::Done(JobResult { result, ended_at, ran: true })
         };
         let not_started = || JobOutcome::NotStarted("later".to_owned());
         let failed = || JobOutcome::Failed("no QEMU".to_owned());
         let count =
-            |all| results(&jobs, &outcomes(all)).map(|it| (it.repetitions, it.values.len()));
+            |all| results(&jobs, &outcomes(all)).map(|it| (it.ended_at.len(), it.values.len()));
         assert_eq!(count([done(), done(), done(), done()]), Ok((2, 4)));
         assert_eq!(count([done(), done(), done(), not_started()]), Ok((1, 2)));
         // What every guest needs is found in the first repetition: none counts without it.

@@ -55,8 +55,8 @@ fn details(row: &RowFindings, out: &mut String) {
     out.push_str(&format!("\n### {}\n\n{}: {}.\n\n", row.id, row.place, row.what));
     let how: Vec<String> = row.how.iter().map(|how| format!("`{how}`")).collect();
     out.push_str(&format!("Seen {}, by {}.\n\n", or_none(row.seen.as_deref()), how.join(", ")));
-    for call in row.call_sentences() {
-        out.push_str(&format!("{call}\n\n"));
+    for sentence in row.run_sentences() {
+        out.push_str(&format!("{sentence}\n\n"));
     }
     out.push_str(&tables::figures().markdown(&row.figures));
     out.push('\n');

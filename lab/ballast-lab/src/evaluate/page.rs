@@ -51,7 +51,7 @@ fn details(row: &RowFindings) -> Markup {
                     code { (how) }
                 }
                 "." }
-            @for call in row.call_sentences() { p { (call) } }
+            @for sentence in row.run_sentences() { p { (sentence) } }
             (table(&tables::figures(), &row.figures))
             ul { @for band in row.bands() {
                 li { (band.metric.name()) ": " (band.shown()) ", because " (band.because) }

@@ -12,7 +12,7 @@ use ballast_scenario_run::simulate::contestants::Contestants;
 use ballast_scenario_run::simulate::json::SimulationJson;
 use ballast_scenario_run::simulate::progress::Bar;
 use ballast_scenario_run::simulate::scenario_file::ScenarioFile;
-use ballast_scenario_run::{Live, play_part};
+use ballast_scenario_run::{Call, Live, play_part};
 use ballast_sim::compare;
 use serde_json::{Value, json};
 
@@ -24,18 +24,18 @@ use crate::imt::{parse_with, runs::runs};
 /// Runs that every simulation adds to those of its policies: unlimited memory, and `static`.
 const BASELINE_RUNS: usize = 2;
 
-/// Runs `job` in a call that began at `call_at`; returns its result.
+/// Runs `job` in `call`; returns its result.
 ///
 /// # Errors
 /// An input is wrong, anything needed is missing, or a run fails.
-pub(crate) async fn run(job: &Job, scenarios: &Path, call_at: &str) -> anyhow::Result<Value> {
+pub(crate) async fn run(job: &Job, scenarios: &Path, call: &Call) -> anyhow::Result<Value> {
     match (&job.task, &job.part) {
         (Task::Simulate { scenario, policies }, _) => {
             simulate(&scenarios.join(scenario), policies.as_deref(), job.repetition)
         }
         (Task::Lab { scenario }, part) => {
             let part = part.as_ref().context("a job of real guests has no part")?;
-            lab(&scenarios.join(scenario), part, job.repetition, call_at).await
+            lab(&scenarios.join(scenario), part, job.repetition, call).await
         }
         (Task::Series { events, .. }, _) => replay(&job.task, events, scenarios),
     }
@@ -61,10 +61,10 @@ fn simulation(path: &Path, policies: Option<&str>) -> anyhow::Result<(ScenarioFi
     Ok((file, contestants))
 }
 
-async fn lab(path: &Path, part: &Part, repetition: u32, call_at: &str) -> anyhow::Result<Value> {
+async fn lab(path: &Path, part: &Part, repetition: u32, call: &Call) -> anyhow::Result<Value> {
     let scenario = lab_scenario(path)?;
     let mut live = Live::new();
-    let played = play_part(&scenario, part, repetition, (1, 1), call_at, &mut live).await?;
+    let played = play_part(&scenario, part, repetition, (1, 1), call, &mut live).await?;
     Ok(serde_json::to_value(played)?)
 }
 

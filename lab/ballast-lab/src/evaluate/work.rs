@@ -14,12 +14,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use ballast_report::harmless_line;
+use ballast_scenario_run::Call;
 use serde_json::Value;
 
 use super::job::{Job, Task};
 use super::run::{self, load};
 use super::time_left::{PastTimes, Rate, RemainingJob, span};
-use crate::state::{self, Builds, Fingerprint, State};
+use crate::COMMIT;
+use crate::state::{self, Fingerprint, Kept, State};
 
 /// Limits on which jobs may run.
 #[derive(Clone, Copy, Debug)]
@@ -28,8 +30,6 @@ pub(crate) struct Limits {
     pub(crate) real: bool,
     /// No job begins that would end later than this after the start.
     pub(crate) within: Option<Duration>,
-    /// Which builds' results of runs on real guests count; simulations are quickly run again.
-    pub(crate) builds: Builds,
     /// Whether existing results are ignored.
     pub(crate) fresh: bool,
 }
@@ -49,8 +49,16 @@ pub(crate) enum JobOutcome {
 #[derive(Clone, Debug)]
 pub(crate) struct JobResult {
     pub(crate) result: Value,
+    /// When it ended, RFC 3339 in UTC.
+    pub(crate) ended_at: String,
     /// Whether it ran in this call.
     pub(crate) ran: bool,
+}
+
+impl JobResult {
+    fn new(kept: Kept, ran: bool) -> JobResult {
+        JobResult { result: kept.result, ended_at: kept.ended_at, ran }
+    }
 }
 
 /// The outcomes of all jobs, by their names.
@@ -94,11 +102,9 @@ pub(crate) async fn work(
         if let Some(kept) = &kept {
             rate.add(kept.took_s, load);
         }
-        let builds = if job.task.is_real() { limits.builds } else { Builds::This };
         match kept {
-            Some(kept) if kept.is_of(fingerprint, builds) => {
-                let found = JobResult { result: kept.result, ran: false };
-                outcomes.insert(job.name(), JobOutcome::Done(found));
+            Some(kept) if kept.is_of(fingerprint) => {
+                outcomes.insert(job.name(), JobOutcome::Done(JobResult::new(kept, false)));
             }
             _ => {
                 let remaining =
@@ -150,7 +156,7 @@ async fn run_all(
     mut rate: Rate,
     outcomes: &mut JobOutcomes,
 ) -> anyhow::Result<()> {
-    let (began, call_at) = (Instant::now(), ballast_scenario_run::now());
+    let (began, call) = (Instant::now(), Call::begin(COMMIT));
     let may_run = |task: &Task| limits.real || !task.is_real();
     let (allowed, left): (Vec<Pending>, Vec<Pending>) =
         pending.into_iter().partition(|it| may_run(&it.job.task));
@@ -192,12 +198,12 @@ async fn run_all(
         let of_call = limits.within.map(|within| within.saturating_sub(began.elapsed()));
         say(&line(place + 1, of, &it.job, own, rest, of_call));
         let started = Instant::now();
-        let outcome = match run::run(&it.job, scenarios, &call_at).await {
+        let outcome = match run::run(&it.job, scenarios, &call).await {
             Ok(result) => {
                 let took_s = started.elapsed().as_secs_f64();
                 rate.add(took_s, it.remaining.load);
                 let kept = state.keep(&it.job.name(), it.fingerprint, took_s, result)?;
-                JobOutcome::Done(JobResult { result: kept.result, ran: true })
+                JobOutcome::Done(JobResult::new(kept, true))
             }
             Err(error) => {
                 let text = harmless_line(&format!("{error:#}")).to_string();

@@ -257,6 +257,76 @@ fn what_was_run_counts_until_an_input_changes() {
     assert_eq!(jobs(&json(&folder, &[&CHEAP[..], &["--fresh"]].concat())), (Some(2), Some(0)));
 }
 
+/// The checksum is that of `real.toml`, in any version of the program.
+const KEPT: &str = r#"{
+  "format": 1,
+  "rows": {
+    "made.6": [
+      {
+        "scenario": "real",
+        "fingerprint": "b7fa984a",
+        "runs": {
+          "commit": "c0ffee",
+          "accelerator": "tcg",
+          "cpu": null,
+          "repetitions": [
+            {
+              "ended_at": "2026-01-02T03:04:05Z"
+            }
+          ]
+        },
+        "figures": [
+          {
+            "what": "work",
+            "policy": "global",
+            "guest": "a",
+            "metric": "work_ratio",
+            "values": [
+              0.9
+            ]
+          }
+        ]
+      }
+    ]
+  }
+}
+"#;
+
+#[test]
+fn a_row_without_runs_has_its_kept_figures() {
+    let folder = folder();
+    let path = folder.path().join("docs/evaluation.json");
+    fs::create_dir(folder.path().join("docs")).unwrap();
+    fs::write(&path, KEPT).unwrap();
+    let arguments = ["--only", "made.6", "--repetitions", "1", "--markdown", "e.md"];
+    let found = json(&folder, &arguments);
+    let real = row(&found, "made.6");
+    assert_eq!(
+        (&real["verdict"], &real["seen"]),
+        (&"reproduced".into(), &"on real guests, tcg".into())
+    );
+    assert_eq!(
+        (&real["runs"][0]["is_kept"], &real["runs"][0]["commit"]),
+        (&true.into(), &"c0ffee".into())
+    );
+    let text = fs::read_to_string(folder.path().join("e.md")).unwrap();
+    assert!(text.contains("kept from commit c0ffee, 2026-01-02T03:04:05Z."), "{text}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), KEPT);
+    let scenario = folder.path().join("scenarios/real.toml");
+    fs::write(&scenario, fs::read_to_string(&scenario).unwrap().replace("30s", "31s")).unwrap();
+    let Done { status, out, err } = run(&folder, &arguments);
+    assert_eq!(status, Some(0), "{err}");
+    assert!(
+        err.contains("made.6: its scenario changed") && out.contains("--real runs it"),
+        "{err}"
+    );
+    assert!(!fs::read_to_string(&path).unwrap().contains("made.6"));
+    fs::write(&path, KEPT.replace("0.9", "x")).unwrap();
+    let Done { status, err, .. } = run(&folder, &arguments);
+    assert_eq!(status, Some(1), "{err}");
+    assert!(err.contains("docs/evaluation.json") && err.contains("at line 25"), "{err}");
+}
+
 #[test]
 fn no_run_begins_that_would_end_too_late() {
     let folder = folder();
@@ -345,8 +415,12 @@ fn a_row_of_the_tree_runs_to_its_verdict() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().display().to_string();
-    let arguments =
-        ["evaluate", "--state", &state, "--only", "global.fig4", "--repetitions", "1", "--json"];
+    let results = folder.path().join("evaluation.json").display().to_string();
+    let arguments = [
+        &["evaluate", "--state", &state, "--results", &results, "--only", "global.fig4"][..],
+        &["--repetitions", "1", "--json"],
+    ]
+    .concat();
     let Done { status, out, err } = program::run(ballast(&arguments).current_dir(&tree));
     assert_eq!(status, Some(0), "{err}");
     let found: Value = serde_json::from_str(&out).unwrap();
