@@ -145,7 +145,7 @@ impl Storm<'_> {
             Fault::LoseDisk => self.world.disk_gone_until = until,
             Fault::FailReads | Fault::FailWrites | Fault::FailSyncs | Fault::FillDisk => {
                 let Some(disk) = &mut self.world.disk else { return Ok(false) };
-                disk.strike(strike.fault, until, strike.amount);
+                disk.files.strike(strike.fault, until, strike.amount);
             }
             Fault::Suspend => self.world.now += Duration::from_secs(strike.amount),
             Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
@@ -220,12 +220,12 @@ impl Storm<'_> {
             let other = self.engine.dry_run().ok();
             let is_same = dry_run.iter().zip(&other).all(|(it, other)| Arc::ptr_eq(it, other));
             if !is_same {
-                return Err(Violation::MovedByReaders { what: "a dry run is computed anew" });
+                return Err(Violation::MovedByReaders("a dry run is computed anew"));
             }
         }
         let is_same = self.engine.latest().is_some_and(|(_, latest)| *latest == plan);
         if !is_same || self.engine.due() != due {
-            return Err(Violation::MovedByReaders { what: "the plan or its time is another" });
+            return Err(Violation::MovedByReaders("the plan or its time is another"));
         }
         Ok(true)
     }

@@ -41,9 +41,13 @@ impl fmt::Display for Strike {
             | Fault::Migrate
             | Fault::Depart
             | Fault::Arrive
-            | Fault::Panic => {
-                write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
-            }
+            | Fault::Panic
+            | Fault::SilenceAgent
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent => write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64()),
             Fault::HangSwap
             | Fault::Pause
             | Fault::LoseDisk
@@ -62,12 +66,6 @@ impl fmt::Display for Strike {
             | Fault::TakeCarried => {
                 write!(f, " of g{guest} for {:.1} s, drawn from {amount}", lasting.as_secs_f64())
             }
-            Fault::SilenceAgent
-            | Fault::FloodByAgent
-            | Fault::CycleAgent
-            | Fault::CallWithoutNeed
-            | Fault::LieByAgent
-            | Fault::GarbleAgent => write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64()),
             Fault::DoubleBytes
             | Fault::SwapReplies
             | Fault::RefuseCommands
