@@ -364,7 +364,7 @@ fn socket_number(stream: &UnixStream) -> u32 {
 }
 
 fn read_messages(mut source: UnixStream, shared: &Shared) {
-    let mut reader = LineReader::new();
+    let mut reader = LineReader::default();
     let mut chunk = [0; 16 << 10];
     loop {
         let read = match source.read(&mut chunk) {
