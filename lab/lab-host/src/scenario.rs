@@ -20,7 +20,7 @@ use crate::accel::AccelChoice;
 use crate::host_swap;
 use crate::libvirt::Manager;
 use crate::scenario_fleet::{ADVISE, FleetHost, MOVE, ScenarioFleet};
-use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
+use crate::scenario_guest::{Mistake, ScenarioGuest, check};
 use crate::scenario_settings::{ByHand, Settings, Transfer};
 use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, check_policy, merged};
 use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
@@ -248,29 +248,25 @@ impl Scenario {
         })?;
         let mut names = BTreeSet::new();
         for (number, guest) in self.guests.iter().enumerate() {
-            let at = |key: &[&str]| path(number, key);
-            if !names.insert(&guest.name) {
-                let message = format!("guest `{}` is defined twice", guest.name);
-                return Err(Mistake { key: at(&["name"]), message });
-            }
-            guest.validate(&at)?;
-            check(
-                &at(&["balloon_stops"]).iter().map(String::as_str).collect::<Vec<_>>(),
-                guest.balloon_stops.is_none_or(|stops| stops < self.duration),
-                || "is not before the end: expected less than duration".to_owned(),
-            )?;
-            guest.validate_workloads(number, self.duration)?;
+            let number = number.to_string();
+            let at = |key| ["guests", &number, key];
+            check(&at("name"), names.insert(&guest.name), || {
+                format!("guest `{}` is defined twice", guest.name)
+            })?;
+            guest.validate(&number)?;
+            let stops_before = guest.balloon_stops.is_none_or(|stops| stops < self.duration);
+            check(&at("balloon_stops"), stops_before, || {
+                "is not before the end: expected less than duration".to_owned()
+            })?;
+            guest.validate_workloads(&number, self.duration)?;
         }
-        if let Some(Err(why)) = self.host.swap.map(host_swap::validate) {
-            return check(&["host", "swap"], false, || why);
+        let swap = self.host.swap.map_or(Ok(()), host_swap::validate);
+        swap.map_err(|why| Mistake::at(&["host", "swap"], why))?;
+        if let Some(transfer) = &self.transfer {
+            transfer.validate(&self.guests)?;
         }
-        if let Some(Err((key, why))) = self.transfer.as_ref().map(|it| it.validate(&self.guests)) {
-            return check(&["transfer", key], false, || why);
-        }
-        let by_hand = self.by_hand.as_ref();
-        let by_hand = by_hand.map(|it| it.validate(&self.guests, self.host.budget, self.duration));
-        if let Some(Err((key, why))) = by_hand {
-            return check(&["by_hand", key], false, || why);
+        if let Some(by_hand) = &self.by_hand {
+            by_hand.validate(&self.guests, self.host.budget, self.duration)?;
         }
         self.validate_manager()?;
         self.validate_fleet()?;
