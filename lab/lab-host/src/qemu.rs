@@ -60,22 +60,18 @@ pub struct GuestSpec {
     /// Memory it boots with, in whole MiB; a balloon cannot exceed it.
     pub memory: Bytes,
     /// Its swap disk.
-    #[serde(default)]
     pub swap: Option<DiskSpec>,
     /// Its disk for files.
-    #[serde(default)]
     pub data: Option<DiskSpec>,
     /// Its balloon device.
     #[serde(default = "Balloon::some")]
     pub balloon: Option<Balloon>,
     /// Its memory hotplug.
-    #[serde(default)]
     pub hotplug: Option<Hotplug>,
     /// Programs packed into it; PostgreSQL is on its data disk.
     #[serde(default)]
     pub with: BTreeSet<String>,
     /// How its memory accesses are recorded.
-    #[serde(default)]
     pub truth: Option<Truth>,
     /// Whether its memory is private to QEMU, which is QEMU's default; else it is a file that a
     /// tracker can watch.
@@ -85,20 +81,16 @@ pub struct GuestSpec {
     #[serde(default)]
     pub tracked: bool,
     /// Where the page tracker listens; by default in the run's folder.
-    #[serde(default)]
     pub tracker_socket: Option<PathBuf>,
     /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
     /// Number (CID) of its vsock device, which the host's kernel serves, 3 or more; `None`: it has
     /// none.
-    #[serde(default)]
     pub vsock_cid: Option<u32>,
     /// Image of the disk that makes it a host itself; see [`crate::Nested`].
-    #[serde(default)]
     pub host_disk: Option<PathBuf>,
     /// The hypervisor that boots before it and makes it Xen's dom0.
-    #[serde(default)]
     pub xen: Option<XenSpec>,
     /// Further arguments for QEMU.
     #[serde(default)]

@@ -55,16 +55,13 @@ pub struct RunOptions {
     #[serde(default = "yes")]
     pub limit_cpu: bool,
     /// Swap added to the host during the run, which needs root; `None`: none.
-    #[serde(default)]
     pub host_swap: Option<Bytes>,
     /// Who starts the guests; the lab itself by default.
     #[serde(default)]
     pub manager: Manager,
     /// The folder of runs; `None`: this user's.
-    #[serde(default)]
     pub runs_folder: Option<PathBuf>,
     /// The cache folder; `None`: this user's.
-    #[serde(default)]
     pub cache_folder: Option<PathBuf>,
     /// The program with the hidden commands; this program by default.
     #[serde(skip)]

@@ -59,7 +59,6 @@ pub struct Scenario {
     /// Whether and how balloons are also set by hand, as an operator would who knows what comes.
     /// This is a bound on what any daemon can reach. Runs after the policies, under the name
     /// [`BY_HAND`].
-    #[serde(default)]
     pub by_hand: Option<ByHand>,
     /// Whether each guest's need is measured first, by bisection: the least memory in which it
     /// reads nothing back from swap; no by default.
@@ -77,10 +76,8 @@ pub struct Scenario {
     #[serde(default)]
     pub tracking: Map<String, Value>,
     /// A timed transfer of memory between two guests, if any.
-    #[serde(default)]
     pub transfer: Option<Transfer>,
     /// Several hosts, between which guests may move, instead of one.
-    #[serde(default)]
     pub fleet: Option<ScenarioFleet>,
     /// A paper's results in this situation; `ballast simulate` reads them too.
     #[serde(default)]
@@ -96,10 +93,8 @@ pub struct Host {
     /// Memory for all guests together.
     pub budget: Bytes,
     /// Memory that stays free on the host in addition to the budget; the daemon's default if unset.
-    #[serde(default)]
     pub reserve: Option<Bytes>,
     /// Swap added to the host during each run, in a file of its own; none by default.
-    #[serde(default)]
     pub swap: Option<Bytes>,
 }
 

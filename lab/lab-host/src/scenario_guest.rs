@@ -27,16 +27,12 @@ pub struct ScenarioGuest {
     /// Memory it boots with; a balloon cannot exceed it.
     pub memory: Bytes,
     /// Its allocation when the measurement starts; all of its memory by default.
-    #[serde(default)]
     pub start: Option<Bytes>,
     /// Its guaranteed memory; the daemon's default if unset.
-    #[serde(default)]
     pub floor: Option<Bytes>,
     /// Its largest allocation; all of its memory, with hotplug, by default.
-    #[serde(default)]
     pub ceiling: Option<Bytes>,
     /// Its memory hotplug, if any.
-    #[serde(default)]
     pub hotplug: Option<Hotplug>,
     /// Time after the start of the measurement at which its balloon driver is unloaded, which
     /// returns the balloon's memory to the guest; never by default.
@@ -44,28 +40,22 @@ pub struct ScenarioGuest {
     pub balloon_stops: Option<Duration>,
     /// Pages that it touches a second at full speed; if given, the time until it reaches that is
     /// measured.
-    #[serde(default)]
     pub full_speed: Option<NonZeroU64>,
     /// Its fixed work, in touches; if given, the time for it is measured. Its workloads are stopped
     /// once the work is done. A run ends once every guest with a fixed work has done it, and at the
     /// latest after the scenario's duration.
-    #[serde(default)]
     pub work: Option<NonZeroU64>,
     /// Its shares; 1,000 by default.
-    #[serde(default)]
     pub shares: Option<u32>,
     /// Its priority: when memory is short, guests of lower priority lose memory first; 0 by
     /// default.
     #[serde(default)]
     pub priority: u8,
     /// Its objective: the greatest number of misses a second; none by default.
-    #[serde(default)]
     pub miss_rate_max: Option<u64>,
     /// Its swap disk, if any.
-    #[serde(default)]
     pub swap: Option<DiskSpec>,
     /// Its disk for files, if any.
-    #[serde(default)]
     pub data: Option<DiskSpec>,
     /// Programs packed into it.
     #[serde(default)]
@@ -82,7 +72,6 @@ pub struct ScenarioWorkload {
     #[serde(default, with = "duration")]
     pub at: Duration,
     /// Its name, unique in its guest; by default its kind or, for a program, the program's name.
-    #[serde(default)]
     pub id: Option<String>,
     /// Whether it fills its memory before the measurement, while guests have all of their memory;
     /// the guests are set to their start sizes afterwards. Its work counts from the start of the

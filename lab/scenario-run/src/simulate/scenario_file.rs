@@ -94,10 +94,8 @@ struct FileTable {
 #[serde(deny_unknown_fields)]
 struct HostTable {
     budget: Bytes,
-    #[serde(default)]
     reserve: Option<Bytes>,
     /// The default is the sum of the budget and the reserves.
-    #[serde(default)]
     memory: Option<Bytes>,
     #[serde(default)]
     hypervisor_reserve: Bytes,
@@ -105,7 +103,6 @@ struct HostTable {
     scrub_per_mib: Option<Duration>,
     #[serde(default)]
     swap_shared: bool,
-    #[serde(default)]
     reclaim: Option<ReclaimTable>,
     #[serde(default, rename = "swap")]
     _swap: IgnoredAny,
@@ -136,28 +133,18 @@ struct GuestTable {
     name: GuestId,
     /// Makes this number of identical guests, called `name-1`, `name-2`, …; without it there is one
     /// guest, called `name`.
-    #[serde(default)]
     count: Option<usize>,
     memory: Bytes,
-    #[serde(default)]
     memory_max: Option<Bytes>,
-    #[serde(default)]
     hotplug: Option<Hotplug>,
-    #[serde(default)]
     start: Option<Bytes>,
-    #[serde(default)]
     floor: Option<Bytes>,
-    #[serde(default)]
     ceiling: Option<Bytes>,
-    #[serde(default)]
     shares: Option<u32>,
     #[serde(default)]
     priority: u8,
-    #[serde(default)]
     miss_rate_max: Option<u64>,
-    #[serde(default)]
     swap: Option<DiskSpec>,
-    #[serde(default)]
     data: Option<DataTable>,
     #[serde(default, with = "duration::option")]
     touch: Option<Duration>,
@@ -165,11 +152,8 @@ struct GuestTable {
     fill: Option<Duration>,
     #[serde(default, with = "duration::option")]
     give_back: Option<Duration>,
-    #[serde(default)]
     kernel: Option<KernelTable>,
-    #[serde(default)]
     balloon: Option<BalloonTable>,
-    #[serde(default)]
     sources: Option<SourcesTable>,
     #[serde(default, rename = "with")]
     _with: IgnoredAny,
