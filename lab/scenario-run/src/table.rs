@@ -43,7 +43,7 @@ pub fn render(
 
 fn table(comparison: &Comparison) -> String {
     let names: Vec<String> =
-        comparison.figures.iter().map(|figure| figures::name(*figure).to_uppercase()).collect();
+        comparison.figures.iter().map(|figure| figure.name().to_uppercase()).collect();
     let columns: Vec<_> = [("GUEST", Left), ("POLICY", Left)]
         .into_iter()
         .chain(names.iter().map(|name| (name.as_str(), Right)))

@@ -220,7 +220,7 @@ fn table(comparison: &Comparison) -> Markup {
                     tr {
                         th { "guest" }
                         th { "policy" }
-                        @for figure in &comparison.figures { th.number { (figures::name(*figure)) } }
+                        @for figure in &comparison.figures { th.number { (figure.name()) } }
                     }
                 }
                 @for rows in comparison.rows.chunks(comparison.policies.len().max(1)) {
