@@ -4,16 +4,10 @@ use ballast_report::format;
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::calibration::Calibration;
-use super::calibration_table;
 use super::compare::{Comparison, Row};
-use super::domains_table;
-use super::figures;
-use super::fleet_table;
-use super::moves_table;
-use super::paper;
 use super::record::Record;
-use super::transfer_table;
-use super::words;
+use super::{calibration_table, domains_table, figures, fleet_table, moves_table};
+use super::{paper, transfer_table, words};
 
 /// The comparison, its meaning in sentences, and the simulator's figures beside it.
 pub fn render(
