@@ -213,8 +213,9 @@ impl FileTable {
         if distinct.is_empty() || distinct.len() != self.policies.len() {
             return Err(mistake(&["policies"], "expected at least one policy, and each once"));
         }
-        check_paper(&self.paper)?;
-        check_parameters(&self.parameters)?;
+        check_each(["paper", "figures"], PAPER_MAX, &self.paper, PaperFigure::validate)?;
+        let parameters = &self.parameters;
+        check_each(["parameters", "of them"], PARAMETERS_MAX, parameters, Parameter::validate)?;
         let reserve = self.host.reserve.unwrap_or(GuardSettings::HOST_RESERVE_DEFAULT);
         let budget = self.host.budget;
         let host = self.host.convert(reserve)?;
@@ -268,42 +269,32 @@ impl FileTable {
     }
 }
 
-fn check_paper(paper: &[PaperFigure]) -> Result<(), Mistake> {
-    if paper.len() > PAPER_MAX {
-        let message = format!("{} figures: expected at most {PAPER_MAX}", paper.len());
-        return Err(mistake(&["paper"], message));
+/// Checks the tables under a key and their number; the message calls them `what`.
+fn check_each<T>(
+    [key, what]: [&str; 2],
+    max: usize,
+    tables: &[T],
+    validate: fn(&T) -> Result<(), (&'static str, String)>,
+) -> Result<(), Mistake> {
+    if tables.len() > max {
+        let message = format!("{} {what}: expected at most {max}", tables.len());
+        return Err(mistake(&[key], message));
     }
-    for (place, figure) in paper.iter().enumerate() {
-        figure
-            .validate()
-            .map_err(|(key, message)| mistake(&["paper", &place.to_string(), key], message))?;
-    }
-    Ok(())
-}
-
-fn check_parameters(parameters: &[Parameter]) -> Result<(), Mistake> {
-    if parameters.len() > PARAMETERS_MAX {
-        let message = format!("{} of them: expected at most {PARAMETERS_MAX}", parameters.len());
-        return Err(mistake(&["parameters"], message));
-    }
-    for (place, parameter) in parameters.iter().enumerate() {
-        parameter
-            .validate()
-            .map_err(|(key, message)| mistake(&["parameters", &place.to_string(), key], message))?;
+    for (place, table) in tables.iter().enumerate() {
+        validate(table)
+            .map_err(|(field, message)| mistake(&[key, &place.to_string(), field], message))?;
     }
     Ok(())
 }
 
 fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
     let floors: Bytes = guests.iter().map(|guest| guest.limits.floor_for(guest.memory)).sum();
-    if budget < floors {
-        let message = format!("{budget} is less than the guests' floors, {floors} in all");
-        return Err(mistake(&["host", "budget"], message));
-    }
     let starts: Bytes = guests.iter().map(GuestSpec::start).sum();
-    if budget < starts {
-        let message = format!("{budget} is less than the guests start with, {starts} in all");
-        return Err(mistake(&["host", "budget"], message));
+    for (what, sum) in [("the guests' floors", floors), ("the guests start with", starts)] {
+        if budget < sum {
+            let message = format!("{budget} is less than {what}, {sum} in all");
+            return Err(mistake(&["host", "budget"], message));
+        }
     }
     Ok(())
 }
