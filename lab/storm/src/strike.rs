@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::fault::{Fault, Seam};
+use crate::fault::{Fault, Seam, Strikes};
 
 /// The number of ticks with faults.
 pub(crate) const STORM_TICKS: u32 = 240;
@@ -76,7 +76,7 @@ impl fmt::Display for Strike {
             Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
             Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
             Fault::AbandonMove => write!(f, " of g{guest}"),
-            fault if fault.strikes_guest() => write!(f, " of g{guest}"),
+            fault if fault.strikes() != Strikes::Other => write!(f, " of g{guest}"),
             _ => Ok(()),
         }
     }
