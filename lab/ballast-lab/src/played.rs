@@ -43,7 +43,7 @@ pub(crate) async fn play(
     let of_repetition =
         |repetition| parts(scenario, repetition).into_iter().map(move |part| (part, repetition));
     let all: Vec<(Part, u32)> = (1..=scenario.repetitions).flat_map(of_repetition).collect();
-    let mut live = Live::new();
+    let mut live = Live::default();
     let mut played = Vec::new();
     for (number, (part, repetition)) in (1..).zip(&all) {
         let key = name(scenario.name.as_str(), part, *repetition);

@@ -50,11 +50,10 @@ impl Axis {
         let to = seconds.max(1e-3);
         let suits = |unit: &&(f64, &str, f64)| to < unit.0;
         let (_, name, unit) = TIME_UNITS.iter().find(suits).unwrap_or(&TIME_UNITS[3]);
-        let mut axis = Self { scale: Scale::Linear, from: 0.0, to, marks: Vec::new() };
-        let marks = multiples(even_step(10.0, to / unit, MARKS_WANTED_OF_TIME), to / unit);
+        let marks = multiples(10.0, to / unit, MARKS_WANTED_OF_TIME);
         let label = |moment: f64| format!("{} {name}", figures::axis(moment));
-        axis.mark(marks.into_iter().map(|moment| (moment * unit, label(moment))));
-        axis
+        let marks = marks.into_iter().map(|moment| (moment * unit, label(moment)));
+        Self::marked(Scale::Linear, (0.0, to), marks)
     }
 
     /// An axis of sizes in bytes from zero, with a little room above `greatest`.
@@ -65,10 +64,9 @@ impl Axis {
     /// An axis of counts from zero, with a little room above `greatest`.
     pub fn counts(greatest: f64) -> Self {
         let to = greatest.max(RATIO_MIN) * 1.04;
-        let mut axis = Self { scale: Scale::Linear, from: 0.0, to, marks: Vec::new() };
-        let marks = multiples(even_step(10.0, to, MARKS_WANTED), to);
-        axis.mark(marks.into_iter().map(|value| (value, figures::axis(value))));
-        axis
+        let marks = multiples(10.0, to, MARKS_WANTED);
+        let marks = marks.into_iter().map(|value| (value, figures::axis(value)));
+        Self::marked(Scale::Linear, (0.0, to), marks)
     }
 
     /// An axis of sizes from `pages_min` to `pages_max` pages of `page_bytes` bytes; `None`: the
@@ -82,21 +80,18 @@ impl Axis {
             Scale::Log => (least, most * (most / least).powf(0.03)),
             Scale::Linear => (0.0, most * 1.04),
         };
-        let mut axis = Self { scale, from, to, marks: Vec::new() };
         let marks = match (scale, page_bytes) {
             (Scale::Log, Some(_)) => powers(2.0, from * unit, to * unit),
             (Scale::Log, None) => powers(10.0, from, to),
-            (Scale::Linear, Some(_)) => {
-                multiples(even_step(2.0, to * unit, MARKS_WANTED), to * unit)
-            }
-            (Scale::Linear, None) => multiples(even_step(10.0, to, MARKS_WANTED), to),
+            (Scale::Linear, Some(_)) => multiples(2.0, to * unit, MARKS_WANTED),
+            (Scale::Linear, None) => multiples(10.0, to, MARKS_WANTED),
         };
         let label = |size: f64| match page_bytes {
             Some(_) => Bytes::new(size.round() as u64).to_string(),
             None => figures::axis(size),
         };
-        axis.mark(marks.into_iter().map(|size| (size / unit, label(size))));
-        axis
+        let marks = marks.into_iter().map(|size| (size / unit, label(size)));
+        Self::marked(scale, (from, to), marks)
     }
 
     /// An axis of miss ratios from `least`, the smallest one above zero, to `greatest`.
@@ -110,12 +105,26 @@ impl Axis {
             Scale::Linear if greatest > 0.5 => (0.0, 1.0),
             Scale::Linear => (0.0, greatest.max(RATIO_MIN) * 1.05),
         };
-        let mut axis = Self { scale, from, to, marks: Vec::new() };
         let marks = match scale {
             Scale::Log => powers(10.0, from, to),
-            Scale::Linear => multiples(even_step(10.0, to, MARKS_WANTED), to),
+            Scale::Linear => multiples(10.0, to, MARKS_WANTED),
         };
-        axis.mark(marks.into_iter().map(|ratio| (ratio, percent(ratio))));
+        let marks = marks.into_iter().map(|ratio| (ratio, percent(ratio)));
+        Self::marked(scale, (from, to), marks)
+    }
+
+    /// An axis with those of `marks` that are between its ends.
+    fn marked(
+        scale: Scale,
+        (from, to): (f64, f64),
+        marks: impl Iterator<Item = (f64, String)>,
+    ) -> Self {
+        let mut axis = Self { scale, from, to, marks: Vec::new() };
+        // The ends of an axis are computed, so a mark at an end may come out slightly beyond it.
+        let slack = |value: f64| value * 1e-9;
+        let within = |value: f64| value >= from - slack(value) && value <= to + slack(value);
+        let marks = marks.filter(|(value, _)| within(*value));
+        axis.marks = marks.map(|(value, label)| (axis.place(value), label)).collect();
         axis
     }
 
@@ -152,17 +161,6 @@ impl Axis {
         let mark = self.marks().find(|(at, _)| (at - place).abs() < 1e-9);
         mark.map_or_else(String::new, |(_, label)| label.to_owned())
     }
-
-    fn mark(&mut self, marks: impl Iterator<Item = (f64, String)>) {
-        // The ends of an axis are computed, so a mark at an end may come out slightly beyond it.
-        let slack = |value: f64| value * 1e-9;
-        let within =
-            |value: f64| value >= self.from - slack(value) && value <= self.to + slack(value);
-        self.marks = marks
-            .filter(|(value, _)| within(*value))
-            .map(|(value, label)| (self.place(value), label))
-            .collect();
-    }
 }
 
 /// A miss ratio in per cent, with two significant digits; with more if those would round to 100 %.
@@ -198,16 +196,13 @@ fn powers(base: f64, from: f64, to: f64) -> Vec<f64> {
     (first..=last).step_by(stride).map(|power| base.powi(power)).collect()
 }
 
-/// The step between marks of a linear axis up to `to`: a power of two, or 1, 2 or 5 times a power
-/// of ten.
-fn even_step(base: f64, to: f64, marks: f64) -> f64 {
-    let magnitude = base.powf((to / marks.floor()).log(base).floor());
+/// About as many marks as wanted, on a linear axis up to `to`. The step between them is a power of
+/// two, or 1, 2 or 5 times a power of ten.
+fn multiples(base: f64, to: f64, wanted: f64) -> Vec<f64> {
+    let magnitude = base.powf((to / wanted.floor()).log(base).floor());
     let steps: &[f64] = if base == 2.0 { &[1.0, 2.0] } else { &[1.0, 2.0, 5.0, 10.0] };
-    let fits = |step: &&f64| to / (**step * magnitude) <= marks;
-    steps.iter().find(fits).unwrap_or(&base) * magnitude
-}
-
-fn multiples(step: f64, to: f64) -> Vec<f64> {
+    let fits = |step: &&f64| to / (**step * magnitude) <= wanted;
+    let step = steps.iter().find(fits).unwrap_or(&base) * magnitude;
     (0..=MARKS_MAX).map(|n| n as f64 * step).take_while(|value| *value <= to * 1.000_001).collect()
 }
 

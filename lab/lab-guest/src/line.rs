@@ -77,11 +77,6 @@ pub struct LineReader {
 }
 
 impl LineReader {
-    /// Creates a reader with an empty buffer.
-    pub fn new() -> Self {
-        LineReader::default()
-    }
-
     /// Adds bytes read from the stream.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
@@ -117,16 +112,11 @@ impl LineReader {
     }
 
     fn keep_partial_line(&mut self) -> Option<Result<String, LineError>> {
-        if self.skipping {
+        if self.skipping || self.buffer.len() > LINE_BYTES_MAX {
             self.buffer.clear();
             self.scanned = 0;
-            return None;
-        }
-        if self.buffer.len() > LINE_BYTES_MAX {
-            self.buffer.clear();
-            self.scanned = 0;
-            self.skipping = true;
-            return Some(Err(LineError::TooLong));
+            let is_reported = std::mem::replace(&mut self.skipping, true);
+            return (!is_reported).then_some(Err(LineError::TooLong));
         }
         self.scanned = self.buffer.len();
         None
@@ -145,7 +135,7 @@ mod tests {
 
     #[test]
     fn line_split_at_any_byte_stays_one_line() {
-        let mut reader = LineReader::new();
+        let mut reader = LineReader::default();
         for byte in b"\n\r\n{\"type\":\"shut" {
             reader.push(&[*byte]);
             assert_eq!(reader.next_line(), None);
@@ -161,7 +151,7 @@ mod tests {
         for chunk in [1000, 3 * LINE_BYTES_MAX] {
             let mut stream = vec![b'x'; 2 * LINE_BYTES_MAX];
             stream.extend(b"\nnext\n");
-            let mut reader = LineReader::new();
+            let mut reader = LineReader::default();
             let mut seen = Vec::new();
             for part in stream.chunks(chunk) {
                 reader.push(part);
@@ -175,7 +165,7 @@ mod tests {
     #[test]
     fn line_of_maximum_length_is_read() {
         let longest = "y".repeat(LINE_BYTES_MAX);
-        let mut reader = LineReader::new();
+        let mut reader = LineReader::default();
         reader.push(longest.as_bytes());
         assert_eq!(reader.next_line(), None);
         reader.push(b"\n");
@@ -184,7 +174,7 @@ mod tests {
 
     #[test]
     fn invalid_utf8_loses_only_its_line() {
-        let mut reader = LineReader::new();
+        let mut reader = LineReader::default();
         reader.push(b"\xff\xfe\nok\n");
         assert_eq!(lines(&mut reader), [Err(LineError::NotText), Ok("ok".to_owned())]);
     }
@@ -200,7 +190,7 @@ mod tests {
         #[test]
         fn lines_equal_those_of_split(stream in prop::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..300),
                               chunk in 1usize..50) {
-            let mut reader = LineReader::new();
+            let mut reader = LineReader::default();
             let mut seen = Vec::new();
             for part in stream.chunks(chunk) {
                 reader.push(part);

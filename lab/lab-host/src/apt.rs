@@ -113,7 +113,7 @@ fn mirror(suite: &Suite) -> Result<String, LabError> {
         "Label: Debian",
     ];
     let text = Apt::of_host().run("apt-get", &arguments, Path::new("/"))?;
-    first_mirror(&text).ok_or_else(|| LabError::MirrorUnknown { suite: suite.as_str().to_owned() })
+    first_mirror(&text).ok_or_else(|| LabError::MirrorUnknown(suite.as_str().to_owned()))
 }
 
 fn first_mirror(text: &str) -> Option<String> {

@@ -64,8 +64,9 @@ pub(crate) enum ChannelError {
     Refused(String),
 }
 
+/// What was received so far, as far as it is not claimed.
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     greeted: bool,
     version: Option<u32>,
     ready: Option<Ready>,
@@ -75,6 +76,35 @@ struct State {
     errors: VecDeque<(Option<String>, String)>,
     closed: bool,
     subscribers: Vec<Weak<Inbox>>,
+}
+
+impl State {
+    /// Takes the result of a workload.
+    pub(crate) fn done(&mut self, id: &str) -> Option<(ProcessEnd, WorkloadTotals)> {
+        let at = self.done.iter().position(|(name, ..)| name == id)?;
+        self.done.remove(at).map(|(_, end, totals)| (end, totals))
+    }
+
+    /// The number of the latest report; 0 before the first.
+    pub(crate) fn report_seq(&self) -> u64 {
+        self.report.as_ref().map_or(0, |report| report.seq)
+    }
+
+    /// Whether a workload is running, according to the latest report.
+    pub(crate) fn runs(&self, id: &str) -> bool {
+        let report = self.report.as_ref();
+        report.is_some_and(|report| report.workloads.iter().any(|load| load.id == id))
+    }
+
+    /// Whether a workload has an unclaimed result.
+    pub(crate) fn has_done(&self, id: &str) -> bool {
+        self.done.iter().any(|(name, ..)| name == id)
+    }
+
+    /// Takes the result of a command.
+    pub(crate) fn executed(&mut self, id: u64) -> Option<ExecOutput> {
+        self.executed.remove(&id)
+    }
 }
 
 struct Shared {
@@ -213,7 +243,7 @@ impl Channel {
     }
 
     /// Waits until `look` returns a value.
-    fn wait_for<T>(
+    pub(crate) fn wait_for<T>(
         &self,
         patience: Duration,
         mut look: impl FnMut(&mut State) -> Option<T>,
@@ -242,7 +272,7 @@ impl Channel {
         message: &ToGuest,
         id: &str,
         patience: Duration,
-        mut look: impl FnMut(&mut Answers<'_>) -> Option<T>,
+        mut look: impl FnMut(&mut State) -> Option<T>,
     ) -> Result<T, ChannelError> {
         lock(&self.shared.state).errors.retain(|(about, _)| about.as_deref() != Some(id));
         self.send(message)?;
@@ -251,17 +281,8 @@ impl Channel {
             if let Some((_, text)) = refused.and_then(|at| state.errors.remove(at)) {
                 return Some(Err(ChannelError::Refused(text)));
             }
-            look(&mut Answers { state }).map(Ok)
+            look(state).map(Ok)
         })?
-    }
-
-    /// Waits for a message that no request asked for.
-    pub(crate) fn wait_answer<T>(
-        &self,
-        patience: Duration,
-        mut look: impl FnMut(&mut Answers<'_>) -> Option<T>,
-    ) -> Result<T, ChannelError> {
-        self.wait_for(patience, |state| look(&mut Answers { state }))
     }
 
     /// Drops the results of earlier workloads of that name; returns the number of the latest
@@ -269,7 +290,7 @@ impl Channel {
     pub(crate) fn forget_done(&self, id: &str) -> u64 {
         let mut state = lock(&self.shared.state);
         state.done.retain(|(name, ..)| name != id);
-        state.report.as_ref().map_or(0, |report| report.seq)
+        state.report_seq()
     }
 
     /// Allocates a number for the next command.
@@ -308,40 +329,6 @@ impl Drop for Channel {
     }
 }
 
-/// The answers received so far.
-pub(crate) struct Answers<'a> {
-    state: &'a mut State,
-}
-
-impl Answers<'_> {
-    /// Takes the result of a workload.
-    pub(crate) fn done(&mut self, id: &str) -> Option<(ProcessEnd, WorkloadTotals)> {
-        let at = self.state.done.iter().position(|(name, ..)| name == id)?;
-        self.state.done.remove(at).map(|(_, end, totals)| (end, totals))
-    }
-
-    /// The number of the latest report; 0 before the first.
-    pub(crate) fn report_seq(&self) -> u64 {
-        self.state.report.as_ref().map_or(0, |report| report.seq)
-    }
-
-    /// Whether a workload is running, according to the latest report.
-    pub(crate) fn runs(&self, id: &str) -> bool {
-        let report = self.state.report.as_ref();
-        report.is_some_and(|report| report.workloads.iter().any(|load| load.id == id))
-    }
-
-    /// Whether a workload has an unclaimed result.
-    pub(crate) fn has_done(&self, id: &str) -> bool {
-        self.state.done.iter().any(|(name, ..)| name == id)
-    }
-
-    /// Takes the result of a command.
-    pub(crate) fn executed(&mut self, id: u64) -> Option<ExecOutput> {
-        self.state.executed.remove(&id)
-    }
-}
-
 fn connect(
     socket: &Path,
     deadline: Instant,
@@ -364,7 +351,7 @@ fn socket_number(stream: &UnixStream) -> u32 {
 }
 
 fn read_messages(mut source: UnixStream, shared: &Shared) {
-    let mut reader = LineReader::new();
+    let mut reader = LineReader::default();
     let mut chunk = [0; 16 << 10];
     loop {
         let read = match source.read(&mut chunk) {

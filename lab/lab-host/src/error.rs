@@ -6,7 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestId};
+use ballast_model::{Bytes, GuestId, ParseGuestIdError};
+
+use crate::artifact::ArtifactMissing;
 
 /// Why an operation of the lab failed.
 #[derive(Debug, thiserror::Error)]
@@ -75,29 +77,21 @@ pub enum LabError {
     },
     /// The host's package sources name no Debian mirror.
     #[error(
-        "no Debian mirror for the kernel of `{suite}`: this host's package sources name none, or their \
+        "no Debian mirror for the kernel of `{0}`: this host's package sources name none, or their \
          lists are missing; run `apt-get update` as root, or choose the kernel `default`"
     )]
-    MirrorUnknown {
-        /// The requested suite.
-        suite: String,
-    },
+    MirrorUnknown(String),
     /// The program that becomes `/init` in the guests is not built.
     #[error(
-        "lab-guest is not built (looked for {looked_for}): build it with\n  \
+        "lab-guest is not built (looked for {}): build it with\n  \
          RUSTFLAGS='-C target-feature=+crt-static' cargo build --release -p ballast-lab-guest \
-         --bin lab-guest --target x86_64-unknown-linux-gnu\nor set BALLAST_LAB_GUEST to it"
+         --bin lab-guest --target x86_64-unknown-linux-gnu\nor set BALLAST_LAB_GUEST to it",
+        .0.looked_for
     )]
-    LabGuestMissing {
-        /// Where it was searched.
-        looked_for: String,
-    },
+    LabGuestMissing(ArtifactMissing),
     /// The guests' agent is not built.
-    #[error("ballast-agent is not built (looked for {looked_for}): run `make build`")]
-    AgentMissing {
-        /// Where it was looked for.
-        looked_for: String,
-    },
+    #[error("ballast-agent is {0}")]
+    AgentMissing(ArtifactMissing),
     /// The guests' agent is not a static program.
     #[error("{} is not a static program: build it with `scripts/build guest`", .0.display())]
     AgentDynamic(PathBuf),
@@ -109,22 +103,18 @@ pub enum LabError {
     LabGuestDynamic(PathBuf),
     /// The plugin that records a guest's memory accesses is not built.
     #[error(
-        "the truth plugin is not built (looked for {looked_for}): build it with\n  \
-         cargo build --release -p ballast-lab-truth\nor set BALLAST_LAB_TRUTH to it"
+        "the truth plugin is not built (looked for {}): build it with\n  \
+         cargo build --release -p ballast-lab-truth\nor set BALLAST_LAB_TRUTH to it",
+        .0.looked_for
     )]
-    TruthMissing {
-        /// Where it was looked for.
-        looked_for: String,
-    },
+    TruthMissing(ArtifactMissing),
     /// The page tracker's library is not built.
     #[error(
-        "the page tracker is not built (looked for {looked_for}): build it with\n  \
-         cargo build --release -p ballast-tracker-preload\nor set BALLAST_TRACK_LIBRARY to it"
+        "the page tracker is not built (looked for {}): build it with\n  \
+         cargo build --release -p ballast-tracker-preload\nor set BALLAST_TRACK_LIBRARY to it",
+        .0.looked_for
     )]
-    TrackerMissing {
-        /// Where it was looked for.
-        looked_for: String,
-    },
+    TrackerMissing(ArtifactMissing),
     /// A guest's memory accesses cannot be recorded because it is not emulated.
     #[error("guest {0}: memory accesses can only be recorded under emulation; use `tcg`")]
     TruthNeedsEmulation(GuestId),
@@ -152,6 +142,9 @@ pub enum LabError {
     /// The request is invalid.
     #[error("{0}")]
     Invalid(String),
+    /// A name is invalid.
+    #[error(transparent)]
+    Name(#[from] ParseGuestIdError),
     /// KVM was requested but does not work.
     #[error("KVM does not work here: {0}; use `auto` or `tcg`")]
     KvmUnusable(String),

@@ -4,9 +4,9 @@
 //! timeout, and errors about a guest quote the end of its console.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -73,7 +73,7 @@ impl GuestStart<'_> {
             return Err(LabError::GuestGone {
                 guest: spec.id.clone(),
                 how: "exited at once".to_owned(),
-                console: fs::read_to_string(messages_of(&paths)).unwrap_or_default(),
+                console: fs::read_to_string(paths.messages()).unwrap_or_default(),
             });
         };
         let record = GuestRecord {
@@ -127,10 +127,8 @@ impl GuestStart<'_> {
             return Domain::create(&line, &disks, self.spawner).map(Hypervisor::Xen);
         }
         let mut command = Command::new(tool::require(QEMU, QEMU_PACKAGE)?);
-        let messages = messages_of(paths);
-        let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
-        let also = log.try_clone().map_err(LabError::io("create", &messages))?;
-        command.args(line.arguments()).stdin(Stdio::null()).stdout(log).stderr(also);
+        command.args(line.arguments());
+        tool::write_output_to(&mut command, &paths.messages())?;
         if spec.host_disk.is_some() {
             // Of what is written to its disk.
             command.env("TMPDIR", self.cache.root());
@@ -189,7 +187,7 @@ impl Guest {
     pub(crate) fn wait_ready(&self, deadline: Instant) -> Result<(), LabError> {
         let is_gone = || matches!(self.state(), GuestState::Exited | GuestState::Panicked);
         let console = match &mut *self.hypervisor() {
-            Hypervisor::Xen(domain) => domain.take_channel(),
+            Hypervisor::Xen(domain) => domain.stream.take(),
             _ => None,
         };
         let channel = match console {
@@ -372,7 +370,7 @@ impl Guest {
         patience: Duration,
     ) -> Result<(ProcessEnd, WorkloadTotals), LabError> {
         self.channel()?
-            .wait_answer(patience, |answers| answers.done(id))
+            .wait_for(patience, |answers| answers.done(id))
             .map_err(|error| self.explain(error, "finish a workload", patience))
     }
 
@@ -422,7 +420,7 @@ impl Guest {
             let text = String::from_utf8_lossy(&bytes).into_owned();
             tool::tail(&text, CONSOLE_QUOTED_MAX).trim().to_owned()
         };
-        let (console, messages) = (read(&self.paths.console), read(&messages_of(&self.paths)));
+        let (console, messages) = (read(&self.paths.console), read(&self.paths.messages()));
         match (console.is_empty(), messages.is_empty()) {
             (true, true) => "(nothing)".to_owned(),
             (_, true) => console,
@@ -466,9 +464,4 @@ impl Drop for Guest {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-/// The file of QEMU's messages.
-fn messages_of(paths: &GuestPaths) -> PathBuf {
-    paths.console.with_extension("qemu")
 }

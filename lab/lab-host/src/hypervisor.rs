@@ -29,7 +29,7 @@ impl Hypervisor {
         match self {
             Hypervisor::Child(child) => ProcessId::of(child.id()),
             Hypervisor::Managed(process) => Some(*process),
-            Hypervisor::Xen(domain) => ProcessId::of(domain.process()),
+            Hypervisor::Xen(domain) => ProcessId::of(domain.console.id()),
         }
     }
 

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use ballast_lab_guest::protocol::{AGENT_PATH, MODULE_LIST_PATH};
 use cpio::newc::{Builder, ModeFileType};
 
-use crate::artifact::{Artifact, ArtifactMissing};
+use crate::artifact::Artifact;
 use crate::debian::Kernel;
 use crate::programs::FileMap;
 use crate::{Cache, LabError, modules, programs};
@@ -46,9 +46,7 @@ pub fn initramfs(
     more: &[&str],
     say: &dyn Fn(&str),
 ) -> Result<PathBuf, LabError> {
-    let lab_guest = LAB_GUEST
-        .find()
-        .map_err(|ArtifactMissing { looked_for }| LabError::LabGuestMissing { looked_for })?;
+    let lab_guest = LAB_GUEST.find().map_err(LabError::LabGuestMissing)?;
     let init = fs::read(&lab_guest).map_err(LabError::io("read", &lab_guest))?;
     if !programs::is_static(&lab_guest)? {
         return Err(LabError::LabGuestDynamic(lab_guest));
@@ -85,9 +83,7 @@ pub fn initramfs(
 }
 
 fn find_agent() -> Result<PathBuf, LabError> {
-    let agent = AGENT
-        .find()
-        .map_err(|ArtifactMissing { looked_for }| LabError::AgentMissing { looked_for })?;
+    let agent = AGENT.find().map_err(LabError::AgentMissing)?;
     if programs::is_static(&agent)? { Ok(agent) } else { Err(LabError::AgentDynamic(agent)) }
 }
 

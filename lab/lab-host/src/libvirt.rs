@@ -11,9 +11,9 @@
 //! balloon holds without asking libvirt.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -79,8 +79,6 @@ impl Libvirtd {
         let socket = run.libvirt_socket();
         let _ = fs::remove_file(&socket);
         let log = folder.join("log");
-        let output = File::create(&log).map_err(LabError::io("create", &log))?;
-        let also = output.try_clone().map_err(LabError::io("create", &log))?;
         if is_system() {
             let path = Path::new(SYSTEM_CONFIGURATION);
             fs::create_dir_all("/etc/libvirt")
@@ -88,7 +86,7 @@ impl Libvirtd {
                 .map_err(LabError::io("write", path))?;
         }
         let mut command = as_user(&program, &folder);
-        command.stdin(Stdio::null()).stdout(output).stderr(also);
+        tool::write_output_to(&mut command, &log)?;
         let child = spawner.spawn(command, Vec::new()).map_err(LabError::io("start", &program))?;
         if let Some(process) = ProcessId::of(child.id()) {
             run.record_libvirtd(process)?;
@@ -136,9 +134,7 @@ impl Libvirtd {
             console: String::new(),
         })
     }
-}
 
-impl Libvirtd {
     /// The output of a command of `virsh`.
     pub(crate) fn virsh(&self, arguments: &[&str]) -> Result<String, LabError> {
         let virsh = tool::require(VIRSH.0, VIRSH.1)?;
@@ -258,18 +254,12 @@ fn hotplug_parts(spec: &GuestSpec) -> HotplugParts {
 
 /// `text` escaped for XML.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '\'' => out.push_str("&apos;"),
-            '"' => out.push_str("&quot;"),
-            char => out.push(char),
-        }
-    }
-    out
+    // Ampersands first, because the others become text with ampersands.
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('\'', "&apos;")
+        .replace('"', "&quot;")
 }
 
 /// Checks that libvirt supports the guest's devices.

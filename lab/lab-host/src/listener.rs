@@ -17,7 +17,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use ballast_model::GuestId;
@@ -25,7 +25,7 @@ use rustix::io::FdFlags;
 
 use crate::process::ProcessId;
 use crate::run_folder::{GuestRecord, RunFolder};
-use crate::{GuestState, LabError};
+use crate::{GuestState, LabError, tool};
 
 /// The arguments that are added to the command line of the guest's present QEMU.
 const INCOMING_ARGUMENTS: [&str; 3] = ["-incoming", "defer", "-S"];
@@ -92,12 +92,10 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
         let name = OsStr::from_bytes(&word[..at]).to_owned();
         Some((name, OsString::from_vec(moved(&word[at + 1..]))))
     });
-    let messages = paths.console.with_extension("qemu");
-    let log = File::create(&messages).map_err(LabError::io("create", &messages))?;
-    let also = log.try_clone().map_err(LabError::io("create", &messages))?;
     let mut command = Command::new(program);
     command.args(arguments).args(INCOMING_ARGUMENTS).env_clear().envs(variables);
-    command.stdin(Stdio::null()).stdout(log).stderr(also).process_group(0);
+    command.process_group(0);
+    tool::write_output_to(&mut command, &paths.messages())?;
     for file in &files {
         rustix::io::fcntl_setfd(file, FdFlags::empty())
             .map_err(|error| LabError::io("pass on", INHERITED)(error.into()))?;
@@ -112,7 +110,7 @@ fn start(from: &RunFolder, record: &GuestRecord, to: &RunFolder) -> Result<Guest
         LabError::GuestGone {
             guest: record.id.clone(),
             how: format!("cannot move into run {}: {why}", to.name()),
-            console: fs::read_to_string(&messages).unwrap_or_default(),
+            console: fs::read_to_string(paths.messages()).unwrap_or_default(),
         }
     })
 }

@@ -71,17 +71,9 @@ pub(crate) fn busybox(cache: &Cache, say: &dyn Fn(&str)) -> Result<PathBuf, LabE
     })
 }
 
-/// The libraries of the file `program` and its loader, those of `folders` before the host's.
-pub(crate) fn libraries(program: &Path, folders: &[PathBuf]) -> Result<FileMap, LabError> {
-    match libraries_of(program, folders)? {
-        Libraries::Needed(map) => Ok(map),
-        Libraries::Static => Ok(FileMap::new()),
-    }
-}
-
 /// Whether a program needs no libraries.
 pub(crate) fn is_static(program: &Path) -> Result<bool, LabError> {
-    Ok(matches!(libraries_of(program, &[])?, Libraries::Static))
+    Ok(libraries(program, &[])?.is_empty())
 }
 
 /// The file of a program, and the unpacked folders that contain its libraries.
@@ -146,14 +138,9 @@ pub(crate) fn library_folders(root: &Path) -> Vec<PathBuf> {
     folders.into_iter().collect()
 }
 
-/// The libraries of a program.
-#[derive(Debug, PartialEq, Eq)]
-enum Libraries {
-    Static,
-    Needed(FileMap),
-}
-
-fn libraries_of(program: &Path, folders: &[PathBuf]) -> Result<Libraries, LabError> {
+/// The libraries of the file `program` and its loader, those of `folders` before the host's; a
+/// static program has none.
+pub(crate) fn libraries(program: &Path, folders: &[PathBuf]) -> Result<FileMap, LabError> {
     let ldd = tool::require("ldd", "libc-bin")?;
     let mut command = Command::new(ldd);
     command.arg(program).env("LC_ALL", "C");
@@ -170,11 +157,11 @@ fn libraries_of(program: &Path, folders: &[PathBuf]) -> Result<Libraries, LabErr
 }
 
 /// Parses the output of `ldd`.
-fn parse_ldd(text: &str) -> Result<Libraries, String> {
-    if text.contains("not a dynamic executable") || text.contains("statically linked") {
-        return Ok(Libraries::Static);
-    }
+fn parse_ldd(text: &str) -> Result<FileMap, String> {
     let mut map = FileMap::new();
+    if text.contains("not a dynamic executable") || text.contains("statically linked") {
+        return Ok(map);
+    }
     for line in text.lines().map(str::trim) {
         let path = line.split_once("=> ").map_or(line, |(_, path)| path);
         if path.starts_with("not found") {
@@ -194,7 +181,7 @@ fn parse_ldd(text: &str) -> Result<Libraries, String> {
     if map.is_empty() {
         return Err(format!("unexpected output of ldd: {}", tool::tail(text, 200).trim()));
     }
-    Ok(Libraries::Needed(map))
+    Ok(map)
 }
 
 #[cfg(test)]
@@ -206,7 +193,7 @@ mod tests {
         let text = "\tlinux-vdso.so.1 (0x00007ffd)\n\
                     \tlibz.so.1 => /cache/x/usr/lib/libz.so.1 (0x00007f)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
-        let Ok(Libraries::Needed(map)) = parse_ldd(text) else { panic!("not read") };
+        let map = parse_ldd(text).unwrap();
         let pairs: Vec<_> =
             map.iter().map(|(to, from)| (to.to_str().unwrap(), from.to_str().unwrap())).collect();
         assert_eq!(
@@ -227,8 +214,8 @@ mod tests {
 
     #[test]
     fn static_programs_need_no_libraries() {
-        assert_eq!(parse_ldd("\tnot a dynamic executable\n"), Ok(Libraries::Static));
-        assert_eq!(parse_ldd("\tstatically linked\n"), Ok(Libraries::Static));
+        assert_eq!(parse_ldd("\tnot a dynamic executable\n"), Ok(FileMap::new()));
+        assert_eq!(parse_ldd("\tstatically linked\n"), Ok(FileMap::new()));
     }
 
     #[test]

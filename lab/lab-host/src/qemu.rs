@@ -60,22 +60,18 @@ pub struct GuestSpec {
     /// Memory it boots with, in whole MiB; a balloon cannot exceed it.
     pub memory: Bytes,
     /// Its swap disk.
-    #[serde(default)]
     pub swap: Option<DiskSpec>,
     /// Its disk for files.
-    #[serde(default)]
     pub data: Option<DiskSpec>,
     /// Its balloon device.
     #[serde(default = "Balloon::some")]
     pub balloon: Option<Balloon>,
     /// Its memory hotplug.
-    #[serde(default)]
     pub hotplug: Option<Hotplug>,
     /// Programs packed into it; PostgreSQL is on its data disk.
     #[serde(default)]
     pub with: BTreeSet<String>,
     /// How its memory accesses are recorded.
-    #[serde(default)]
     pub truth: Option<Truth>,
     /// Whether its memory is private to QEMU, which is QEMU's default; else it is a file that a
     /// tracker can watch.
@@ -85,20 +81,16 @@ pub struct GuestSpec {
     #[serde(default)]
     pub tracked: bool,
     /// Where the page tracker listens; by default in the run's folder.
-    #[serde(default)]
     pub tracker_socket: Option<PathBuf>,
     /// Whether it runs `ballast-agent`, whose port has a socket of its own.
     #[serde(default)]
     pub agent: bool,
     /// Number (CID) of its vsock device, which the host's kernel serves, 3 or more; `None`: it has
     /// none.
-    #[serde(default)]
     pub vsock_cid: Option<u32>,
     /// Image of the disk that makes it a host itself; see [`crate::Nested`].
-    #[serde(default)]
     pub host_disk: Option<PathBuf>,
     /// The hypervisor that boots before it and makes it Xen's dom0.
-    #[serde(default)]
     pub xen: Option<XenSpec>,
     /// Further arguments for QEMU.
     #[serde(default)]
@@ -202,6 +194,13 @@ pub(crate) struct GuestPaths {
     pub(crate) terminal: PathBuf,
 }
 
+impl GuestPaths {
+    /// The file of QEMU's messages.
+    pub(crate) fn messages(&self) -> PathBuf {
+        self.console.with_extension("qemu")
+    }
+}
+
 /// The file of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct QemuDisk {
@@ -270,9 +269,7 @@ impl CommandLine<'_> {
         args.list.extend(self.spec.extra_args.iter().map(OsString::from));
         args.list
     }
-}
 
-impl CommandLine<'_> {
     /// The kernel's command line.
     pub(crate) fn kernel_arguments(&self) -> String {
         let is_offline = self.spec.hotplug.is_some_and(|hotplug| !hotplug.online);
@@ -552,33 +549,11 @@ mod tests {
 
     #[test]
     fn guest_without_balloon_has_no_balloon_device() {
-        let mut spec = GuestSpec::new("a".parse().unwrap(), Bytes::mib(256));
-        spec.balloon = None;
-        check(
-            &spec,
-            Accel::Tcg,
-            expect![[r#"
-            -nodefaults
-            -no-user-config
-            -display none
-            -no-reboot
-            -smp 1
-            -cpu max,-cx16
-            -name guest=a,debug-threads=on
-            -accel tcg,tb-size=32
-            -m 256M
-            -object memory-backend-memfd,id=ram,size=256M,share=on
-            -machine q35,memory-backend=ram
-            -kernel /cache/vmlinuz
-            -initrd /cache/initramfs.cpio
-            -append console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests memhp_default_state=online_movable
-            -qmp unix:/run/qmp/a.sock,server=on,wait=off
-            -serial file:/run/console/a.log
-            -qmp unix:/run/lab/a.qmp,server=on,wait=off
-            -device virtio-serial-pci
-            -chardev socket,id=lab,path=/run/lab/a.channel,server=on,wait=off
-            -device virtserialport,chardev=lab,name=ballast.lab"#]],
-        );
+        let plain = GuestSpec::new("a".parse().unwrap(), Bytes::mib(256));
+        let line = line_of(&plain, Accel::Tcg);
+        let without = line_of(&GuestSpec { balloon: None, ..plain }, Accel::Tcg);
+        assert_eq!(line.replace("\n-device virtio-balloon-pci,id=balloon0", ""), without);
+        assert_ne!(line, without);
     }
 
     /// The differences from a plain guest.

@@ -55,16 +55,13 @@ pub struct RunOptions {
     #[serde(default = "yes")]
     pub limit_cpu: bool,
     /// Swap added to the host during the run, which needs root; `None`: none.
-    #[serde(default)]
     pub host_swap: Option<Bytes>,
     /// Who starts the guests; the lab itself by default.
     #[serde(default)]
     pub manager: Manager,
     /// The folder of runs; `None`: this user's.
-    #[serde(default)]
     pub runs_folder: Option<PathBuf>,
     /// The cache folder; `None`: this user's.
-    #[serde(default)]
     pub cache_folder: Option<PathBuf>,
     /// The program with the hidden commands; this program by default.
     #[serde(skip)]
@@ -90,6 +87,11 @@ impl RunOptions {
             cache_folder: None,
             helper: Helper::default(),
         }
+    }
+
+    /// The folder of runs: the one that is given, or this user's.
+    pub(crate) fn runs_folder(&self) -> Result<PathBuf, LabError> {
+        self.runs_folder.clone().map_or_else(runs_folder, Ok)
     }
 
     /// Checks the specification.
@@ -156,10 +158,7 @@ impl Run {
             Some(folder) => Cache::at(folder)?,
             None => Cache::open()?,
         };
-        let base = match &options.runs_folder {
-            Some(folder) => folder.clone(),
-            None => runs_folder()?,
-        };
+        let base = options.runs_folder()?;
         for stale in RunFolder::clean_stale(&base) {
             say(&format!("removed the remains of run {stale}"));
         }
@@ -185,7 +184,7 @@ impl Run {
             accel: Accel::Tcg,
         };
         let trial = |accel, patience| {
-            let name = trial_name()?;
+            let name: GuestId = format!("kvm-trial-{}", std::process::id()).parse()?;
             let options = RunOptions {
                 guests: vec![GuestSpec::new(name.clone(), TRIAL_MEMORY)],
                 name,
@@ -279,12 +278,6 @@ impl Drop for Run {
 
 fn no_libvirt() -> LabError {
     LabError::Invalid("the lab itself started these guests".to_owned())
-}
-
-fn trial_name() -> Result<GuestId, LabError> {
-    format!("kvm-trial-{}", std::process::id())
-        .parse()
-        .map_err(|error: ballast_model::ParseGuestIdError| LabError::Invalid(error.to_string()))
 }
 
 /// What all guests of a run have in common.

@@ -115,9 +115,7 @@ impl GuestRecord {
             GuestState::Booting
         }
     }
-}
 
-impl GuestRecord {
     /// The line of its console that shows that its kernel has died; `None`: it has not. Under
     /// emulation a kernel may die through no fault of its own: QEMU 7.2 can lose a write that the
     /// guest makes while its memory is copied to another QEMU.
@@ -410,12 +408,12 @@ impl RunFolder {
     }
 }
 
-/// Writes a file completely or not at all.
 /// The contents of a file; `None`: there is none, or it cannot be parsed.
 fn read_json<T: DeserializeOwned>(path: &Path) -> Option<T> {
     serde_json::from_str(&fs::read_to_string(path).ok()?).ok()
 }
 
+/// Writes a file completely or not at all.
 fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<(), LabError> {
     let unfinished = path.with_extension("unfinished");
     let text = serde_json::to_string(value).map_err(|e| LabError::io("write", path)(e.into()))?;

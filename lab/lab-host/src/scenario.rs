@@ -20,7 +20,7 @@ use crate::accel::AccelChoice;
 use crate::host_swap;
 use crate::libvirt::Manager;
 use crate::scenario_fleet::{ADVISE, FleetHost, MOVE, ScenarioFleet};
-use crate::scenario_guest::{Mistake, ScenarioGuest, check, path};
+use crate::scenario_guest::{Mistake, ScenarioGuest, check};
 use crate::scenario_settings::{ByHand, Settings, Transfer};
 use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, check_policy, merged};
 use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
@@ -59,7 +59,6 @@ pub struct Scenario {
     /// Whether and how balloons are also set by hand, as an operator would who knows what comes.
     /// This is a bound on what any daemon can reach. Runs after the policies, under the name
     /// [`BY_HAND`].
-    #[serde(default)]
     pub by_hand: Option<ByHand>,
     /// Whether each guest's need is measured first, by bisection: the least memory in which it
     /// reads nothing back from swap; no by default.
@@ -77,10 +76,8 @@ pub struct Scenario {
     #[serde(default)]
     pub tracking: Map<String, Value>,
     /// A timed transfer of memory between two guests, if any.
-    #[serde(default)]
     pub transfer: Option<Transfer>,
     /// Several hosts, between which guests may move, instead of one.
-    #[serde(default)]
     pub fleet: Option<ScenarioFleet>,
     /// A paper's results in this situation; `ballast simulate` reads them too.
     #[serde(default)]
@@ -96,10 +93,8 @@ pub struct Host {
     /// Memory for all guests together.
     pub budget: Bytes,
     /// Memory that stays free on the host in addition to the budget; the daemon's default if unset.
-    #[serde(default)]
     pub reserve: Option<Bytes>,
     /// Swap added to the host during each run, in a file of its own; none by default.
-    #[serde(default)]
     pub swap: Option<Bytes>,
 }
 
@@ -248,29 +243,25 @@ impl Scenario {
         })?;
         let mut names = BTreeSet::new();
         for (number, guest) in self.guests.iter().enumerate() {
-            let at = |key: &[&str]| path(number, key);
-            if !names.insert(&guest.name) {
-                let message = format!("guest `{}` is defined twice", guest.name);
-                return Err(Mistake { key: at(&["name"]), message });
-            }
-            guest.validate(&at)?;
-            check(
-                &at(&["balloon_stops"]).iter().map(String::as_str).collect::<Vec<_>>(),
-                guest.balloon_stops.is_none_or(|stops| stops < self.duration),
-                || "is not before the end: expected less than duration".to_owned(),
-            )?;
-            guest.validate_workloads(number, self.duration)?;
+            let number = number.to_string();
+            let at = |key| ["guests", &number, key];
+            check(&at("name"), names.insert(&guest.name), || {
+                format!("guest `{}` is defined twice", guest.name)
+            })?;
+            guest.validate(&number)?;
+            let stops_before = guest.balloon_stops.is_none_or(|stops| stops < self.duration);
+            check(&at("balloon_stops"), stops_before, || {
+                "is not before the end: expected less than duration".to_owned()
+            })?;
+            guest.validate_workloads(&number, self.duration)?;
         }
-        if let Some(Err(why)) = self.host.swap.map(host_swap::validate) {
-            return check(&["host", "swap"], false, || why);
+        let swap = self.host.swap.map_or(Ok(()), host_swap::validate);
+        swap.map_err(|why| Mistake::at(&["host", "swap"], why))?;
+        if let Some(transfer) = &self.transfer {
+            transfer.validate(&self.guests)?;
         }
-        if let Some(Err((key, why))) = self.transfer.as_ref().map(|it| it.validate(&self.guests)) {
-            return check(&["transfer", key], false, || why);
-        }
-        let by_hand = self.by_hand.as_ref();
-        let by_hand = by_hand.map(|it| it.validate(&self.guests, self.host.budget, self.duration));
-        if let Some(Err((key, why))) = by_hand {
-            return check(&["by_hand", key], false, || why);
+        if let Some(by_hand) = &self.by_hand {
+            by_hand.validate(&self.guests, self.host.budget, self.duration)?;
         }
         self.validate_manager()?;
         self.validate_fleet()?;
@@ -455,72 +446,42 @@ ceiling = "2GiB""#;
 
     #[test]
     fn every_mistake_is_reported_with_place_and_key() {
+        let (host, budget, start) = ("[host]", "budget = \"1GiB\"", "start = \"512MiB\"");
+        let above = |keys: &str| format!("{keys}\n[host]");
+        let transfer = |[from, to, amount]: [&str; 3]| {
+            let guests = format!("from = \"{from}\"\nto = \"{to}\"");
+            above(&format!("[transfer]\n{guests}\namount = \"{amount}\""))
+        };
         for (from, to, expected) in [
             ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
             ("duration = \"60s\"", "duration = \"0s\"", "s.toml:3:12: duration: expected more"),
             ("duration =", "dration =", "unknown key `dration`: did you mean `duration`"),
-            ("budget = \"1GiB\"", "budget = \"200MiB\"", "host.budget: 200MiB is less than the"),
-            ("budget = \"1GiB\"", "budget = \"900MiB\"", "less than the guests start with"),
+            (budget, "budget = \"200MiB\"", "host.budget: 200MiB is less than the"),
+            (budget, "budget = \"900MiB\"", "less than the guests start with"),
             ("name = \"b\"", "name = \"a\"", "guests[1].name: guest `a` is defined twice"),
             ("name = \"b\"", "name = \"-b\"", "is not a guest name"),
-            ("start = \"512MiB\"", "start = \"2GiB\"", "start: 2GiB is more than memory = 1GiB"),
-            ("start = \"512MiB\"", "start = \"64MiB\"", "64MiB is not between floor 128MiB"),
-            ("start = \"512MiB\"", "floor = \"2GiB\"", "floor: 2GiB is more than memory"),
-            ("start = \"512MiB\"", "ceiling = \"2GiB\"", "ceiling: 2GiB is more than its memory"),
-            (
-                "start = \"512MiB\"",
-                "hotplug = { max = \"100MiB\" }",
-                "hotplug: max = 100MiB must be whole 128MiB",
-            ),
-            ("start = \"512MiB\"", "hotplug = { max = \"1GiB\", by = 1 }", "unknown key `by`"),
-            ("start = \"512MiB\"", "shares = 0", "shares 0 is out of range"),
-            (
-                "start = \"512MiB\"",
-                "balloon_stops = \"60s\"",
-                "balloon_stops: is not before the end",
-            ),
-            ("start = \"512MiB\"", "balloon_stops = 9", "balloon_stops: 9 has no unit"),
-            (
-                "budget = \"1GiB\"",
-                "budget = \"1GiB\"\nswap = \"1MiB\"",
-                "host.swap: 1MiB of swap is",
-            ),
-            (
-                "[host]",
-                "[transfer]\nfrom = \"a\"\nto = \"c\"\namount = \"64MiB\"\n[host]",
-                "transfer.to: no guest `c`",
-            ),
-            (
-                "[host]",
-                "[transfer]\nfrom = \"b\"\nto = \"b\"\namount = \"64MiB\"\n[host]",
-                "transfer.to: `b` is the giver",
-            ),
-            (
-                "[host]",
-                "[transfer]\nfrom = \"a\"\nto = \"b\"\namount = \"64MiB\"\n[host]",
-                "transfer.to: guest `b` has no workload",
-            ),
-            (
-                "[host]",
-                "[transfer]\nfrom = \"b\"\nto = \"a\"\namount = \"600MiB\"\n[host]",
-                "transfer.amount: 600MiB is more than",
-            ),
-            (
-                "[host]",
-                "[transfer]\nfrom = \"b\"\nto = \"a\"\namount = \"1MiB\"\nat = \"5s\"\n[host]",
-                "unknown key `at`",
-            ),
+            (start, "start = \"2GiB\"", "start: 2GiB is more than memory = 1GiB"),
+            (start, "start = \"64MiB\"", "64MiB is not between floor 128MiB"),
+            (start, "floor = \"2GiB\"", "floor: 2GiB is more than memory"),
+            (start, "ceiling = \"2GiB\"", "ceiling: 2GiB is more than its memory"),
+            (start, "hotplug = { max = \"100MiB\" }", "hotplug: max = 100MiB must be whole 128MiB"),
+            (start, "hotplug = { max = \"1GiB\", by = 1 }", "unknown key `by`"),
+            (start, "shares = 0", "shares 0 is out of range"),
+            (start, "balloon_stops = \"60s\"", "balloon_stops: is not before the end"),
+            (start, "balloon_stops = 9", "balloon_stops: 9 has no unit"),
+            (budget, &format!("{budget}\nswap = \"1MiB\""), "host.swap: 1MiB of swap is"),
+            (host, &transfer(["a", "c", "64MiB"]), "transfer.to: no guest `c`"),
+            (host, &transfer(["b", "b", "64MiB"]), "transfer.to: `b` is the giver"),
+            (host, &transfer(["a", "b", "64MiB"]), "transfer.to: guest `b` has no workload"),
+            (host, &transfer(["b", "a", "600MiB"]), "transfer.amount: 600MiB is more than"),
+            (host, &transfer(["b", "a", "1MiB\"\nat = \"5s"]), "unknown key `at`"),
             ("memory = \"1GiB\"", "memory = \"1MiB\"", "memory 1MiB must be whole MiB"),
             (
-                "[host]",
-                "settings.intermittent = 0.5\n[host]",
+                host,
+                &above("settings.intermittent = 0.5"),
                 "expected \"adaptive\", \"off\" or a number from 0.05 to 0.3",
             ),
-            (
-                "[host]",
-                "settings.kernel = \"6.12\"\n[host]",
-                "settings.kernel: `6.12` is not a kernel",
-            ),
+            (host, &above("settings.kernel = \"6.12\""), "settings.kernel: `6.12` is not a kernel"),
             ("speed = \"ssd\"", "speed = \"sdd\"", "`sdd` is not a speed"),
             ("size = \"1GiB\", ", "size = \"4KiB\", ", "swap: a disk of 4KiB is too small"),
             ("at = \"5s\"", "at = \"60s\"", "workloads[0].at: is not before the end"),
@@ -529,17 +490,17 @@ ceiling = "2GiB""#;
                 "at = \"5s\"\nprepared = true",
                 "workloads[0].at: is later than a prepared workload begins",
             ),
-            ("start = \"512MiB\"", "work = 0", "work"),
+            (start, "work = 0", "work"),
             ("kind = \"mono\"", "kind = \"monu\"", "monu"),
             ("low = \"50MiB\"", "lwo = \"50MiB\"", "lwo"),
             ("low = \"50MiB\"", "low = \"900MiB\"", "low = 900MiB is more than high"),
-            ("[host]", "policies = [\"globl\"]\n[host]", "`globl` is not a policy"),
-            ("[host]", "policies = []\n[host]", "at least one policy"),
-            ("[host]", "repetitions = 0\n[host]", "repetitions: 0: expected 1 to"),
-            ("[host]", "[[variants]]\nname = \"x\"\n[variants.policy]\n[host]", "name of a policy"),
+            (host, &above("policies = [\"globl\"]"), "`globl` is not a policy"),
+            (host, &above("policies = []"), "at least one policy"),
+            (host, &above("repetitions = 0"), "repetitions: 0: expected 1 to"),
+            (host, &above("[[variants]]\nname = \"x\"\n[variants.policy]"), "name of a policy"),
             (
-                "[host]",
-                "[[variants]]\nname = \"best\"\npolicy = { name = \"meb\" }\n[host]",
+                host,
+                &above("[[variants]]\nname = \"best\"\npolicy = { name = \"meb\" }"),
                 "variants[0].name: `best` is already the name of another",
             ),
         ] {

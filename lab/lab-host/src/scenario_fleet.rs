@@ -33,7 +33,6 @@ pub struct ScenarioFleet {
     pub overloaded: GuestId,
     /// The host that leads first and whose member of the fleet is killed once a move has begun; by
     /// default none is killed.
-    #[serde(default)]
     pub killed: Option<GuestId>,
     /// Length of the last part of a run, in which the work of all guests is compared; the move must
     /// be over by then.

@@ -27,16 +27,12 @@ pub struct ScenarioGuest {
     /// Memory it boots with; a balloon cannot exceed it.
     pub memory: Bytes,
     /// Its allocation when the measurement starts; all of its memory by default.
-    #[serde(default)]
     pub start: Option<Bytes>,
     /// Its guaranteed memory; the daemon's default if unset.
-    #[serde(default)]
     pub floor: Option<Bytes>,
     /// Its largest allocation; all of its memory, with hotplug, by default.
-    #[serde(default)]
     pub ceiling: Option<Bytes>,
     /// Its memory hotplug, if any.
-    #[serde(default)]
     pub hotplug: Option<Hotplug>,
     /// Time after the start of the measurement at which its balloon driver is unloaded, which
     /// returns the balloon's memory to the guest; never by default.
@@ -44,28 +40,22 @@ pub struct ScenarioGuest {
     pub balloon_stops: Option<Duration>,
     /// Pages that it touches a second at full speed; if given, the time until it reaches that is
     /// measured.
-    #[serde(default)]
     pub full_speed: Option<NonZeroU64>,
     /// Its fixed work, in touches; if given, the time for it is measured. Its workloads are stopped
     /// once the work is done. A run ends once every guest with a fixed work has done it, and at the
     /// latest after the scenario's duration.
-    #[serde(default)]
     pub work: Option<NonZeroU64>,
     /// Its shares; 1,000 by default.
-    #[serde(default)]
     pub shares: Option<u32>,
     /// Its priority: when memory is short, guests of lower priority lose memory first; 0 by
     /// default.
     #[serde(default)]
     pub priority: u8,
     /// Its objective: the greatest number of misses a second; none by default.
-    #[serde(default)]
     pub miss_rate_max: Option<u64>,
     /// Its swap disk, if any.
-    #[serde(default)]
     pub swap: Option<DiskSpec>,
     /// Its disk for files, if any.
-    #[serde(default)]
     pub data: Option<DiskSpec>,
     /// Programs packed into it.
     #[serde(default)]
@@ -82,7 +72,6 @@ pub struct ScenarioWorkload {
     #[serde(default, with = "duration")]
     pub at: Duration,
     /// Its name, unique in its guest; by default its kind or, for a program, the program's name.
-    #[serde(default)]
     pub id: Option<String>,
     /// Whether it fills its memory before the measurement, while guests have all of their memory;
     /// the guests are set to their start sizes afterwards. Its work counts from the start of the
@@ -127,6 +116,86 @@ impl ScenarioGuest {
             ..GuestLimits::default()
         }
     }
+
+    /// Checks it; `number` is its place among the guests.
+    pub(crate) fn validate(&self, number: &str) -> Result<(), Mistake> {
+        let at = |key| ["guests", number, key];
+        let plain = GuestSpec::new(self.name.clone(), self.memory).validate();
+        plain.map_err(|error| Mistake::at(&at("memory"), error))?;
+        for (key, disk) in [("swap", self.swap), ("data", self.data)] {
+            let disk = disk.map_or(Ok(()), |disk| disk.validate());
+            disk.map_err(|error| Mistake::at(&at(key), error))?;
+        }
+        let key = if self.floor > self.ceiling { "floor" } else { "shares" };
+        self.limits().validate().map_err(|error| Mistake::at(&at(key), error))?;
+        let hotplug = self.hotplug.map_or(Ok(()), |hotplug| hotplug.validate());
+        hotplug.map_err(|why| Mistake::at(&at("hotplug"), why))?;
+        for (key, value) in [("floor", self.floor), ("start", self.start)] {
+            let value = value.unwrap_or_default();
+            check(&at(key), value <= self.memory, || {
+                format!(
+                    "{value} is more than memory = {}: a balloon cannot grow a guest past what it \
+                     boots with",
+                    self.memory
+                )
+            })?;
+        }
+        let most = self.memory_max();
+        let ceiling = self.ceiling.unwrap_or_default();
+        check(&at("ceiling"), ceiling <= most, || {
+            format!("{ceiling} is more than its memory with hotplug, {most}")
+        })?;
+        let (floor, start) = (self.limits().floor_for(self.memory), self.start());
+        let ceiling = self.limits().ceiling_for(self.memory, most);
+        let is_between = start >= floor && (start <= ceiling || self.start.is_none());
+        check(&at("start"), is_between, || {
+            format!("{start} is not between floor {floor} and ceiling {ceiling}")
+        })
+    }
+
+    /// Checks its workloads; `number` is its place among the guests.
+    pub(crate) fn validate_workloads(
+        &self,
+        number: &str,
+        duration: Duration,
+    ) -> Result<(), Mistake> {
+        let count = self.workloads.len();
+        check(&["guests", number, "workloads"], count <= WORKLOADS_MAX, || {
+            format!("{count}: expected at most {WORKLOADS_MAX}")
+        })?;
+        let data = self.data.map_or(Bytes::ZERO, |disk| disk.size);
+        let mut ids = BTreeSet::new();
+        for (which, workload) in self.workloads.iter().enumerate() {
+            let which = which.to_string();
+            let at = |key| ["guests", number, "workloads", &which, key];
+            check(&at("at"), workload.at < duration, || {
+                "is not before the end: expected less than duration".to_owned()
+            })?;
+            check(&at("at"), !workload.prepared || workload.at.is_zero(), || {
+                "is later than a prepared workload begins: leave it out".to_owned()
+            })?;
+            check(&at("id"), ids.insert(workload.id()), || {
+                format!("workload `{}` is defined twice: give it a unique id", workload.id())
+            })?;
+            let is_valid = workload.spec.validate_for_guest();
+            is_valid.map_err(|error| Mistake::at(&at("kind"), error))?;
+            match workload.spec.pattern {
+                Pattern::FileRandom { size } => check(&at("size"), data > size, || {
+                    format!("{size} does not fit: give the guest a larger `data`")
+                })?,
+                Pattern::Program { program: Program::Postgresql, .. } => {
+                    check(&at("program"), data >= IMAGE_SIZE, || {
+                        format!(
+                            "postgresql is on the data disk: give the guest a `data` of at least \
+                             {IMAGE_SIZE}"
+                        )
+                    })?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 impl ScenarioWorkload {
@@ -143,115 +212,17 @@ impl ScenarioWorkload {
     }
 }
 
-impl ScenarioGuest {
-    pub(crate) fn validate(&self, at: &dyn Fn(&[&str]) -> Vec<String>) -> Result<(), Mistake> {
-        let mistake = |key: &[&str], message: String| Err(Mistake { key: at(key), message });
-        if let Err(error) = GuestSpec::new(self.name.clone(), self.memory).validate() {
-            return mistake(&["memory"], error.to_string());
-        }
-        for (key, disk) in [("swap", self.swap), ("data", self.data)] {
-            if let Some(Err(error)) = disk.map(|disk| disk.validate()) {
-                return mistake(&[key], error.to_string());
-            }
-        }
-        if let Err(error) = self.limits().validate() {
-            let key = if self.floor > self.ceiling { "floor" } else { "shares" };
-            return mistake(&[key], error.to_string());
-        }
-        if let Some(Err(why)) = self.hotplug.map(|hotplug| hotplug.validate()) {
-            return mistake(&["hotplug"], why);
-        }
-        for (key, value) in [("floor", self.floor), ("start", self.start)] {
-            if let Some(value) = value.filter(|value| *value > self.memory) {
-                let message = format!(
-                    "{value} is more than memory = {}: a balloon cannot grow a guest past what it \
-                     boots with",
-                    self.memory
-                );
-                return mistake(&[key], message);
-            }
-        }
-        let most = self.memory_max();
-        if let Some(ceiling) = self.ceiling.filter(|ceiling| *ceiling > most) {
-            let message = format!("{ceiling} is more than its memory with hotplug, {most}");
-            return mistake(&["ceiling"], message);
-        }
-        let (floor, start) = (self.limits().floor_for(self.memory), self.start());
-        let ceiling = self.limits().ceiling_for(self.memory, most);
-        if start < floor || (start > ceiling && self.start.is_some()) {
-            let message = format!("{start} is not between floor {floor} and ceiling {ceiling}");
-            return mistake(&["start"], message);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn validate_workloads(
-        &self,
-        number: usize,
-        duration: Duration,
-    ) -> Result<(), Mistake> {
-        let mut ids = BTreeSet::new();
-        if self.workloads.len() > WORKLOADS_MAX {
-            let message = format!("{}: expected at most {WORKLOADS_MAX}", self.workloads.len());
-            return Err(Mistake { key: path(number, &["workloads"]), message });
-        }
-        for (which, workload) in self.workloads.iter().enumerate() {
-            let which = which.to_string();
-            let mistake = |key: &str, message: String| {
-                Err(Mistake { key: path(number, &["workloads", &which, key]), message })
-            };
-            if workload.at >= duration {
-                return mistake(
-                    "at",
-                    "is not before the end: expected less than duration".to_owned(),
-                );
-            }
-            if workload.prepared && !workload.at.is_zero() {
-                return mistake(
-                    "at",
-                    "is later than a prepared workload begins: leave it out".into(),
-                );
-            }
-            if !ids.insert(workload.id()) {
-                let message =
-                    format!("workload `{}` is defined twice: give it a unique id", workload.id());
-                return mistake("id", message);
-            }
-            if let Err(error) = workload.spec.validate_for_guest() {
-                return mistake("kind", error.to_string());
-            }
-            if let Pattern::FileRandom { size } = workload.spec.pattern
-                && self.data.is_none_or(|disk| disk.size <= size)
-            {
-                return mistake(
-                    "size",
-                    format!("{size} does not fit: give the guest a larger `data`"),
-                );
-            }
-            if let Pattern::Program { program: Program::Postgresql, .. } = workload.spec.pattern
-                && self.data.is_none_or(|disk| disk.size < IMAGE_SIZE)
-            {
-                return mistake(
-                    "program",
-                    format!(
-                        "postgresql is on the data disk: give the guest a `data` of at least {IMAGE_SIZE}"
-                    ),
-                );
-            }
-        }
-        Ok(())
-    }
-}
-
 /// A mistake that shows only when values are compared.
 pub(crate) struct Mistake {
     pub(crate) key: Vec<String>,
     pub(crate) message: String,
 }
 
-pub(crate) fn path(guest: usize, key: &[&str]) -> Vec<String> {
-    let start = ["guests".to_owned(), guest.to_string()];
-    start.into_iter().chain(key.iter().map(|&name| name.to_owned())).collect()
+impl Mistake {
+    pub(crate) fn at(key: &[&str], message: impl ToString) -> Mistake {
+        let key = key.iter().map(|&name| name.to_owned()).collect();
+        Mistake { key, message: message.to_string() }
+    }
 }
 
 pub(crate) fn check(
@@ -259,8 +230,5 @@ pub(crate) fn check(
     holds: bool,
     message: impl FnOnce() -> String,
 ) -> Result<(), Mistake> {
-    if holds {
-        return Ok(());
-    }
-    Err(Mistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message() })
+    if holds { Ok(()) } else { Err(Mistake::at(key, message())) }
 }

@@ -11,10 +11,10 @@ use ballast_toml_strict::duration;
 use serde::Deserialize;
 
 use crate::KernelChoice;
-use crate::ScenarioGuest;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 use crate::libvirt::Manager;
+use crate::scenario_guest::{Mistake, ScenarioGuest, check};
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -98,40 +98,32 @@ pub struct ByHand {
 }
 
 impl ByHand {
-    /// Checks it against the scenario's guests.
-    ///
-    /// # Errors
-    /// The key, and the mistake.
+    /// Checks it against the scenario's guests, budget and duration.
     pub(crate) fn validate(
         &self,
         guests: &[ScenarioGuest],
         budget: Bytes,
         duration: Duration,
-    ) -> Result<(), (&'static str, String)> {
-        if self.at >= duration {
-            return Err(("at", "is not before the end: expected less than duration".to_owned()));
-        }
+    ) -> Result<(), Mistake> {
+        check(&["by_hand", "at"], self.at < duration, || {
+            "is not before the end: expected less than duration".to_owned()
+        })?;
+        let at = ["by_hand", "guests"];
         for (name, size) in &self.guests {
             let Some(guest) = guests.iter().find(|guest| guest.name == *name) else {
-                return Err(("guests", format!("no guest `{name}` in this scenario")));
+                return Err(Mistake::at(&at, format!("no guest `{name}` in this scenario")));
             };
-            if *size > guest.memory || *size < guest.limits().floor_for(guest.memory) {
-                return Err((
-                    "guests",
-                    format!(
-                        "{size} for guest `{name}`: expected its floor, {}, to its memory, {}",
-                        guest.limits().floor_for(guest.memory),
-                        guest.memory
-                    ),
-                ));
-            }
+            let floor = guest.limits().floor_for(guest.memory);
+            check(&at, (floor..=guest.memory).contains(size), || {
+                let memory = guest.memory;
+                format!(
+                    "{size} for guest `{name}`: expected its floor, {floor}, to its memory, {memory}"
+                )
+            })?;
         }
         let size = |guest: &ScenarioGuest| self.guests.get(&guest.name).copied();
         let sum: Bytes = guests.iter().map(|it| size(it).unwrap_or(it.start())).sum();
-        if sum > budget {
-            return Err(("guests", format!("{sum} in all is more than host.budget = {budget}")));
-        }
-        Ok(())
+        check(&at, sum <= budget, || format!("{sum} in all is more than host.budget = {budget}"))
     }
 }
 
@@ -148,37 +140,29 @@ pub enum DemandSignal {
 
 impl Transfer {
     /// Checks it against the scenario's guests.
-    ///
-    /// # Errors
-    /// The key, and the mistake.
-    pub(crate) fn validate(&self, guests: &[ScenarioGuest]) -> Result<(), (&'static str, String)> {
+    pub(crate) fn validate(&self, guests: &[ScenarioGuest]) -> Result<(), Mistake> {
+        let at = |key| ["transfer", key];
         let find = |name: &GuestId, key| {
             let found = guests.iter().find(|guest| guest.name == *name);
-            found.ok_or_else(|| (key, format!("no guest `{name}` in this scenario")))
+            found
+                .ok_or_else(|| Mistake::at(&at(key), format!("no guest `{name}` in this scenario")))
         };
         let (from, to) = (find(&self.from, "from")?, find(&self.to, "to")?);
-        if self.from == self.to {
-            return Err(("to", format!("`{}` is the giver: expected another guest", self.to)));
-        }
-        if to.workloads.is_empty() {
-            let why = format!("guest `{}` has no workload and so no demand", to.name);
-            return Err(("to", why));
-        }
-        let spare = |guest: &ScenarioGuest| {
-            let floor = guest.limits().floor_for(guest.memory);
-            guest.start().saturating_sub(floor)
-        };
-        let room = to.memory_max().saturating_sub(to.start());
-        let most = spare(from).min(room);
-        if self.amount.get() < PAGE_SIZE || self.amount > most {
-            let amount = self.amount;
-            let why = format!(
-                "{amount:#} is more than `{}` has above its floor at its start or `{}` has room for, or nothing: \
-                 expected at most {most}",
+        check(&at("to"), self.from != self.to, || {
+            format!("`{}` is the giver: expected another guest", self.to)
+        })?;
+        check(&at("to"), !to.workloads.is_empty(), || {
+            format!("guest `{}` has no workload and so no demand", to.name)
+        })?;
+        let spare = from.start().saturating_sub(from.limits().floor_for(from.memory));
+        let most = spare.min(to.memory_max().saturating_sub(to.start()));
+        let amount = self.amount;
+        check(&at("amount"), amount.get() >= PAGE_SIZE && amount <= most, || {
+            format!(
+                "{amount:#} is more than `{}` has above its floor at its start or `{}` has room \
+                 for, or nothing: expected at most {most}",
                 from.name, to.name
-            );
-            return Err(("amount", why));
-        }
-        Ok(())
+            )
+        })
     }
 }

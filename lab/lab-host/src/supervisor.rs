@@ -100,13 +100,7 @@ pub fn up(options: &RunOptions, say: &dyn Fn(&str)) -> Result<RunFolder, LabErro
         .spawn()
         .map_err(LabError::io("start", &options.helper.program))?;
     match follow(&mut child, options, say) {
-        Ok(()) => {
-            let base = match &options.runs_folder {
-                Some(folder) => folder.clone(),
-                None => runs_folder()?,
-            };
-            RunFolder::open(&base, options.name.as_str())
-        }
+        Ok(()) => RunFolder::open(&options.runs_folder()?, options.name.as_str()),
         Err(error) => {
             // Our end of the pipe closes here, which ends the run.
             drop(child.stdin.take());

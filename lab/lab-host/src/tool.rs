@@ -4,7 +4,8 @@
 //! output.
 //! Limits: output is kept in memory, so only for programs with little output.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::LabError;
@@ -68,6 +69,14 @@ pub(crate) fn run_with(
         output: tail(&text, OUTPUT_QUOTED_MAX).trim().to_owned(),
         remedy: remedy.to_owned(),
     })
+}
+
+/// Gives a command no input, and writes all its output to `log`.
+pub(crate) fn write_output_to(command: &mut Command, log: &Path) -> Result<(), LabError> {
+    let output = File::create(log).map_err(LabError::io("create", log))?;
+    let also = output.try_clone().map_err(LabError::io("create", log))?;
+    command.stdin(Stdio::null()).stdout(output).stderr(also);
+    Ok(())
 }
 
 /// The last `max` bytes of a text, starting at a character boundary.

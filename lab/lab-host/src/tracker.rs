@@ -9,7 +9,7 @@ use std::path::Path;
 use ballast_tracker_proto::SOCKET_VARIABLE;
 
 use crate::LabError;
-use crate::artifact::{Artifact, ArtifactMissing};
+use crate::artifact::Artifact;
 
 /// The tracker's library.
 pub const TRACK_LIBRARY: Artifact =
@@ -20,9 +20,7 @@ pub const TRACK_LIBRARY: Artifact =
 /// # Errors
 /// When the library is not built.
 pub(crate) fn environment(socket: &Path) -> Result<[(&'static str, OsString); 2], LabError> {
-    let library = TRACK_LIBRARY
-        .find()
-        .map_err(|ArtifactMissing { looked_for }| LabError::TrackerMissing { looked_for })?;
+    let library = TRACK_LIBRARY.find().map_err(LabError::TrackerMissing)?;
     Ok([("LD_PRELOAD", library.into()), (SOCKET_VARIABLE, socket.into())])
 }
 

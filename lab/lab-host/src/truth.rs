@@ -16,7 +16,7 @@ use ballast_toml_strict::duration;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
-use crate::artifact::{Artifact, ArtifactMissing};
+use crate::artifact::Artifact;
 
 /// The plugin.
 const PLUGIN: Artifact =
@@ -72,9 +72,7 @@ impl Truth {
     /// # Errors
     /// When the plugin is not built, or a path or the interval is invalid.
     pub(crate) fn argument(&self, rows: &Path) -> Result<OsString, LabError> {
-        let plugin = PLUGIN
-            .find()
-            .map_err(|ArtifactMissing { looked_for }| LabError::TruthMissing { looked_for })?;
+        let plugin = PLUGIN.find().map_err(LabError::TruthMissing)?;
         let mut argument = OsString::from(&plugin);
         argument.push(",rows=");
         argument.push(rows);

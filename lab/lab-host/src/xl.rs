@@ -41,9 +41,9 @@ const CONSOLE: &str = "hvc0";
 pub(crate) struct Domain {
     id: GuestId,
     /// The process that connects the domain's console to a socket; it ends with the domain.
-    console: Child,
+    pub(crate) console: Child,
     /// The lab's end of that socket, until it is taken.
-    stream: Option<UnixStream>,
+    pub(crate) stream: Option<UnixStream>,
     loops: Vec<PathBuf>,
 }
 
@@ -61,12 +61,9 @@ impl Domain {
         let kept = Path::new(CONSOLES).join(format!("guest-{id}.log"));
         let _ = fs::remove_file(&kept);
         symlink(&kept, &line.paths.console).map_err(LabError::io("create", &line.paths.console))?;
-        let mut loops = Vec::new();
         let mut named = Vec::new();
         for (name, disk) in disks {
-            let device = attach(disk)?;
-            named.push((*name, device.clone()));
-            loops.push(device);
+            named.push((*name, attach(disk)?));
         }
         let file = line.paths.console.with_extension("cfg");
         fs::write(&file, configuration(line, &named)).map_err(LabError::io("write", &file))?;
@@ -84,17 +81,8 @@ impl Domain {
         let console = console.map_err(LabError::io("start", XENCONSOLE)).inspect_err(|_| {
             destroy(id);
         })?;
+        let loops = named.into_iter().map(|(_, device)| device).collect();
         Ok(Domain { id: id.clone(), console, stream: Some(ours), loops })
-    }
-
-    /// The process id of the console's process.
-    pub(crate) fn process(&self) -> u32 {
-        self.console.id()
-    }
-
-    /// The channel to the domain; only the first call gets it.
-    pub(crate) fn take_channel(&mut self) -> Option<UnixStream> {
-        self.stream.take()
     }
 
     /// Detaches the disks, which the domain's drivers have open by now: they go away when the

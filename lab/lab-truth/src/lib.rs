@@ -14,12 +14,12 @@
 //! instruction fetches (the emulator translates them once) and accesses by devices are not
 //! recorded.
 
-// Only the plugin uses this module.
 mod options;
 mod output;
-#[cfg_attr(test, allow(dead_code))]
-mod recent_pages;
 // A test cannot be linked against the symbols of QEMU.
 #[cfg(not(test))]
 mod plugin;
+// Only the plugin uses all of it.
+#[cfg_attr(test, allow(dead_code))]
+mod recent_pages;
 mod recorder;

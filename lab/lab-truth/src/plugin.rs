@@ -134,9 +134,7 @@ pub(crate) unsafe extern "C" fn qemu_plugin_install(
 /// Opens the files and starts the writer and the clock.
 fn start(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let options = Options::parse(words.iter().map(String::as_str))?;
-    let now = clock_gettime(ClockId::Monotonic);
-    let origin_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    let times = IntervalTimes { origin_ns, interval_ns: options.interval_ms * 1_000_000 };
+    let times = IntervalTimes { origin_ns: now_ns(), interval_ns: options.interval_ms * 1_000_000 };
     let (queue, writer) = output::start(&options, times)?;
     let recorder = Recorder::new(queue, options.trace.is_some());
     IS_TRACED.store(options.trace.is_some(), Ordering::Relaxed);
@@ -146,12 +144,16 @@ fn start(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
+/// The host's monotonic clock.
+fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// Counts intervals until QEMU exits.
 fn tick(times: IntervalTimes) {
     loop {
-        let now = clock_gettime(ClockId::Monotonic);
-        let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-        let since_ns = now_ns.saturating_sub(times.origin_ns);
+        let since_ns = now_ns().saturating_sub(times.origin_ns);
         let interval = since_ns / times.interval_ns;
         INTERVAL.store(u32::try_from(interval).unwrap_or(u32::MAX), Ordering::Relaxed);
         let left_ns = (interval + 1) * times.interval_ns - since_ns;

@@ -72,14 +72,9 @@ impl RecentPages {
         self.entry(page).store(self.tag(page), Ordering::Relaxed);
     }
 
-    /// Forgets the previous access, because another processor's came in between.
-    fn interrupt(&self) {
-        self.latest.store(NONE, Ordering::Relaxed);
-    }
-
     /// Forgets all pages.
     pub(crate) fn flush(&self) {
-        self.interrupt();
+        self.latest.store(NONE, Ordering::Relaxed);
         let next = self.generation.load(Ordering::Relaxed) + 1;
         if next < GENERATIONS {
             self.generation.store(next, Ordering::Relaxed);

@@ -76,17 +76,12 @@ impl Balloon {
         let info: BalloonInfo = serde_json::from_str(&reply).context("query-balloon")?;
         Ok(Bytes::new(info.actual))
     }
-}
 
-impl Balloon {
     /// Whether a size of `actual` counts as having reached `target`.
     pub(super) fn is_at(&self, target: Bytes, actual: Bytes) -> bool {
         match self {
             Balloon::Qmp(_) => actual == target,
-            Balloon::Domain(_) => {
-                let apart = actual.max(target).saturating_sub(actual.min(target));
-                apart <= DOMAIN_SLACK
-            }
+            Balloon::Domain(_) => actual.abs_diff(target) <= DOMAIN_SLACK,
         }
     }
 }

@@ -22,7 +22,7 @@ use ballast_model::Bytes;
 use ballast_sim::{GuestReport, PolicyReport, Scenario, Sources, compare};
 use serde::Serialize;
 
-use super::compare::{Comparison, Figure, Spread};
+use super::compare::{Comparison, Figure, Ratio, Spread};
 use super::record::{GuestRun, InsideSample, Record};
 use crate::simulate::contestants::Contestants;
 
@@ -140,7 +140,7 @@ impl Calibration {
         let gains = real.gains.iter().map(|gain| GainCompared {
             policy: gain.policy.clone(),
             real: match gain.work {
-                super::compare::Ratio::Times(spread) => Some(spread.median),
+                Ratio::Times(spread) => Some(spread.median),
                 _ => None,
             },
             simulated: work_ratio(&as_written, &gain.policy),
@@ -182,18 +182,7 @@ fn figure_of(figure: Figure, report: &PolicyReport, guest: Option<&str>) -> Opti
             Figure::SwapOut => report.swap_out.get() as f64,
             Figure::AllocationMean => report.allocation_mean.get() as f64,
             Figure::AllocationLast => report.allocation_last.get() as f64,
-            Figure::Iterations
-            | Figure::RunTime
-            | Figure::OfBest
-            | Figure::WorkTime
-            | Figure::OfBestBefore
-            | Figure::OfBestAfter
-            | Figure::Settled
-            | Figure::OfNeed
-            | Figure::NearNeed
-            | Figure::UpRatio
-            | Figure::FullSpeed
-            | Figure::TrackingCost => return None,
+            _ => return None,
         })
     };
     match guest {

@@ -34,7 +34,7 @@ pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
     let of_figure = |it: &CalibrationFigure| Row {
         guest: it.guest.clone().unwrap_or_else(|| "all".to_owned()),
         policy: it.policy.clone(),
-        name: figures::name(it.figure).to_owned(),
+        name: it.figure.name().to_owned(),
         figure: Some(it.figure),
         real: it.real,
         simulated: Some(it.simulated),

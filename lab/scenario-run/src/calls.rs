@@ -3,7 +3,7 @@
 //! Idea: a comparison is weaker when its runs were played hours apart or from different commits, so
 //! the result lists the calls where there were several.
 
-use super::record::{Record, RunOrigin, RunRecord};
+use super::record::Record;
 
 /// One call of the command, and the runs that it played.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +28,8 @@ struct CallRun {
 
 /// The calls that played the runs of `record`, the earliest first.
 fn calls(record: &Record) -> Vec<CallRuns> {
-    let with_origin = |run| -> Option<(&RunRecord, &RunOrigin)> {
-        let run: &RunRecord = run;
-        Some((run, run.origin.as_ref()?))
-    };
-    let mut runs: Vec<_> = record.runs.iter().filter_map(with_origin).collect();
+    let mut runs: Vec<_> =
+        record.runs.iter().filter_map(|run| Some((run, run.origin.as_ref()?))).collect();
     runs.sort_by_key(|(_, origin)| (&origin.call_at, &origin.commit, &origin.began_at));
     let mut calls: Vec<CallRuns> = Vec::new();
     for (run, origin) in runs {
@@ -78,6 +75,7 @@ pub(super) fn remark(record: &Record) -> Option<String> {
 mod tests {
     use super::*;
     use crate::fixture;
+    use crate::record::RunOrigin;
 
     #[test]
     fn runs_are_listed_by_the_calls_that_played_them() {

@@ -159,8 +159,8 @@ impl Comparison {
             // A column in which no guest reached full speed is still shown.
             is_timed || cells.filter_map(|cell| cell.value).next().is_some()
         };
-        let figures: Vec<Figure> =
-            Figure::ALL.into_iter().filter(|figure| !figure.is_rare() || has(*figure)).collect();
+        let shown = Figure::ALL.iter().copied().filter(|figure| !figure.is_rare() || has(*figure));
+        let figures: Vec<Figure> = shown.collect();
         for row in &mut rows {
             row.cells.retain(|cell| figures.contains(&cell.figure));
         }
@@ -237,7 +237,7 @@ fn row(record: &Record, guest: Option<&str>, policy: &str) -> Row {
     Row {
         guest: guest.map(str::to_owned),
         policy: policy.to_owned(),
-        cells: Figure::ALL.into_iter().map(cell).collect(),
+        cells: Figure::ALL.iter().copied().map(cell).collect(),
     }
 }
 

@@ -12,15 +12,15 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_api::{Client, ClientError, GuestChange, GuestView, StatusReply};
-use ballast_lab_host::Helper;
+use ballast_lab_host::{RunFolder, Scenario, Variant};
 use ballast_model::{Bytes, GuestId};
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::process::{Child, Command};
+use rustix::process::geteuid;
+use tokio::process::Child;
 use tokio::time::Instant;
 
-use super::follow::follow;
+use super::follow::{END_PATIENCE, end, follow, hidden, log_tail};
 use super::rival;
-use super::settings::DaemonPaths;
+use super::settings::{DaemonPaths, daemon_toml};
 
 /// The hidden command that starts a run's daemon.
 pub const COMMAND: &str = "lab-daemon";
@@ -32,8 +32,6 @@ const POLL: Duration = Duration::from_millis(100);
 /// How long the daemon may take to answer during the measurement: less than the time between two
 /// samples.
 const ANSWER_PATIENCE: Duration = Duration::from_millis(700);
-/// How long the daemon may take to end.
-const END_PATIENCE: Duration = Duration::from_secs(20);
 /// Lines from the end of the daemon's log that an error quotes.
 const LOG_LINES_QUOTED: usize = 12;
 
@@ -77,38 +75,34 @@ pub(super) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a daemon with the configuration `toml`. If a rival is named, the rival's rule
+    /// Starts the daemon of a run of `scenario` under `variant`, and waits until it sees every
+    /// guest with its allocation and statistics. If the variant names a rival, the rival's rule
     /// decides.
-    pub(super) fn start(
-        toml: &str,
-        rival: Option<&str>,
-        paths: DaemonPaths,
+    pub(super) async fn start(
+        scenario: &Scenario,
+        variant: &Variant,
+        run: &RunFolder,
     ) -> anyhow::Result<Daemon> {
+        let paths = DaemonPaths::of(run);
+        let toml = daemon_toml(scenario, variant, &paths, geteuid().is_root())?;
         let folder = paths.folder();
         fs::create_dir(folder).with_context(|| format!("cannot create {}", folder.display()))?;
         let write = |path: PathBuf| format!("cannot write {}", path.display());
         fs::write(paths.config(), toml).with_context(|| write(paths.config()))?;
         let log = File::create(paths.log()).with_context(|| write(paths.log()))?;
-        let child = Command::new(Helper::default().program)
-            .arg0("ballast")
-            .arg(COMMAND)
-            .arg("--config")
-            .arg(paths.config())
-            .args(["--parent", &std::process::id().to_string()])
-            .args(rival.iter().flat_map(|name| ["--rival", name]))
-            .env_remove("NOTIFY_SOCKET")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start the daemon")?;
+        let mut command = hidden(COMMAND);
+        command.arg("--config").arg(paths.config());
+        command.args(variant.rival().iter().flat_map(|name| ["--rival", name]));
+        let child = command.stdout(Stdio::null()).stderr(log).spawn();
+        let child = child.context("cannot start the daemon")?;
         let client = Client::new(paths.socket()).with_timeout(ANSWER_PATIENCE);
-        Ok(Daemon { child, client, paths })
+        let mut daemon = Daemon { child, client, paths };
+        let guests: Vec<&str> = scenario.guests.iter().map(|guest| guest.name.as_str()).collect();
+        daemon.wait_until_seen(&guests).await?;
+        Ok(daemon)
     }
 
-    /// Waits until the daemon sees every one of `guests` with its allocation and statistics.
-    pub(super) async fn wait_until_seen(&mut self, guests: &[&str]) -> anyhow::Result<()> {
+    async fn wait_until_seen(&mut self, guests: &[&str]) -> anyhow::Result<()> {
         let end = Instant::now() + FIRST_TICK_PATIENCE;
         loop {
             self.ensure_alive()?;
@@ -162,14 +156,10 @@ impl Daemon {
     /// Ends the daemon, waits until it has ended, and returns where its files are.
     pub(super) async fn stop(mut self) -> anyhow::Result<DaemonPaths> {
         self.ensure_alive()?;
-        if let Some(pid) = self.child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-            kill_process(pid, Signal::TERM).context("cannot end the daemon")?;
-        }
-        match tokio::time::timeout(END_PATIENCE, self.child.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(self.paths),
-            Ok(Ok(status)) => bail!("the daemon ended with an error ({status}){}", self.log()),
-            Ok(Err(error)) => Err(error).context("cannot wait for the daemon"),
-            Err(_) => {
+        match end(&mut self.child, "the daemon").await? {
+            Some(status) if status.success() => Ok(self.paths),
+            Some(status) => bail!("the daemon ended with an error ({status}){}", self.log()),
+            None => {
                 let waited = END_PATIENCE.as_secs();
                 bail!("the daemon did not end within {waited} s{}", self.log())
             }
@@ -185,10 +175,7 @@ impl Daemon {
 
     /// The end of the daemon's log, for an error message.
     fn log(&self) -> String {
-        let text = fs::read_to_string(self.paths.log()).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let from = lines.len().saturating_sub(LOG_LINES_QUOTED);
-        format!("; the end of its log:\n{}", lines[from..].join("\n"))
+        format!("; the end of its log:\n{}", log_tail(&self.paths.log(), LOG_LINES_QUOTED))
     }
 }
 

@@ -16,77 +16,75 @@ const SETTLED_WITHIN: f64 = 0.05;
 /// How long the allocation has to stay near the guest's need, in seconds.
 const NEAR_FOR_S: f64 = 5.0;
 
-/// A figure of a run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Figure {
+macro_rules! figures {
+    ($($(#[$doc:meta])+ $figure:ident = $name:literal,)+) => {
+        /// A figure of a run.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[serde(rename_all = "kebab-case")]
+        pub enum Figure {
+            $($(#[$doc])+ $figure,)+
+        }
+
+        impl Figure {
+            /// Every figure, in the order in which they are shown.
+            pub const ALL: &'static [Figure] = &[$(Figure::$figure),+];
+
+            /// Its name over a column.
+            pub(super) const fn name(self) -> &'static str {
+                match self {
+                    $(Figure::$figure => $name,)+
+                }
+            }
+        }
+    };
+}
+
+figures! {
     /// Pages touched.
-    Touches,
+    Touches = "page touches",
     /// Touches against those in the same repetition with all its memory, as a ratio. With a fixed
     /// work: the time it took with all its memory against the time it took.
-    OfBest,
+    OfBest = "of best",
     /// Time from the start of its first workload until its fixed work was done, in seconds; absent
     /// if it never was.
-    WorkTime,
+    WorkTime = "work done after",
     /// For a guest with a fixed work: touches until its allocation had settled, against those in
     /// the same seconds with all its memory, as a ratio.
-    OfBestBefore,
+    OfBestBefore = "of best, until settled",
     /// The same from the moment at which its allocation had settled.
-    OfBestAfter,
+    OfBestAfter = "of best, settled",
     /// Passes, or whatever the workload counts.
-    Iterations,
+    Iterations = "passes",
     /// Time from a workload's start to its end, in seconds; the longest of several.
-    RunTime,
+    RunTime = "run time",
     /// Faults that waited for a disk.
-    MajorFaults,
+    MajorFaults = "major faults",
     /// Memory read back from swap, in bytes.
-    SwapIn,
+    SwapIn = "swap-in",
     /// Memory written to swap, in bytes.
-    SwapOut,
+    SwapOut = "swap-out",
     /// Mean allocation over time, in bytes.
-    AllocationMean,
+    AllocationMean = "memory, mean",
     /// Allocation at the end, in bytes.
-    AllocationLast,
+    AllocationLast = "memory, end",
     /// Time after which the allocation stayed within 5 % of the allocation at the end, in seconds;
     /// absent if it was never elsewhere.
-    Settled,
+    Settled = "settled after",
     /// The allocation at the end against what the guest needs, as a ratio.
-    OfNeed,
+    OfNeed = "of need",
     /// Time in seconds from when its workload has gone through its memory once until its allocation
     /// is within 5 % of its need for five seconds.
-    NearNeed,
+    NearNeed = "at need after",
     /// Time from the start of its last workload until it touches pages at full speed for a whole
     /// interval between two reports, in seconds; absent if it never did.
-    FullSpeed,
+    FullSpeed = "full speed after",
     /// Share of the samples in which its pages were tracked, as a ratio.
-    UpRatio,
+    UpRatio = "tracked",
     /// Processor time of tracking as a ratio of one core; the mean over time.
-    TrackingCost,
+    TrackingCost = "tracking",
 }
 
 impl Figure {
-    /// Every figure, in the order in which they are shown.
-    pub const ALL: [Figure; 18] = [
-        Figure::Touches,
-        Figure::OfBest,
-        Figure::WorkTime,
-        Figure::OfBestBefore,
-        Figure::OfBestAfter,
-        Figure::Iterations,
-        Figure::RunTime,
-        Figure::MajorFaults,
-        Figure::SwapIn,
-        Figure::SwapOut,
-        Figure::AllocationMean,
-        Figure::AllocationLast,
-        Figure::Settled,
-        Figure::OfNeed,
-        Figure::NearNeed,
-        Figure::FullSpeed,
-        Figure::UpRatio,
-        Figure::TrackingCost,
-    ];
-
     /// Whether its column is left out when no guest has a value.
     pub(super) const fn is_rare(self) -> bool {
         use Figure::{AllocationLast, AllocationMean, Iterations, MajorFaults, RunTime};
@@ -164,19 +162,13 @@ impl Figure {
         let of_guest =
             |guest: &GuestRun| self.of(guest, of_best(guest), scenario.guest(&guest.guest)?);
         let known = run.guests.iter().filter_map(of_guest);
+        let guests = scenario.guests.iter();
         match self {
-            Figure::NearNeed => {
-                let needing = scenario.guests.iter().filter(|guest| guest.needs_bytes.is_some());
-                longest_of(needing.count(), known)
-            }
+            Figure::NearNeed => longest_of(guests.filter_map(|it| it.needs_bytes).count(), known),
             Figure::FullSpeed => {
-                let timed = scenario.guests.iter().filter(|it| it.full_speed_per_s.is_some());
-                longest_of(timed.count(), known)
+                longest_of(guests.filter_map(|it| it.full_speed_per_s).count(), known)
             }
-            Figure::WorkTime => {
-                let timed = scenario.guests.iter().filter(|it| it.work.is_some());
-                longest_of(timed.count(), known)
-            }
+            Figure::WorkTime => longest_of(guests.filter_map(|it| it.work).count(), known),
             Figure::OfBest
             | Figure::OfBestBefore
             | Figure::OfBestAfter

@@ -5,30 +5,6 @@
 use super::compare::{Figure, Ratio, Spread};
 pub(super) use ballast_report::figures::{NONE, count, or_none, size, times};
 
-/// A figure's name over a column.
-pub(super) const fn name(figure: Figure) -> &'static str {
-    match figure {
-        Figure::Touches => "page touches",
-        Figure::OfBest => "of best",
-        Figure::WorkTime => "work done after",
-        Figure::OfBestBefore => "of best, until settled",
-        Figure::OfBestAfter => "of best, settled",
-        Figure::Iterations => "passes",
-        Figure::RunTime => "run time",
-        Figure::MajorFaults => "major faults",
-        Figure::SwapIn => "swap-in",
-        Figure::SwapOut => "swap-out",
-        Figure::AllocationMean => "memory, mean",
-        Figure::AllocationLast => "memory, end",
-        Figure::Settled => "settled after",
-        Figure::OfNeed => "of need",
-        Figure::NearNeed => "at need after",
-        Figure::FullSpeed => "full speed after",
-        Figure::UpRatio => "tracked",
-        Figure::TrackingCost => "tracking",
-    }
-}
-
 /// A figure's value, with its range if there are several.
 pub(super) fn value(figure: Figure, value: Option<Spread>) -> String {
     let Some(spread) = value else { return NONE.to_owned() };

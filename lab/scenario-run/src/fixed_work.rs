@@ -60,15 +60,7 @@ mod tests {
     use crate::record::{InsideSample, Sample, WorkloadRecord};
 
     fn started_at(started_s: f64) -> WorkloadRecord {
-        WorkloadRecord {
-            workload: "w".to_owned(),
-            started_s,
-            end: "was stopped".to_owned(),
-            ended_well: true,
-            touches: 0,
-            iterations: 0,
-            elapsed_ms: 0,
-        }
+        WorkloadRecord { started_s, ..WorkloadRecord::default() }
     }
 
     /// With all its memory: 100 touches a second. Under the policy: 40 a second until its
@@ -76,8 +68,6 @@ mod tests {
     #[test]
     fn a_fixed_work_is_timed_without_its_beginning() {
         let guest = |rates: [u64; 2]| GuestRun {
-            guest: "a".to_owned(),
-            workloads: Vec::new(),
             samples: (0..=10_u64)
                 .map(|second| Sample {
                     at_s: second as f64,
@@ -89,6 +79,7 @@ mod tests {
                     ..Sample::default()
                 })
                 .collect(),
+            ..GuestRun::default()
         };
         let (own, best) = (guest([40, 80]), guest([100, 100]));
         assert_eq!(time_of_work(&own, 400), Some(7.0));

@@ -35,8 +35,7 @@ pub(super) fn record(work: &[(&str, &[u64])]) -> Record {
             policies: work.iter().map(|(policy, _)| (*policy).to_owned()).collect(),
             best: work.iter().any(|(policy, _)| *policy == BEST).then(|| BEST.to_owned()),
             guests: vec![info("a", &["grow: mono, 50MiB to 650MiB"]), info("b", &[])],
-            fleet: None,
-            paper: Vec::new(),
+            ..ScenarioInfo::default()
         },
         machine: Machine {
             cpu: Some("Example <CPU> & Co".to_owned()),
@@ -58,23 +57,21 @@ fn info(name: &str, workloads: &[&str]) -> GuestInfo {
         guest: name.to_owned(),
         boot_bytes: 1024 * MIB,
         start_bytes: 512 * MIB,
-        needs_bytes: None,
-        full_speed_per_s: None,
-        work: None,
         swap: Some("1GiB ssd".to_owned()),
         workloads: workloads.iter().map(|text| (*text).to_owned()).collect(),
+        ..GuestInfo::default()
     }
 }
 
 fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
     let workload = WorkloadRecord {
         workload: "grow".to_owned(),
-        started_s: 0.0,
         end: "was stopped".to_owned(),
         ended_well: true,
         touches: work,
         iterations: work / 10,
         elapsed_ms: SECONDS * 1000,
+        ..WorkloadRecord::default()
     };
     let moved = policy != "static";
     let a = guest("a", moved, work, vec![workload]);
@@ -82,14 +79,9 @@ fn run(policy: &str, repetition: u32, work: u64) -> RunRecord {
     RunRecord {
         policy: policy.to_owned(),
         repetition,
-        origin: None,
         measured_s: SECONDS as f64,
         guests: vec![a, b],
-        moves: Vec::new(),
-        domains: Vec::new(),
-        transfer: None,
-        fleet: None,
-        remarks: Vec::new(),
+        ..RunRecord::default()
     }
 }
 

@@ -37,16 +37,14 @@ pub(super) struct WorkDone {
 impl Collector {
     /// Starts from `report`, which came `age_ms` before the schedule began.
     pub(super) fn new(report: &LabReport, age_ms: u64) -> Self {
+        let before = report
+            .workloads
+            .iter()
+            .map(|it| (it.id.clone(), WorkDone { touches: it.touches, iterations: it.iterations }));
         Collector {
             began_ms: signed(report.uptime_ms) + signed(age_ms),
             base: report.vm,
-            before: report
-                .workloads
-                .iter()
-                .map(|it| {
-                    (it.id.clone(), WorkDone { touches: it.touches, iterations: it.iterations })
-                })
-                .collect(),
+            before: before.collect(),
             ended: BTreeMap::new(),
             refusals: Vec::new(),
             last: report.vm,
@@ -80,16 +78,12 @@ impl Collector {
         let ended = || self.ended.values().map(|(_, totals)| totals);
         let before = || self.before.values();
         let pages = |now, base| since(now, base).map(|pages| pages * PAGE_SIZE);
-        let bytes = |size: Option<Bytes>| size.map(Bytes::get);
+        let used = |all: Option<Bytes>, free: Option<Bytes>| Some(all?.saturating_sub(free?).get());
         InsideSample {
             at_ms: signed(report.uptime_ms) - self.began_ms,
-            used_bytes: bytes(memory.total)
-                .zip(bytes(memory.available))
-                .map(|(total, available)| total.saturating_sub(available)),
-            available_bytes: bytes(memory.available),
-            swap_used_bytes: bytes(memory.swap_total)
-                .zip(bytes(memory.swap_free))
-                .map(|(total, free)| total.saturating_sub(free)),
+            used_bytes: used(memory.total, memory.available),
+            available_bytes: memory.available.map(Bytes::get),
+            swap_used_bytes: used(memory.swap_total, memory.swap_free),
             touches: running()
                 .map(|load| load.touches)
                 .chain(ended().map(|it| it.touches))

@@ -6,6 +6,7 @@
 //! Limits: lines above the last progress message are never redrawn.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use super::figures::{self, count, size};
 use super::record::{InsideSample, OutsideSample};
@@ -37,30 +38,33 @@ pub struct Live {
     lines_drawn: usize,
 }
 
-impl Live {
+impl Default for Live {
     /// Progress on standard error, redrawn if that is a terminal.
-    pub fn new() -> Self {
+    fn default() -> Live {
         let terminal = io::stderr().is_terminal().then(|| {
             let size = rustix::termios::tcgetwinsize(io::stderr());
             size.map_or(COLUMNS_DEFAULT, |size| usize::from(size.ws_col).max(1))
         });
         Live { columns: terminal, lines_drawn: 0 }
     }
+}
 
+impl Live {
     /// Prints a line that stays.
     pub fn say(&mut self, line: &str) {
         self.lines_drawn = 0;
         write(&format!("{}\n", harmless(line)));
     }
 
-    /// Shows the guests `second` seconds after the schedule began.
+    /// Shows the guests at time `at` of a schedule of length `duration`.
     pub(super) fn show(
         &mut self,
         turn: &Turn,
-        second: u64,
-        duration_s: u64,
+        at: Duration,
+        duration: Duration,
         guests: &[GuestStatus],
     ) {
+        let [second, duration_s] = [at, duration].map(|it| it.as_secs_f64().round() as u64);
         let title = title(turn, second, duration_s);
         if let Some(columns) = self.columns {
             let mut lines = vec![title];
@@ -79,12 +83,6 @@ impl Live {
             let guests: Vec<String> = guests.iter().map(line).collect();
             write(&harmless(&format!("{title} | {}\n", guests.join(" | "))));
         }
-    }
-}
-
-impl Default for Live {
-    fn default() -> Self {
-        Live::new()
     }
 }
 

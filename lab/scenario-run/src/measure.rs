@@ -28,7 +28,7 @@ use super::stillness::{StillnessWatch, is_steady};
 use super::turns::{Start, Turn, starts};
 
 /// Time between two samples.
-pub(super) const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long the first report of an idle guest may take; one comes every second.
 const REPORT_PATIENCE: Duration = Duration::from_secs(30);
 /// How long a guest may take to unload its balloon driver, which returns the balloon's memory to
@@ -125,19 +125,14 @@ pub(super) async fn measure(
             guest.ensure_moving()?;
         }
         let now: Vec<GuestStatus> = watched.iter().map(WatchedGuest::now).collect();
-        let whole = |span: Duration| span.as_secs_f64().round() as u64;
-        live.show(turn, whole(sample_at - began), whole(scenario.duration), &now);
+        live.show(turn, sample_at - began, scenario.duration, &now);
         if sample_at >= end || is_work_done(scenario, &watched) {
             break;
         }
         for guest in &mut watched {
             guest.stop_once_done(scenario, &started)?;
         }
-        // Samples that were missed while the daemon did not answer are skipped.
-        while sample_at <= Instant::now() {
-            sample_at += SAMPLE_EVERY;
-        }
-        sample_at = sample_at.min(end);
+        sample_at = next_sample(sample_at, end);
     }
     let measured_s = began.elapsed().as_secs_f64();
     if let Some(setting) = setting {
@@ -151,6 +146,15 @@ pub(super) async fn measure(
     Ok(Measured { record, demanded })
 }
 
+/// When the next sample is due, at most at `end`; those that were missed while the daemon did not
+/// answer are skipped.
+pub(super) fn next_sample(mut sample_at: Instant, end: Instant) -> Instant {
+    while sample_at <= Instant::now() {
+        sample_at += SAMPLE_EVERY;
+    }
+    sample_at.min(end)
+}
+
 /// The record of the run, without the parts that are added afterwards.
 pub(super) fn run_record(
     turn: &Turn,
@@ -162,21 +166,21 @@ pub(super) fn run_record(
     RunRecord {
         policy: turn.variant.name.clone(),
         repetition: turn.repetition,
-        origin: None,
         measured_s,
         guests: watched
             .into_iter()
             .map(|guest| GuestRun {
-                workloads: of_guest(workloads, guest.name()),
+                workloads: workloads
+                    .iter()
+                    .filter(|(name, _)| name == guest.name())
+                    .map(|(_, record)| record.clone())
+                    .collect(),
                 guest: guest.name().to_owned(),
                 samples: guest.samples,
             })
             .collect(),
-        moves: Vec::new(),
-        domains: Vec::new(),
-        transfer: None,
-        fleet: None,
         remarks,
+        ..RunRecord::default()
     }
 }
 
@@ -266,16 +270,14 @@ impl<'a> WatchedGuest<'a> {
         (self.guest, self.is_leaving, self.reported) = (guest, false, Instant::now());
         Ok(())
     }
-}
 
-impl WatchedGuest<'_> {
     pub(super) fn name(&self) -> &str {
         self.guest.id().as_str()
     }
 
     /// Remarks for the readers of its figures.
     pub(super) fn remarks(&self) -> Vec<String> {
-        self.collector.remarks(self.name()).into_iter().collect()
+        self.collector.remarks(self.name())
     }
 
     /// Takes all events since the last call; returns the latest report, if there is one.
@@ -306,10 +308,8 @@ impl WatchedGuest<'_> {
     ) -> anyhow::Result<()> {
         let inside = self.take_events()?;
         if let Some(inside) = &inside {
-            let should_run = started.iter().any(|Started { start, .. }| {
-                let is_own = start.guest == *self.guest.id();
-                is_own && is_steady(&start.spec) && self.collector.end_of(&start.id).is_none()
-            });
+            let should_run =
+                started.iter().any(|it| self.is_running(it) && is_steady(&it.start.spec));
             self.stillness.report(inside, should_run);
             self.reported = Instant::now();
             self.latest.swap(0, 1);
@@ -319,6 +319,11 @@ impl WatchedGuest<'_> {
         let touched_bytes = self.guest.truth()?.last().map(|row| row.wss.get());
         self.samples.push(Sample { at_s, daemon: view.map(outside), inside, touched_bytes });
         Ok(())
+    }
+
+    /// Whether the workload is one of this guest's and has not ended.
+    fn is_running(&self, Started { start, .. }: &Started) -> bool {
+        start.guest == *self.guest.id() && self.collector.end_of(&start.id).is_none()
     }
 
     /// Fails if the guest stands still: the run is worthless then. The error shows the guest's
@@ -342,11 +347,8 @@ impl WatchedGuest<'_> {
             return Ok(());
         }
         self.is_stopped = true;
-        for Started { start, .. } in started {
-            let is_own = start.guest == *self.guest.id();
-            if is_own && self.collector.end_of(&start.id).is_none() {
-                self.guest.send_stop(&start.id)?;
-            }
+        for it in started.iter().filter(|it| self.is_running(it)) {
+            self.guest.send_stop(&it.start.id)?;
         }
         Ok(())
     }
@@ -446,11 +448,6 @@ pub(super) fn stop(
             Ok((start.guest.to_string(), record))
         })
         .collect()
-}
-
-fn of_guest(workloads: &[(String, WorkloadRecord)], guest: &str) -> Vec<WorkloadRecord> {
-    let own = workloads.iter().filter(|(name, _)| name == guest);
-    own.map(|(_, record)| record.clone()).collect()
 }
 
 /// How a workload ended in words, and whether that is as it should be.

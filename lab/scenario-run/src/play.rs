@@ -8,10 +8,10 @@
 //! parent.
 
 use std::cell::RefCell;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use ballast_lab_host::{Run, RunFolder, Scenario, ScenarioFleet, VariantKind, domain_memory};
+use ballast_lab_host::{Run, Scenario, ScenarioFleet, VariantKind, domain_memory};
 use ballast_model::{Bytes, GuestId};
 use tokio::time::Instant;
 
@@ -20,7 +20,7 @@ use super::live::Live;
 use super::measure::Measured;
 use super::part::{Part, PartRecord};
 use super::record::{DomainRecord, Machine, RunOrigin, RunRecord};
-use super::settings::{self, DaemonPaths, daemon_toml};
+use super::settings;
 use super::traces::Traces;
 use super::transfer::Watch;
 use super::turns::Turn;
@@ -146,16 +146,12 @@ async fn with_daemon(
     start_size::reach(scenario, run).await?;
     live.say("guests are at their start sizes");
     let settled = Instant::now() + scenario.settings.settle;
-    let mut daemon = start_daemon(scenario, turn, run.folder())?;
-    let names: Vec<&str> = scenario.guests.iter().map(|guest| guest.name.as_str()).collect();
-    daemon.wait_until_seen(&names).await?;
+    let mut daemon = Daemon::start(scenario, &turn.variant, run.folder()).await?;
     live.say(&format!("the daemon sees all guests, policy {}", turn.variant.name));
     if turn.variant.kind == VariantKind::ByHand {
         daemon.pause().await?;
     }
-    if settled.saturating_duration_since(Instant::now()) > Duration::ZERO {
-        tokio::time::sleep_until(settled).await;
-    }
+    tokio::time::sleep_until(settled).await;
     let domains = domains(run)?;
     let watch = scenario.transfer.as_ref().map(|it| Watch::start(run, it)).transpose()?;
     let since = SystemTime::now();
@@ -188,11 +184,4 @@ fn with_end(domains: Vec<(GuestId, Bytes)>) -> anyhow::Result<Vec<DomainRecord>>
         Ok(DomainRecord { guest: id.to_string(), start_bytes: start.get(), end_bytes })
     };
     domains.into_iter().map(record).collect()
-}
-
-fn start_daemon(scenario: &Scenario, turn: &Turn, folder: &RunFolder) -> anyhow::Result<Daemon> {
-    let paths = DaemonPaths::of(folder);
-    let is_root = rustix::process::geteuid().is_root();
-    let toml = daemon_toml(scenario, &turn.variant, &paths, is_root)?;
-    Daemon::start(&toml, turn.variant.rival(), paths)
 }

@@ -30,7 +30,7 @@ pub struct Record {
 }
 
 /// What was to be run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScenarioInfo {
     /// Its name.
     pub name: String,
@@ -66,7 +66,7 @@ impl ScenarioInfo {
 }
 
 /// What a guest was configured to be.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestInfo {
     /// Its name.
     pub guest: String,
@@ -115,7 +115,7 @@ pub struct Machine {
 }
 
 /// One run of the scenario under one policy.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunRecord {
     /// The policy.
     pub policy: String,
@@ -354,7 +354,7 @@ pub struct InsideSample {
 }
 
 /// The result of a workload in one run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadRecord {
     /// Its name.
     pub workload: String,

@@ -37,17 +37,17 @@ pub(super) struct Series {
 }
 
 impl Kind {
-    /// Its name for people.
-    pub(super) const fn name(self) -> &'static str {
+    /// Its CSS class, and its name for people.
+    pub(super) const fn words(self) -> [&'static str; 2] {
         match self {
-            Kind::Used => "used",
-            Kind::Allocation => "allocation",
-            Kind::Target => "target",
-            Kind::Wanted => "workload's size",
-            Kind::Touched => "touched in 1 s",
-            Kind::Swap => "swap used",
-            Kind::Throughput => "page touches",
-            Kind::Faults => "major faults",
+            Kind::Used => ["used", "used"],
+            Kind::Allocation => ["allocation", "allocation"],
+            Kind::Target => ["target", "target"],
+            Kind::Wanted => ["wanted", "workload's size"],
+            Kind::Touched => ["touched", "touched in 1 s"],
+            Kind::Swap => ["swap", "swap used"],
+            Kind::Throughput => ["throughput", "page touches"],
+            Kind::Faults => ["faults", "major faults"],
         }
     }
 }

@@ -145,16 +145,14 @@ pub(super) fn daemon_toml(
 fn bounds(guest: &ScenarioGuest) -> Value {
     let limits = guest.limits();
     let mut table = json!({ "shares": limits.shares, "priority": limits.priority });
-    if let Some(swap) = limits.swap {
-        table["swap"] = json!(swap);
-    }
-    if let Some(rate) = limits.miss_rate_max {
-        table["miss_rate_max"] = json!(rate);
-    }
-    for (key, bound) in [("floor", limits.floor), ("ceiling", limits.ceiling)] {
-        if let Some(bound) = bound {
-            table[key] = json!(bound);
-        }
+    let optional = [
+        ("swap", json!(limits.swap)),
+        ("miss_rate_max", json!(limits.miss_rate_max)),
+        ("floor", json!(limits.floor)),
+        ("ceiling", json!(limits.ceiling)),
+    ];
+    for (key, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
+        table[key] = value;
     }
     table
 }

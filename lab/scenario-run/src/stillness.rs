@@ -46,17 +46,8 @@ impl std::fmt::Display for Stillness {
     }
 }
 
-/// Counters that move while a workload runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Progress {
-    touches: u64,
-    iterations: u64,
-    size_bytes: u64,
-    size_wanted_bytes: u64,
-    major_faults: Option<u64>,
-    swap_in_bytes: Option<u64>,
-    swap_out_bytes: Option<u64>,
-}
+/// Counters that move while a workload runs: those of every report, and those that may be unknown.
+type Progress = ([u64; 4], [Option<u64>; 3]);
 
 /// Detects stillness of one guest.
 #[derive(Clone, Debug, Default)]
@@ -71,15 +62,10 @@ pub(super) struct StillnessWatch {
 impl StillnessWatch {
     /// Takes a report. `should_run`: whether a workload is running that touches pages all the time.
     pub(super) fn report(&mut self, inside: &InsideSample, should_run: bool) {
-        let now = Progress {
-            touches: inside.touches,
-            iterations: inside.iterations,
-            size_bytes: inside.size_bytes,
-            size_wanted_bytes: inside.size_wanted_bytes,
-            major_faults: inside.major_faults,
-            swap_in_bytes: inside.swap_in_bytes,
-            swap_out_bytes: inside.swap_out_bytes,
-        };
+        let now = (
+            [inside.touches, inside.iterations, inside.size_bytes, inside.size_wanted_bytes],
+            [inside.major_faults, inside.swap_in_bytes, inside.swap_out_bytes],
+        );
         match self.moved {
             Some((before, at_ms)) if should_run && before == now => {
                 self.reports_still += 1;

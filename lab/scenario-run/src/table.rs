@@ -4,16 +4,10 @@ use ballast_report::format;
 use comfy_table::CellAlignment::{Left, Right};
 
 use super::calibration::Calibration;
-use super::calibration_table;
 use super::compare::{Comparison, Row};
-use super::domains_table;
-use super::figures;
-use super::fleet_table;
-use super::moves_table;
-use super::paper;
 use super::record::Record;
-use super::transfer_table;
-use super::words;
+use super::{calibration_table, domains_table, figures, fleet_table, moves_table};
+use super::{paper, transfer_table, words};
 
 /// The comparison, its meaning in sentences, and the simulator's figures beside it.
 pub fn render(
@@ -43,7 +37,7 @@ pub fn render(
 
 fn table(comparison: &Comparison) -> String {
     let names: Vec<String> =
-        comparison.figures.iter().map(|figure| figures::name(*figure).to_uppercase()).collect();
+        comparison.figures.iter().map(|figure| figure.name().to_uppercase()).collect();
     let columns: Vec<_> = [("GUEST", Left), ("POLICY", Left)]
         .into_iter()
         .chain(names.iter().map(|name| (name.as_str(), Right)))

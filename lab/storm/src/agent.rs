@@ -72,7 +72,7 @@ pub(crate) struct StormAgent {
     read: Vec<(Duration, usize)>,
     called_at: Option<Duration>,
     /// What the daemon did for the agent beyond its ration, in words.
-    excess: Option<String>,
+    pub(crate) excess: Option<String>,
     /// Sabotage: a new instance of the agent gets a new ration.
     forgets: bool,
     /// When an honest agent last asked or offered.
@@ -184,10 +184,8 @@ impl StormAgent {
         self.instance += 1;
         (self.seq, self.requests) = (0, 0);
         if self.forgets {
-            let (connections, session) = (self.connections, self.session);
             self.host = conversation(now);
-            self.host.connected(connections, at(now));
-            self.session = session;
+            self.host.connected(self.connections, at(now));
         }
     }
 
@@ -199,7 +197,7 @@ impl StormAgent {
         }
         let Some(Misdeed { fault, amount, .. }) = self.misdeed else {
             if due {
-                guest.tell_agent(now);
+                guest.agent_at = now;
                 self.send(GuestMessage::Statistics(Box::new(statistics(guest))), now);
                 self.ask_as_needed(guest, now);
             }
@@ -218,7 +216,7 @@ impl StormAgent {
             }
             Fault::CallWithoutNeed => self.ask(WireRequestKind::Emergency, guest.boot << 20, now),
             Fault::LieByAgent => {
-                guest.tell_agent(now);
+                guest.agent_at = now;
                 let mut statistics = statistics(guest);
                 statistics.memory.available_bytes = Some(0);
                 statistics.memory.free_bytes = Some(0);
@@ -295,11 +293,6 @@ impl StormAgent {
 
     pub(crate) fn answer(&mut self, number: u64, answer: Answer, now: Duration) {
         self.host.answer(number, answer, at(now));
-    }
-
-    /// Takes out what the daemon did for the agent beyond its ration.
-    pub(crate) fn take_excess(&mut self) -> Option<String> {
-        self.excess.take()
     }
 }
 

@@ -22,7 +22,6 @@ use ballast_store::{
 };
 use fastrand::Rng;
 
-use crate::fault::Fault;
 use crate::journal_files::{Damage, JournalFiles};
 use crate::violation::Violation;
 
@@ -35,7 +34,7 @@ const KEEP: JournalConfig =
 
 /// A journal on a disk.
 pub(crate) struct Disk {
-    files: JournalFiles,
+    pub(crate) files: JournalFiles,
     /// `None` between two daemons.
     journal: Option<Journal>,
     /// Number of boots of the host so far.
@@ -113,18 +112,6 @@ impl Disk {
         format!("boot {}", self.boots)
     }
 
-    pub(crate) fn set_gone(&mut self, is_gone: bool) {
-        self.files.set_gone(is_gone);
-    }
-
-    pub(crate) fn strike(&mut self, fault: Fault, until: Duration, noise: u64) {
-        self.files.strike(fault, until, noise);
-    }
-
-    pub(crate) fn step(&mut self, now: Duration) {
-        self.files.step(now);
-    }
-
     /// Starts a daemon on the files of the previous one, after `damage`; `noise` seeds the damage.
     /// Returns what the daemon finds of the previous one.
     pub(crate) fn start(
@@ -138,9 +125,9 @@ impl Disk {
         let mut rng = Rng::with_seed(noise);
         // In some cases the previous daemon closes its file first; then all rows are synced.
         if damage != Damage::Unsynced && rng.u32(0..4) == 0 {
-            let failures = self.files.disk().failures();
+            let failures = self.files.disk.failures();
             self.journal = None;
-            if self.files.disk().failures() == failures && !self.files.is_gone() {
+            if self.files.disk.failures() == failures && !self.files.is_gone {
                 self.synced = self.moments.len();
             }
         }
@@ -166,28 +153,27 @@ impl Disk {
             mono: now,
             boot_id: self.boot_id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            pid: self.files.daemons(),
+            pid: self.files.daemons,
         };
         self.asides_before = self.files.asides();
-        let failures = self.files.disk().failures();
-        let opened = Journal::open(&self.files.file(), KEEP, start);
-        let mut journal = opened.map_err(|e| Violation::Journal { what: e.to_string() })?;
+        let failures = self.files.disk.failures();
+        let mut journal = Journal::open(&self.files.file(), KEEP, start).map_err(unreadable)?;
         let left = journal.take_tail();
         let status = journal.status();
         self.aside = status.moved_aside.len();
-        let failed = self.files.disk().failures() > failures;
-        let is_whole = !self.is_damaged && !self.files.is_gone() && !failed;
+        let failed = self.files.disk.failures() > failures;
+        let is_whole = !self.is_damaged && !self.files.is_gone && !failed;
         self.journal = Some(journal);
-        if self.files.is_gone() && status.error.is_none() {
-            return Err(journal_violation("no disk, and no word of it"));
+        if self.files.is_gone && status.error.is_none() {
+            return Err(Violation::Journal("no disk, and no word of it".to_owned()));
         }
         if is_whole && self.aside > 0 {
             let why = &status.moved_aside[0].why;
-            return Err(journal_violation(&format!("a sound journal was moved aside: {why}")));
+            return Err(Violation::Journal(format!("a sound journal was moved aside: {why}")));
         }
         // The power was lost while the disk was gone, and nothing was recorded since.
         let was_lost = self.is_uncounted && self.plans.is_empty();
-        self.is_uncounted |= damage == Damage::Unsynced && self.files.is_gone();
+        self.is_uncounted |= damage == Damage::Unsynced && self.files.is_gone;
         if self.aside > 0 {
             self.begun_anew();
         } else if self.is_uncounted {
@@ -201,9 +187,7 @@ impl Disk {
         self.from_id = last.ok().flatten().map(|(id, ..)| id);
         let left = match left {
             Ok(left) => self.inherited(left, now),
-            Err(error) if is_whole => {
-                return Err(Violation::Journal { what: error.to_string() });
-            }
+            Err(error) if is_whole => return Err(unreadable(error)),
             // If this daemon finds nothing, the next one may still find what is in the file.
             Err(_) => {
                 self.is_behind = false;
@@ -221,9 +205,8 @@ impl Disk {
         let is_old = now.saturating_since(self.promised_at) > Inherited::AGE_MAX;
         let is_same = is_another_boot || self.is_promised(&left, is_old);
         if is_whole && !is_same {
-            return Err(journal_violation(
-                "the next daemon is not told what the last one promised",
-            ));
+            let what = "the next daemon is not told what the last one promised";
+            return Err(Violation::Journal(what.to_owned()));
         }
         let is_last = is_same && !std::mem::take(&mut self.is_behind);
         let is_forgotten = is_old && !is_another_boot && !self.promised.guests.is_empty();
@@ -258,7 +241,7 @@ impl Disk {
     pub(crate) fn record_tick(&mut self, tick: Tick<'_>, promised: Restart) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = mpsc::channel();
-        let syncs = self.files.disk().syncs();
+        let syncs = self.files.disk.syncs();
         let handed_over = journal.record_then(&tick, move |is_written| {
             let _ = written.send(is_written);
         });
@@ -271,7 +254,7 @@ impl Disk {
             self.begun_anew();
             self.promised = Restart::default();
         }
-        if self.files.disk().syncs() > syncs {
+        if self.files.disk.syncs() > syncs {
             // The sync may have been made before this tick was written.
             self.synced = self.moments.len();
         }
@@ -282,7 +265,8 @@ impl Disk {
             (self.promised, self.promised_at) = (promised, tick.snapshot.taken_at);
             self.waits = false;
         } else if status.error.is_none() {
-            self.broken = Some(journal_violation("a tick is not recorded, and no word of it"));
+            let what = "a tick is not recorded, and no word of it";
+            self.broken = Some(Violation::Journal(what.to_owned()));
         }
     }
 
@@ -309,14 +293,14 @@ impl Disk {
         if let Some(broken) = self.broken.take() {
             return Err(broken);
         }
-        let Some(journal) = self.journal.as_ref().filter(|_| !self.files.is_gone()) else {
+        let Some(journal) = self.journal.as_ref().filter(|_| !self.files.is_gone) else {
             return Ok(());
         };
-        let (moved, said) =
-            (self.files.asides() - self.asides_before, journal.status().moved_aside.len());
+        let moved = self.files.asides() - self.asides_before;
+        let said = journal.status().moved_aside.len();
         if moved != said {
             let what = format!("{moved} files were moved aside, and {said} are said to be");
-            return Err(journal_violation(&what));
+            return Err(Violation::Journal(what));
         }
         // A damaged file is read, too, to check that reading it ends.
         let found = match self.quietly(|file| ticks(file, self.from_id)) {
@@ -330,10 +314,8 @@ impl Disk {
         for tick in &found {
             expected.next_if(|plan| *plan == tick);
         }
-        match expected.next() {
-            Some((at, _)) => Err(not_read_back(*at)),
-            None => Ok(()),
-        }
+        let Some((at, _)) = expected.next() else { return Ok(()) };
+        Err(Violation::Journal(format!("the plan of {} ms is not read back", at.as_millis())))
     }
 
     /// What a daemon of this boot finds in the file.
@@ -344,7 +326,7 @@ impl Disk {
 
     /// Takes what is in the file as what was recorded, once the file can be read.
     fn count_again(&mut self) {
-        if self.files.is_gone() {
+        if self.files.is_gone {
             return;
         }
         if let Ok(found) = self.quietly(|file| ticks(file, None)) {
@@ -367,7 +349,7 @@ impl Disk {
         };
         for (at, (found, _)) in found.iter().enumerate() {
             if self.moments.get(at) != Some(found) {
-                return Err(journal_violation(&format!(
+                return Err(Violation::Journal(format!(
                     "after a loss of power the tick of {} ms is in another's place",
                     found.as_millis()
                 )));
@@ -375,7 +357,7 @@ impl Disk {
         }
         if found.len() < self.synced {
             let lost = self.moments[found.len()];
-            return Err(journal_violation(&format!(
+            return Err(Violation::Journal(format!(
                 "the tick of {} ms was synced, and a loss of power took it",
                 lost.as_millis()
             )));
@@ -397,13 +379,13 @@ impl Disk {
         if is_written == Some(false) && self.files.asides() < ASIDE_MAX {
             let status = self.journal.as_ref().map(Journal::status).unwrap_or_default();
             let why = status.error.unwrap_or_default();
-            return Err(journal_violation(&format!("a sound disk is not written: {why}")));
+            return Err(Violation::Journal(format!("a sound disk is not written: {why}")));
         }
         self.judge()
     }
 
     fn quietly<T>(&self, look: impl FnOnce(&Path) -> T) -> T {
-        self.files.disk().quietly(|| look(&self.files.file()))
+        self.files.disk.quietly(|| look(&self.files.file()))
     }
 }
 
@@ -426,16 +408,8 @@ fn ticks(file: &Path, from_id: Option<i64>) -> Result<Vec<(Timestamp, Plan)>, Jo
     failed.map_or(Ok(found), Err)
 }
 
-fn journal_violation(what: &str) -> Violation {
-    Violation::Journal { what: what.to_owned() }
-}
-
 fn unreadable(error: JournalError) -> Violation {
-    Violation::Journal { what: error.to_string() }
-}
-
-fn not_read_back(at: Timestamp) -> Violation {
-    Violation::Journal { what: format!("the plan of {} ms is not read back", at.as_millis()) }
+    Violation::Journal(error.to_string())
 }
 
 /// Whether an event pauses the daemon (true) or resumes it (false); `None`: neither.

@@ -121,19 +121,14 @@ impl Drawn {
         if rng.bool() {
             self.swap = rng.u64(0..=self.swap / 8);
         }
-        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
-        self.strikes.extend(strikes(&mut rng, Seam::Hard, 3, count));
-        for (seam, is_struck) in [
-            (Seam::Wire, has_wire),
-            (Seam::Agent, has_wire),
-            (Seam::Disk, has_disk),
-            (Seam::Io, has_disk),
-        ] {
-            if is_struck {
-                self.strikes.extend(strikes(&mut rng, seam, 3, count));
-            }
+        let mut seams = vec![Seam::Hard];
+        if has_wire {
+            seams.extend([Seam::Wire, Seam::Agent]);
         }
-        self.strikes.sort_by_key(|strike| strike.tick);
+        if has_disk {
+            seams.extend([Seam::Disk, Seam::Io]);
+        }
+        self.strike_also(&mut rng, &seams, 3);
         Drawn { has_disk, has_wire, ..self }
     }
 
@@ -141,20 +136,25 @@ impl Drawn {
     /// journal is in memory.
     fn in_fleet(mut self, seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed ^ FLEET_NUMBERS);
-        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
-        self.strikes.extend(strikes(&mut rng, Seam::Fleet, 1, self.guests.len()));
-        self.strikes.sort_by_key(|strike| strike.tick);
+        self.strike_also(&mut rng, &[Seam::Fleet], 1);
         Drawn { has_disk: false, ..self }
     }
 
     /// The same guests and faults on a wire, with agents, and with faults of both; without a disk.
     fn wired(mut self, seed: u64) -> Drawn {
         let mut rng = Rng::with_seed(seed ^ WIRE_NUMBERS);
-        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
-        self.strikes.extend(strikes(&mut rng, Seam::Wire, 3, self.guests.len()));
-        self.strikes.extend(strikes(&mut rng, Seam::Agent, 3, self.guests.len()));
-        self.strikes.sort_by_key(|strike| strike.tick);
+        self.strike_also(&mut rng, &[Seam::Wire, Seam::Agent], 3);
         Drawn { has_disk: false, has_wire: true, ..self }
+    }
+
+    /// Replaces all strikes outside of the world by those of some seams. One in `one_in` kinds
+    /// strikes at all.
+    fn strike_also(&mut self, rng: &mut Rng, seams: &[Seam], one_in: u32) {
+        self.strikes.retain(|strike| strike.fault.seam() == Seam::World);
+        for &seam in seams {
+            self.strikes.extend(strikes(rng, seam, one_in, self.guests.len()));
+        }
+        self.strikes.sort_by_key(|strike| strike.tick);
     }
 
     fn of(seed: u64) -> Drawn {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 macro_rules! faults {
-    ($($(#[$doc:meta])* $name:ident => $code:literal in $seam:ident),* $(,)?) => {
+    ($($(#[$doc:meta])* $name:ident => $code:literal in $seam:ident $(of $struck:ident)?,)*) => {
         /// A kind of fault.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
         pub enum Fault {
@@ -28,6 +28,14 @@ macro_rules! faults {
             pub(crate) const fn seam(self) -> Seam {
                 match self {
                     $(Fault::$name => Seam::$seam,)*
+                }
+            }
+
+            /// What it strikes.
+            pub(crate) const fn strikes(self) -> Strikes {
+                match self {
+                    $($(Fault::$name => Strikes::$struck,)?)*
+                    _ => Strikes::Guest,
                 }
             }
         }
@@ -54,6 +62,17 @@ pub(crate) enum Seam {
     Fleet,
 }
 
+/// What a fault strikes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Strikes {
+    /// The guest that the strike names, if that is present.
+    Guest,
+    /// The same, if it is an offender.
+    Offender,
+    /// No guest, or one that need not be present: its limits are set, or it is on another host.
+    Other,
+}
+
 faults! {
     /// A guest's hypervisor does not answer for a while.
     Stall => "stall" in World,
@@ -66,62 +85,62 @@ faults! {
     /// A guest's statistics stop for a while.
     Silence => "silence" in World,
     /// An offender's driver claims to have given memory that it keeps.
-    HideMemory => "hide-memory" in World,
+    HideMemory => "hide-memory" in World of Offender,
     /// An offender's driver claims to hold more than it does.
-    ClaimTooMuch => "claim-too-much" in World,
+    ClaimTooMuch => "claim-too-much" in World of Offender,
     /// An offender's driver takes back all memory and fills it.
-    TakeBack => "take-back" in World,
+    TakeBack => "take-back" in World of Offender,
     /// An offender's driver gives no memory.
-    Refuse => "refuse" in World,
+    Refuse => "refuse" in World of Offender,
     /// An offender claims to use everything it holds, and some to have no swap.
-    ClaimUse => "claim-use" in World,
+    ClaimUse => "claim-use" in World of Offender,
     /// An offender's memory in use grows without end.
-    Grow => "grow" in World,
+    Grow => "grow" in World of Offender,
     /// An order to a guest is lost, and so is its outcome.
-    LoseOrder => "lose-order" in World,
+    LoseOrder => "lose-order" in World of Other,
     /// An order is carried out, but its outcome is lost.
-    LoseOutcome => "lose-outcome" in World,
+    LoseOutcome => "lose-outcome" in World of Other,
     /// An order is carried out only at the next tick.
-    DelayOrder => "delay-order" in World,
+    DelayOrder => "delay-order" in World of Other,
     /// The memory that a process occupies cannot be read.
     HideResident => "hide-resident" in World,
     /// The memory that a process occupies is reported some seconds late.
     AgeResident => "age-resident" in World,
     /// The host's own figures cannot be read.
-    HideHost => "hide-host" in World,
+    HideHost => "hide-host" in World of Other,
     /// The host's swap does nothing for a while.
-    HangSwap => "hang-swap" in World,
+    HangSwap => "hang-swap" in World of Other,
     /// The daemon is killed after it decided and before it acted.
-    CrashBeforeAct => "crash-before-act" in World,
+    CrashBeforeAct => "crash-before-act" in World of Other,
     /// The daemon is killed after it acted and before it recorded.
-    CrashAfterAct => "crash-after-act" in World,
+    CrashAfterAct => "crash-after-act" in World of Other,
     /// The machine sleeps.
-    Suspend => "suspend" in World,
+    Suspend => "suspend" in World of Other,
     /// The wall clock jumps.
-    JumpWall => "jump-wall" in World,
+    JumpWall => "jump-wall" in World of Other,
     /// An operator pauses and resumes.
-    Pause => "pause" in World,
+    Pause => "pause" in World of Other,
     /// An operator sets a guest's limits.
-    SetGuest => "set-guest" in World,
+    SetGuest => "set-guest" in World of Other,
     /// The configuration is read again.
-    Reload => "reload" in World,
+    Reload => "reload" in World of Other,
     /// The daemon is killed, and a sector of its journal has other bytes than were written.
-    TearJournal => "tear-journal" in Disk,
+    TearJournal => "tear-journal" in Disk of Other,
     /// The daemon is killed, and the end of a file of its journal is gone.
-    CutJournal => "cut-journal" in Disk,
+    CutJournal => "cut-journal" in Disk of Other,
     /// The disk is gone for a while: it accepts no writes.
-    LoseDisk => "lose-disk" in Disk,
+    LoseDisk => "lose-disk" in Disk of Other,
     /// The host loses its power: guests start anew, and unsynced parts of the journal are torn or
     /// gone.
-    LosePower => "lose-power" in Disk,
+    LosePower => "lose-power" in Disk of Other,
     /// Some reads of the journal fail for a while.
-    FailReads => "fail-reads" in Io,
+    FailReads => "fail-reads" in Io of Other,
     /// Some writes of the journal fail for a while, after writing a part.
-    FailWrites => "fail-writes" in Io,
+    FailWrites => "fail-writes" in Io of Other,
     /// Some syncs of the journal fail for a while.
-    FailSyncs => "fail-syncs" in Io,
+    FailSyncs => "fail-syncs" in Io of Other,
     /// The disk has hardly any room for a while.
-    FillDisk => "fill-disk" in Io,
+    FillDisk => "fill-disk" in Io of Other,
     /// Bytes from a hypervisor arrive late, cut anywhere.
     HoldBytes => "hold-bytes" in Wire,
     /// A hypervisor's connection ends, within a message if one is on its way.
@@ -144,23 +163,23 @@ faults! {
     /// Events arrive without a cause, some of them twice.
     DoubleEvents => "double-events" in Wire,
     /// An offender's driver reports an arbitrary size for a while.
-    FalseActual => "false-actual" in Wire,
+    FalseActual => "false-actual" in Wire of Offender,
     /// A guest's agent says nothing for a while.
     SilenceAgent => "silence-agent" in Agent,
     /// An offender's agent sends more than may be read, for a while.
-    FloodByAgent => "flood-by-agent" in Agent,
+    FloodByAgent => "flood-by-agent" in Agent of Offender,
     /// An offender's agent is started again and again, and each instance sends an emergency.
-    CycleAgent => "cycle-agent" in Agent,
+    CycleAgent => "cycle-agent" in Agent of Offender,
     /// An offender's agent sends emergencies without need.
-    CallWithoutNeed => "call-without-need" in Agent,
+    CallWithoutNeed => "call-without-need" in Agent of Offender,
     /// An offender's agent reports that all memory is in use, and asks for more.
-    LieByAgent => "lie-by-agent" in Agent,
+    LieByAgent => "lie-by-agent" in Agent of Offender,
     /// An offender's agent sends noise, and repeats what it sent before.
-    GarbleAgent => "garble-agent" in Agent,
+    GarbleAgent => "garble-agent" in Agent of Offender,
     /// Other processes fill the host's swap for a while.
-    FillSwap => "fill-swap" in Hard,
+    FillSwap => "fill-swap" in Hard of Other,
     /// The host's swap is slow for a while.
-    SlowSwap => "slow-swap" in Hard,
+    SlowSwap => "slow-swap" in Hard of Other,
     /// A guest's process ends. Another one may begin under its name later.
     Exit => "exit" in Hard,
     /// A guest's hypervisor moves or saves it; the guest is stopped meanwhile.
@@ -168,27 +187,27 @@ faults! {
     /// A guest's kernel panics. It reboots later.
     Panic => "panic" in Hard,
     /// The daemon is killed after it decided and before it recorded the decision.
-    CrashBeforeRecord => "crash-before-record" in Hard,
+    CrashBeforeRecord => "crash-before-record" in Hard of Other,
     /// The daemon is killed after it recorded and before it raised fences.
-    CrashBeforeFence => "crash-before-fence" in Hard,
+    CrashBeforeFence => "crash-before-fence" in Hard of Other,
     /// The daemon is killed after some of its orders.
-    CrashInAct => "crash-in-act" in Hard,
+    CrashInAct => "crash-in-act" in Hard of Other,
     /// The daemon is killed after its orders to balloons and before its orders to page.
-    CrashBeforePage => "crash-before-page" in Hard,
+    CrashBeforePage => "crash-before-page" in Hard of Other,
     /// The outcome of an order arrives twice.
-    DoubleOutcome => "double-outcome" in Hard,
+    DoubleOutcome => "double-outcome" in Hard of Other,
     /// The outcome of an order arrives once more, a tick later.
-    RepeatOutcome => "repeat-outcome" in Hard,
+    RepeatOutcome => "repeat-outcome" in Hard of Other,
     /// An operator sets a guest's floor and ceiling.
-    SetBounds => "set-bounds" in Hard,
+    SetBounds => "set-bounds" in Hard of Other,
     /// Readers ask the daemon without pause what it sees and what it would do.
-    FloodByReaders => "flood-by-readers" in Hard,
+    FloodByReaders => "flood-by-readers" in Hard of Other,
     /// A guest is shrunk by a lower ceiling, and leaves for another host.
     Depart => "depart" in Fleet,
     /// Memory is reserved for a guest on another host, and the guest arrives.
-    Arrive => "arrive" in Fleet,
+    Arrive => "arrive" in Fleet of Other,
     /// A reservation is released, and its guest does not arrive.
-    AbandonMove => "abandon-move" in Fleet,
+    AbandonMove => "abandon-move" in Fleet of Other,
     /// Limits, credits and history that a guest brings from another host take effect.
     TakeCarried => "take-carried" in Fleet,
 }
@@ -207,45 +226,6 @@ impl Fault {
             | Fault::LieByAgent => None,
             Fault::TakeBack => Some(Fault::Grow),
             other => Some(other),
-        }
-    }
-
-    /// Whether it strikes the guest that its strike names; that guest has to be present.
-    pub(crate) const fn strikes_guest(self) -> bool {
-        match self {
-            Fault::HangSwap
-            | Fault::Pause
-            | Fault::LoseDisk
-            | Fault::FailReads
-            | Fault::FailWrites
-            | Fault::FailSyncs
-            | Fault::FillDisk
-            | Fault::Suspend
-            | Fault::JumpWall
-            | Fault::LoseOrder
-            | Fault::LoseOutcome
-            | Fault::DelayOrder
-            | Fault::HideHost
-            | Fault::CrashBeforeAct
-            | Fault::CrashAfterAct
-            | Fault::Reload
-            | Fault::TearJournal
-            | Fault::CutJournal
-            | Fault::LosePower
-            | Fault::FillSwap
-            | Fault::SlowSwap
-            | Fault::CrashBeforeRecord
-            | Fault::CrashBeforeFence
-            | Fault::CrashInAct
-            | Fault::CrashBeforePage
-            | Fault::DoubleOutcome
-            | Fault::RepeatOutcome
-            | Fault::FloodByReaders => false,
-            // The limits of a name can be set whether or not the guest is present.
-            Fault::SetGuest | Fault::SetBounds => false,
-            // These strike a guest that is on another host.
-            Fault::Arrive | Fault::AbandonMove => false,
-            _ => true,
         }
     }
 }

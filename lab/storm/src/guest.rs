@@ -115,11 +115,11 @@ pub(crate) struct StormGuest {
     /// Its last statistics, when they were made, and the same by the wall clock in seconds.
     stats: (GuestStats, Duration, u64),
     /// The size that it claimed to hold then.
-    claimed: u64,
+    pub(crate) claimed: u64,
     /// Its number of boots.
     pub(crate) boots: u32,
     /// When its agent last reported statistics.
-    agent_at: Duration,
+    pub(crate) agent_at: Duration,
 }
 
 impl StormGuest {
@@ -301,11 +301,6 @@ impl StormGuest {
         now.saturating_sub(self.stats.1.max(self.agent_at))
     }
 
-    /// Its agent reports statistics.
-    pub(crate) fn tell_agent(&mut self, now: Duration) {
-        self.agent_at = now;
-    }
-
     /// Whether it claims to use everything it holds and to have no swap.
     pub(crate) fn claims_no_swap(&self) -> bool {
         self.claims_use && self.boot.is_multiple_of(2)
@@ -326,11 +321,6 @@ impl StormGuest {
     /// Its last statistics, and when they were made by the wall clock, in seconds.
     pub(crate) fn stats(&self) -> (GuestStats, u64) {
         (self.stats.0, self.stats.2)
-    }
-
-    /// The size that it claimed to hold when they were made.
-    pub(crate) fn claimed(&self) -> u64 {
-        self.claimed
     }
 
     /// Makes new statistics, unless they are stopped.

@@ -23,7 +23,7 @@ const READ_BACK_PER_S: u64 = 60;
 pub(crate) const SWAP_LEFT_PERCENT: u64 = 5;
 
 /// A host's memory; sizes in MiB.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct HostMemory {
     pub(crate) total: u64,
     /// Memory that the host itself occupies.
@@ -41,15 +41,7 @@ pub(crate) struct HostMemory {
 
 impl HostMemory {
     pub(crate) fn new(total: u64, own: u64, swap: u64) -> HostMemory {
-        HostMemory {
-            total,
-            own,
-            swap,
-            others: (0, Duration::ZERO),
-            slow: (0, Duration::ZERO),
-            swap_hangs_until: Duration::ZERO,
-            refused: 0,
-        }
+        HostMemory { total, own, swap, ..HostMemory::default() }
     }
 
     /// Others fill the free swap until `until`; between nothing and an eighth of it stays free.

@@ -11,7 +11,7 @@ use ballast_api::{CarriedView, ThrashedView};
 use ballast_daemon::view::Command;
 use ballast_model::{Bytes, GuestChange};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, Strikes};
 use crate::guest::{Driver, Halt, StormGuest};
 use crate::journal_files::Damage;
 use crate::run::{Storm, settings};
@@ -34,10 +34,14 @@ impl Storm<'_> {
         let now = self.world.now;
         let until = now + strike.lasting;
         let guest = &mut self.world.guests[strike.guest];
-        if strike.fault.strikes_guest() && guest.is_gone() {
+        let is_lacking = match strike.fault.strikes() {
+            Strikes::Guest => guest.is_gone(),
+            Strikes::Offender => guest.is_gone() || !guest.is_offender,
+            Strikes::Other => false,
+        };
+        if is_lacking {
             return Ok(false);
         }
-        let is_offender = guest.is_offender;
         match strike.fault {
             Fault::Stop | Fault::Migrate | Fault::Panic if guest.halt.is_some() => {
                 return Ok(false);
@@ -60,35 +64,17 @@ impl Storm<'_> {
             Fault::Replace => guest.replace(),
             Fault::Stop => guest.stopped_until = until,
             Fault::Silence => guest.silent_until = until,
-            Fault::HideMemory if is_offender => guest.driver = Driver::Hides,
-            Fault::TakeBack if is_offender => {
-                (guest.driver, guest.wants) = (Driver::Takes, guest.boot);
-            }
-            Fault::Refuse if is_offender => guest.driver = Driver::Refuses,
-            Fault::ClaimTooMuch if is_offender => guest.claims_too_much ^= true,
-            Fault::ClaimUse if is_offender => {
+            Fault::HideMemory => guest.driver = Driver::Hides,
+            Fault::TakeBack => (guest.driver, guest.wants) = (Driver::Takes, guest.boot),
+            Fault::Refuse => guest.driver = Driver::Refuses,
+            Fault::ClaimTooMuch => guest.claims_too_much ^= true,
+            Fault::ClaimUse => {
                 guest.claims_use ^= true;
                 if guest.claims_no_swap() {
                     guest.own = guest.own.max(guest.granted);
                 }
             }
-            Fault::Grow if is_offender => guest.wants = guest.boot,
-            Fault::HideMemory
-            | Fault::TakeBack
-            | Fault::Refuse
-            | Fault::ClaimTooMuch
-            | Fault::ClaimUse
-            | Fault::Grow => return Ok(false),
-            Fault::FalseActual
-            | Fault::FloodByAgent
-            | Fault::CycleAgent
-            | Fault::CallWithoutNeed
-            | Fault::LieByAgent
-            | Fault::GarbleAgent
-                if !is_offender =>
-            {
-                return Ok(false);
-            }
+            Fault::Grow => guest.wants = guest.boot,
             Fault::SilenceAgent
             | Fault::FloodByAgent
             | Fault::CycleAgent
@@ -145,7 +131,7 @@ impl Storm<'_> {
             Fault::LoseDisk => self.world.disk_gone_until = until,
             Fault::FailReads | Fault::FailWrites | Fault::FailSyncs | Fault::FillDisk => {
                 let Some(disk) = &mut self.world.disk else { return Ok(false) };
-                disk.strike(strike.fault, until, strike.amount);
+                disk.files.strike(strike.fault, until, strike.amount);
             }
             Fault::Suspend => self.world.now += Duration::from_secs(strike.amount),
             Fault::JumpWall => self.world.wall_off = Duration::from_secs(strike.amount),
@@ -220,12 +206,12 @@ impl Storm<'_> {
             let other = self.engine.dry_run().ok();
             let is_same = dry_run.iter().zip(&other).all(|(it, other)| Arc::ptr_eq(it, other));
             if !is_same {
-                return Err(Violation::MovedByReaders { what: "a dry run is computed anew" });
+                return Err(Violation::MovedByReaders("a dry run is computed anew"));
             }
         }
         let is_same = self.engine.latest().is_some_and(|(_, latest)| *latest == plan);
         if !is_same || self.engine.due() != due {
-            return Err(Violation::MovedByReaders { what: "the plan or its time is another" });
+            return Err(Violation::MovedByReaders("the plan or its time is another"));
         }
         Ok(true)
     }

@@ -47,12 +47,12 @@ pub(crate) enum Damage {
 #[derive(Debug)]
 pub(crate) struct JournalFiles {
     // Dropped before the folder: the disk forgets its files first.
-    disk: FaultyDisk,
+    pub(crate) disk: FaultyDisk,
     folder: TempDir,
     /// The number of daemons so far.
-    daemons: u32,
+    pub(crate) daemons: u32,
     /// Whether the folder of the files is gone for now.
-    is_gone: bool,
+    pub(crate) is_gone: bool,
     /// Each kind of failure that is in force, and until when.
     failing: Vec<(Fault, Duration)>,
 }
@@ -69,18 +69,6 @@ impl JournalFiles {
         let disk = FaultyDisk::new(folder.path(), 0)?;
         disk.set_faults(DiskFaults { syncs_lie: lies, ..DiskFaults::default() });
         Ok(JournalFiles { disk, folder, daemons: 0, is_gone: false, failing: Vec::new() })
-    }
-
-    pub(crate) fn disk(&self) -> &FaultyDisk {
-        &self.disk
-    }
-
-    pub(crate) fn daemons(&self) -> u32 {
-        self.daemons
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.is_gone
     }
 
     fn folder_of(&self, daemon: u32) -> PathBuf {
@@ -177,8 +165,7 @@ impl JournalFiles {
     pub(crate) fn damage(&self, damage: Damage, rng: &mut Rng) {
         match damage {
             Damage::None => {}
-            Damage::Torn => self.tear(rng),
-            Damage::Cut => self.cut(if rng.bool() { FILE } else { LOG }, rng),
+            Damage::Torn | Damage::Cut => self.spoil(damage, rng),
             Damage::Unsynced => self
                 .disk
                 .lose_power(&self.folder_of(self.daemons), rng.u64(..))
@@ -186,24 +173,21 @@ impl JournalFiles {
         }
     }
 
-    fn tear(&self, rng: &mut Rng) {
-        let name = if rng.bool() { FILE } else { LOG };
-        let path = self.folder_of(self.daemons).join(name);
-        let Ok(file) = OpenOptions::new().write(true).open(&path) else { return };
-        let sectors = file.metadata().map_or(0, |it| it.len()) / SECTOR;
-        if sectors > 0 {
-            let noise: Vec<u8> =
-                std::iter::repeat_with(|| rng.u8(..)).take(SECTOR as usize).collect();
-            file.write_all_at(&noise, rng.u64(0..sectors) * SECTOR).expect("the file takes writes");
-            self.disk.changed(&path);
-        }
-    }
-
-    fn cut(&self, name: &str, rng: &mut Rng) {
-        let path = self.folder_of(self.daemons).join(name);
+    /// Tears or cuts one of the two files.
+    fn spoil(&self, damage: Damage, rng: &mut Rng) {
+        let path = self.folder_of(self.daemons).join(if rng.bool() { FILE } else { LOG });
         let Ok(file) = OpenOptions::new().write(true).open(&path) else { return };
         let length = file.metadata().map_or(0, |it| it.len());
-        file.set_len(rng.u64(0..=length)).expect("the file can be cut");
+        if damage == Damage::Cut {
+            file.set_len(rng.u64(0..=length)).expect("the file can be cut");
+        } else if length >= SECTOR {
+            let noise: Vec<u8> =
+                std::iter::repeat_with(|| rng.u8(..)).take(SECTOR as usize).collect();
+            let at = rng.u64(0..length / SECTOR) * SECTOR;
+            file.write_all_at(&noise, at).expect("the file takes writes");
+        } else {
+            return;
+        }
         self.disk.changed(&path);
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use ballast_model::{Bounds, Change, Compliance, GuestPlan, Held};
 
-use crate::agent::StormAgent;
 use crate::due::{SLACK, settles};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
 use crate::host::paged_out;
@@ -47,10 +46,10 @@ impl Storm<'_> {
         if view.plans_refused > 0 {
             let why =
                 view.plan.notes.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            return Err(Violation::PlanRefused { why });
+            return Err(Violation::PlanRefused(why));
         }
         if view.limits.len() > self.world.guests.len() {
-            return Err(Violation::Unbounded { remembered: view.limits.len() });
+            return Err(Violation::Unbounded(view.limits.len()));
         }
         let is_owned = |line: &&GuestPlan| {
             let is_owned = matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
@@ -59,12 +58,12 @@ impl Storm<'_> {
         };
         if let Some(line) = view.plan.guests.iter().find(is_owned) {
             // There is no other owner in a storm.
-            return Err(Violation::TakenForOwned { guest: line.id.clone() });
+            return Err(Violation::TakenForOwned(line.id.clone()));
         }
         if let Some(action) = self.world.ordered.first()
             && !self.paused_until.is_zero()
         {
-            return Err(Violation::ActsPaused { guest: action.guest.clone() });
+            return Err(Violation::ActsPaused(action.guest.clone()));
         }
         self.judge_host()?;
         let is_stamped = !self.world.wires.is_empty();
@@ -152,7 +151,7 @@ impl Storm<'_> {
         let guests = &self.world.guests;
         for id in paged_out(&plan.paging) {
             if !self.world.host.has_room(guests) {
-                return Err(Violation::PagedWithoutRoom { guest: id.clone() });
+                return Err(Violation::PagedWithoutRoom(id.clone()));
             }
         }
         let ordered = self.world.ordered.iter().map(|action| &action.guest);
@@ -164,7 +163,7 @@ impl Storm<'_> {
                 guest.is_moved(now) && !guest.is_unheard && now >= guest.stalled_until
             };
             if guest.is_some_and(is_known) {
-                return Err(Violation::TakenWhileMoved { guest: id.clone() });
+                return Err(Violation::TakenWhileMoved(id.clone()));
             }
         }
         Ok(())
@@ -178,7 +177,7 @@ impl Storm<'_> {
         };
         let is_told = self.world.now >= self.untold_until;
         if lacking > 0 && is_told && self.world.guests.iter().all(keeps_to_grant) {
-            return Err(Violation::Exhausted { lacking });
+            return Err(Violation::Exhausted(lacking));
         }
         Ok(())
     }
@@ -186,7 +185,7 @@ impl Storm<'_> {
     /// Checks that no agent got more than its ration.
     pub(crate) fn judge_agents(&mut self) -> Result<(), Violation> {
         for (agent, guest) in self.world.agents.iter_mut().zip(&self.world.guests) {
-            if let Some(what) = agent.as_mut().and_then(StormAgent::take_excess) {
+            if let Some(what) = agent.as_mut().and_then(|it| it.excess.take()) {
                 return Err(Violation::BeyondRation { guest: guest.id.clone(), what });
             }
         }

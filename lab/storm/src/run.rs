@@ -248,7 +248,7 @@ impl<'a> Storm<'a> {
                 return self.judge_end();
             }
         }
-        Err(Violation::NotSettled { what: amiss })
+        Err(Violation::NotSettled(amiss))
     }
 
     /// False sizes may have looked like another owner's orders. Operators tell the daemon that

@@ -12,117 +12,81 @@ use ballast_model::{Bytes, Handover, Restart, RunState, Snapshot};
 use crate::drawn::Drawn;
 use crate::fault::Fault;
 
-/// A safety to take away.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sabotage {
+macro_rules! sabotages {
+    ($($(#[$doc:meta])* $name:ident => $code:literal),* $(,)?) => {
+        /// A safety to take away.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum Sabotage {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Sabotage {
+            /// All sabotages.
+            pub const ALL: &'static [Sabotage] = &[$(Sabotage::$name),*];
+
+            /// Stable word for machines and the command line.
+            pub const fn code(self) -> &'static str {
+                match self {
+                    $(Sabotage::$name => $code,)*
+                }
+            }
+        }
+    };
+}
+
+sabotages! {
     /// The host does not see how much processes occupy, so there are only claims.
-    Evidence,
+    Evidence => "evidence",
     /// A new process under a guest's name is taken for the old one.
-    Identity,
+    Identity => "identity",
     /// Claims are believed without evidence.
-    Belief,
+    Belief => "belief",
     /// Statistics never become stale.
-    Staleness,
+    Staleness => "staleness",
     /// Nothing is paged out, whatever guests owe.
-    Paging,
+    Paging => "paging",
     /// Guests that owe memory should be paged out, but are not.
-    Caps,
+    Caps => "caps",
     /// Every order counts as carried out.
-    Outcomes,
+    Outcomes => "outcomes",
     /// The daemon sees only half of what guests claim to hold.
-    Allocation,
+    Allocation => "allocation",
     /// The daemon does not know floors.
-    Floors,
+    Floors => "floors",
     /// Memory is granted at once, not after it was released.
-    Grants,
+    Grants => "grants",
     /// Orders are carried out that were not checked: half of the checked target.
-    Checker,
+    Checker => "checker",
     /// Nothing is held back for a guest that was found but not heard yet.
-    Newcomers,
+    Newcomers => "newcomers",
     /// A daemon knows none of the previous one's promises.
-    Journal,
+    Journal => "journal",
     /// A tick is recorded only after it is over.
-    Intents,
+    Intents => "intents",
     /// After a daemon's death guests are entitled to what they hold.
-    Entitlement,
+    Entitlement => "entitlement",
     /// A daemon knows the previous one's targets, but nothing else that it remembered.
-    Handovers,
+    Handovers => "handovers",
     /// A pause ends with the daemon.
-    Pause,
+    Pause => "pause",
     /// The disk reports a sync as done but keeps nothing.
-    Syncs,
+    Syncs => "syncs",
     /// Any reply of a hypervisor is taken for the answer to the current question.
-    Replies,
+    Replies => "replies",
     /// An agent that is started again gets new rations.
-    Rations,
+    Rations => "rations",
     /// All of the host's swap counts as free.
-    Room,
+    Room => "room",
     /// A guest that its hypervisor moves or saves counts as paused by its operator.
-    Moves,
+    Moves => "moves",
     /// Memory that is kept free for guests that are to come is granted to others.
-    Promises,
+    Promises => "promises",
 }
 
 impl Sabotage {
-    /// All sabotages.
-    pub const ALL: [Sabotage; 23] = [
-        Sabotage::Evidence,
-        Sabotage::Identity,
-        Sabotage::Belief,
-        Sabotage::Staleness,
-        Sabotage::Paging,
-        Sabotage::Caps,
-        Sabotage::Outcomes,
-        Sabotage::Allocation,
-        Sabotage::Floors,
-        Sabotage::Grants,
-        Sabotage::Checker,
-        Sabotage::Newcomers,
-        Sabotage::Journal,
-        Sabotage::Intents,
-        Sabotage::Entitlement,
-        Sabotage::Handovers,
-        Sabotage::Pause,
-        Sabotage::Syncs,
-        Sabotage::Replies,
-        Sabotage::Rations,
-        Sabotage::Room,
-        Sabotage::Moves,
-        Sabotage::Promises,
-    ];
-
-    /// Stable word for machines and the command line.
-    pub const fn code(self) -> &'static str {
-        match self {
-            Sabotage::Evidence => "evidence",
-            Sabotage::Identity => "identity",
-            Sabotage::Belief => "belief",
-            Sabotage::Staleness => "staleness",
-            Sabotage::Paging => "paging",
-            Sabotage::Caps => "caps",
-            Sabotage::Outcomes => "outcomes",
-            Sabotage::Allocation => "allocation",
-            Sabotage::Floors => "floors",
-            Sabotage::Grants => "grants",
-            Sabotage::Checker => "checker",
-            Sabotage::Newcomers => "newcomers",
-            Sabotage::Journal => "journal",
-            Sabotage::Intents => "intents",
-            Sabotage::Entitlement => "entitlement",
-            Sabotage::Handovers => "handovers",
-            Sabotage::Pause => "pause",
-            Sabotage::Syncs => "syncs",
-            Sabotage::Replies => "replies",
-            Sabotage::Rations => "rations",
-            Sabotage::Room => "room",
-            Sabotage::Moves => "moves",
-            Sabotage::Promises => "promises",
-        }
-    }
-
     /// The sabotage with this word.
     pub fn from_code(code: &str) -> Option<Sabotage> {
-        Sabotage::ALL.into_iter().find(|it| it.code() == code)
+        Sabotage::ALL.iter().copied().find(|it| it.code() == code)
     }
 
     /// Whether the safety matters in a run; if not, there is nothing to find.

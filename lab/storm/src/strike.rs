@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fastrand::Rng;
 
-use crate::fault::{Fault, Seam};
+use crate::fault::{Fault, Seam, Strikes};
 
 /// The number of ticks with faults.
 pub(crate) const STORM_TICKS: u32 = 240;
@@ -41,9 +41,13 @@ impl fmt::Display for Strike {
             | Fault::Migrate
             | Fault::Depart
             | Fault::Arrive
-            | Fault::Panic => {
-                write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64())
-            }
+            | Fault::Panic
+            | Fault::SilenceAgent
+            | Fault::FloodByAgent
+            | Fault::CycleAgent
+            | Fault::CallWithoutNeed
+            | Fault::LieByAgent
+            | Fault::GarbleAgent => write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64()),
             Fault::HangSwap
             | Fault::Pause
             | Fault::LoseDisk
@@ -62,12 +66,6 @@ impl fmt::Display for Strike {
             | Fault::TakeCarried => {
                 write!(f, " of g{guest} for {:.1} s, drawn from {amount}", lasting.as_secs_f64())
             }
-            Fault::SilenceAgent
-            | Fault::FloodByAgent
-            | Fault::CycleAgent
-            | Fault::CallWithoutNeed
-            | Fault::LieByAgent
-            | Fault::GarbleAgent => write!(f, " of g{guest} for {:.1} s", lasting.as_secs_f64()),
             Fault::DoubleBytes
             | Fault::SwapReplies
             | Fault::RefuseCommands
@@ -78,7 +76,7 @@ impl fmt::Display for Strike {
             Fault::SetGuest => write!(f, " g{guest} to {amount} shares"),
             Fault::Suspend | Fault::JumpWall => write!(f, " by {amount} s"),
             Fault::AbandonMove => write!(f, " of g{guest}"),
-            fault if fault.strikes_guest() => write!(f, " of g{guest}"),
+            fault if fault.strikes() != Strikes::Other => write!(f, " of g{guest}"),
             _ => Ok(()),
         }
     }

@@ -44,7 +44,7 @@ impl Tamper {
     pub(crate) fn watch(&mut self, commands: &[u8]) {
         let text = String::from_utf8_lossy(commands);
         let asks = |line: &&str| line.contains("\"query-balloon\"");
-        self.asked = text.lines().find(asks).and_then(id_of);
+        self.asked = text.lines().find(asks).and_then(id_in);
     }
 
     /// The bytes that arrive instead of `answer`.
@@ -78,11 +78,6 @@ impl Tamper {
     }
 }
 
-/// The id at the end of a command.
-fn id_of(command: &str) -> Option<u64> {
-    command.rsplit_once("\"id\":")?.1.trim_end_matches('}').parse().ok()
-}
-
 /// Exchanges the ids of the first two replies.
 fn swap_ids(lines: &mut [String]) {
     let replies: Vec<(usize, u64)> =
@@ -94,9 +89,9 @@ fn swap_ids(lines: &mut [String]) {
     }
 }
 
-/// The id in a reply of the machine.
-fn id_in(reply: &str) -> Option<u64> {
-    let (_, rest) = reply.rsplit_once("\"id\":")?;
+/// The id in a command or in a reply of the machine.
+fn id_in(line: &str) -> Option<u64> {
+    let (_, rest) = line.rsplit_once("\"id\":")?;
     let digits = rest.split(|it: char| !it.is_ascii_digit()).next()?;
     digits.parse().ok()
 }

@@ -20,7 +20,7 @@
 //!   the quarter counts, not both);
 //! - a guest that claims to use everything and to have no swap keeps what it was granted, by then
 //!   and since (`docs/security.md`): its part by shares, or what it is believed to need and a
-//!   reserve. a grant beyond these counts as its gain;
+//!   reserve. A grant beyond these counts as its gain;
 //! - what it really uses and fills of its grants after its process has begun anew is no gain, as
 //!   far as honest guests whose processes also began anew lack it. They fill the same free memory
 //!   in turn, and what is filled is evidence (decision 12): a guest that is believed a quarter more

@@ -1,19 +1,20 @@
 //! Promises that were found broken, judged by the true state.
 
-use std::fmt;
 use std::time::Duration;
 
 use ballast_model::GuestId;
 
 /// A promise that was broken; sizes in MiB.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
-    /// The checker refused a plan: guard and checker disagree.
-    PlanRefused {
-        /// What it found.
-        why: String,
-    },
+    /// The checker refused a plan and says why: guard and checker disagree.
+    #[error("the checker refused a plan: {0}")]
+    PlanRefused(String),
     /// Memory was granted that does not exist.
+    #[error(
+        "guests may take {takeable} MiB where {allowed} MiB are allowed ({})",
+        .guests.join("; ")
+    )]
     Overcommitted {
         /// What guests may come to occupy.
         takeable: u64,
@@ -23,6 +24,7 @@ pub enum Violation {
         guests: Vec<String>,
     },
     /// A guest was ordered below its floor.
+    #[error("{guest} ordered to {target} MiB, below its floor of {floor} MiB")]
     BelowFloor {
         /// The guest.
         guest: GuestId,
@@ -32,6 +34,7 @@ pub enum Violation {
         floor: u64,
     },
     /// A guest was granted more than operators allow.
+    #[error("{guest} ordered to {target} MiB, above its ceiling of {ceiling} MiB")]
     AboveCeiling {
         /// The guest.
         guest: GuestId,
@@ -41,6 +44,7 @@ pub enum Violation {
         ceiling: u64,
     },
     /// A guest was granted memory that its fence keeps from it.
+    #[error("{guest} needs {needs} MiB for its grant, and has a fence of {height} MiB")]
     FencedIn {
         /// The guest.
         guest: GuestId,
@@ -50,36 +54,29 @@ pub enum Violation {
         height: u64,
     },
     /// The host was ordered to page a guest out without room in swap.
-    PagedWithoutRoom {
-        /// The guest.
-        guest: GuestId,
-    },
+    #[error("{0} is to be paged out where swap has no room")]
+    PagedWithoutRoom(GuestId),
     /// A guest that its hypervisor moves or saves was paged out or given an order.
-    TakenWhileMoved {
-        /// The guest.
-        guest: GuestId,
-    },
-    /// Memory and swap of the host are full although every guest keeps to its grant.
-    Exhausted {
-        /// Memory that guests could not touch.
-        lacking: u64,
-    },
-    /// Questions of readers changed a decision.
-    MovedByReaders {
-        /// What changed.
-        what: &'static str,
-    },
+    #[error("{0} is not left alone while its hypervisor moves or saves it")]
+    TakenWhileMoved(GuestId),
+    /// Memory and swap of the host are full although every guest keeps to its grant; guests could
+    /// not touch this much.
+    #[error("guests that keep to their grants lack {0} MiB of memory, and swap is full")]
+    Exhausted(u64),
+    /// Questions of readers changed a decision in this way.
+    #[error("readers were there: {0}")]
+    MovedByReaders(&'static str),
     /// A guest was given an order although an operator had paused the daemon.
-    ActsPaused {
-        /// The guest.
-        guest: GuestId,
-    },
+    #[error("{0} ordered although an operator had paused")]
+    ActsPaused(GuestId),
     /// A guest was taken for one that another owner moves.
-    TakenForOwned {
-        /// The guest.
-        guest: GuestId,
-    },
+    #[error("{0} left alone as if somebody else moved it")]
+    TakenForOwned(GuestId),
     /// Honest guests have less than they would have without lies.
+    #[error(
+        "{guest} is left {has} MiB where it had {due} MiB if nobody lied; honest guests lack \
+         {lacking} MiB in all where lies may gain {allowed} MiB"
+    )]
     Interference {
         /// The guest that lost most.
         guest: GuestId,
@@ -93,6 +90,7 @@ pub enum Violation {
         allowed: u64,
     },
     /// A guest was ordered to shrink on figures that were too old.
+    #[error("{guest} ordered to shrink on figures {} s old", .age.as_secs())]
     OnStaleFigures {
         /// The guest.
         guest: GuestId,
@@ -100,6 +98,7 @@ pub enum Violation {
         age: Duration,
     },
     /// A guest visibly occupied more than its grant for too long.
+    #[error("{guest} keeps {occupies} MiB where it was granted {granted} MiB")]
     NotTakenBack {
         /// The guest.
         guest: GuestId,
@@ -109,6 +108,7 @@ pub enum Violation {
         granted: u64,
     },
     /// At the end, an honest guest has less than it needs and is entitled to.
+    #[error("{guest} ends with {has} MiB where {due} MiB are due to it")]
     Squeezed {
         /// The guest.
         guest: GuestId,
@@ -117,88 +117,21 @@ pub enum Violation {
         /// What it needs or what it is entitled to, whichever is less.
         due: u64,
     },
-    /// Something is still amiss long after the last fault.
-    NotSettled {
-        /// What.
-        what: String,
-    },
-    /// The journal does not have what it must have, whatever happened to its disk.
-    Journal {
-        /// What is wrong.
-        what: String,
-    },
+    /// This is still amiss long after the last fault.
+    #[error("not settled: {0}")]
+    NotSettled(String),
+    /// The journal does not have what it must have, whatever happened to its disk; what is wrong.
+    #[error("the journal: {0}")]
+    Journal(String),
     /// A guest's agent got more than its ration.
+    #[error("the agent of {guest} {what}")]
     BeyondRation {
         /// The guest.
         guest: GuestId,
         /// What.
         what: String,
     },
-    /// The daemon remembers more guests than there are.
-    Unbounded {
-        /// The number of guests whose limits it remembers.
-        remembered: usize,
-    },
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Violation::PlanRefused { why } => write!(f, "the checker refused a plan: {why}"),
-            Violation::Overcommitted { takeable, allowed, guests } => write!(
-                f,
-                "guests may take {takeable} MiB where {allowed} MiB are allowed ({})",
-                guests.join("; ")
-            ),
-            Violation::BelowFloor { guest, target, floor } => {
-                write!(f, "{guest} ordered to {target} MiB, below its floor of {floor} MiB")
-            }
-            Violation::AboveCeiling { guest, target, ceiling } => {
-                write!(f, "{guest} ordered to {target} MiB, above its ceiling of {ceiling} MiB")
-            }
-            Violation::FencedIn { guest, needs, height } => {
-                write!(
-                    f,
-                    "{guest} needs {needs} MiB for its grant, and has a fence of {height} MiB"
-                )
-            }
-            Violation::PagedWithoutRoom { guest } => {
-                write!(f, "{guest} is to be paged out where swap has no room")
-            }
-            Violation::TakenWhileMoved { guest } => {
-                write!(f, "{guest} is not left alone while its hypervisor moves or saves it")
-            }
-            Violation::Exhausted { lacking } => write!(
-                f,
-                "guests that keep to their grants lack {lacking} MiB of memory, and swap is full"
-            ),
-            Violation::MovedByReaders { what } => write!(f, "readers were there: {what}"),
-            Violation::ActsPaused { guest } => {
-                write!(f, "{guest} ordered although an operator had paused")
-            }
-            Violation::TakenForOwned { guest } => {
-                write!(f, "{guest} left alone as if somebody else moved it")
-            }
-            Violation::Interference { guest, has, due, lacking, allowed } => write!(
-                f,
-                "{guest} is left {has} MiB where it had {due} MiB if nobody lied; honest guests lack \
-                 {lacking} MiB in all where lies may gain {allowed} MiB"
-            ),
-            Violation::OnStaleFigures { guest, age } => {
-                write!(f, "{guest} ordered to shrink on figures {} s old", age.as_secs())
-            }
-            Violation::NotTakenBack { guest, occupies, granted } => {
-                write!(f, "{guest} keeps {occupies} MiB where it was granted {granted} MiB")
-            }
-            Violation::Squeezed { guest, has, due } => {
-                write!(f, "{guest} ends with {has} MiB where {due} MiB are due to it")
-            }
-            Violation::NotSettled { what } => write!(f, "not settled: {what}"),
-            Violation::Journal { what } => write!(f, "the journal: {what}"),
-            Violation::BeyondRation { guest, what } => write!(f, "the agent of {guest} {what}"),
-            Violation::Unbounded { remembered } => {
-                write!(f, "{remembered} guests' limits are remembered")
-            }
-        }
-    }
+    /// The daemon remembers the limits of this many guests, more than there are.
+    #[error("{0} guests' limits are remembered")]
+    Unbounded(usize),
 }

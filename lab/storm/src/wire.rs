@@ -169,7 +169,7 @@ impl Wire {
     fn claims(guest: &StormGuest, at: Moment) -> Claims {
         let (mut stats, stats_at) = guest.stats();
         // The machine's balloon does not deflate by itself: Linux counts what it holds as gone.
-        stats.total = stats.total.map(|total| total.min(Bytes::mib(guest.claimed())));
+        stats.total = stats.total.map(|total| total.min(Bytes::mib(guest.claimed)));
         Claims {
             actual: Bytes::mib(guest.claims()),
             plugged: Bytes::ZERO,

@@ -67,7 +67,7 @@ pub(crate) struct Holding {
 }
 
 /// Everything around the engine; sizes in MiB.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct StormWorld {
     pub(crate) now: Duration,
     /// By how much the wall clock is off.
@@ -120,41 +120,16 @@ impl StormWorld {
         host: HostMemory,
         sabotage: Option<Sabotage>,
     ) -> StormWorld {
-        StormWorld {
-            now: Duration::from_secs(1000),
-            wall_off: Duration::ZERO,
-            guests,
-            wires: Vec::new(),
-            agents: Vec::new(),
-            host,
-            hides_host: false,
-            delivery: Delivery::Reliable,
-            death: None,
-            is_dead: false,
-            late: Vec::new(),
-            repeated: Vec::new(),
-            fences: Vec::new(),
-            paging: Vec::new(),
-            ordered: Vec::new(),
-            overdue: Vec::new(),
-            promised: 0,
-            before: Vec::new(),
-            recorded: Restart::default(),
-            disk: None,
-            disk_gone_until: Duration::ZERO,
-            sabotage,
-            unrecorded: None,
-            wanted: Vec::new(),
-            heard: BTreeSet::new(),
-        }
+        let now = Duration::from_secs(1000);
+        StormWorld { now, guests, host, sabotage, ..StormWorld::default() }
     }
 
     /// Lets time pass.
     pub(crate) fn step(&mut self, passed: Duration) {
         self.now += passed;
         if let Some(disk) = &mut self.disk {
-            disk.set_gone(self.now < self.disk_gone_until);
-            disk.step(self.now);
+            disk.files.set_gone(self.now < self.disk_gone_until);
+            disk.files.step(self.now);
         }
         for action in std::mem::take(&mut self.late) {
             self.carry_out(&action);

@@ -64,8 +64,10 @@ pub struct Args {
 }
 
 fn sabotage(name: &str) -> Result<Sabotage, String> {
-    let known = || Sabotage::ALL.map(Sabotage::code).join(", ");
-    Sabotage::from_code(name).ok_or_else(|| format!("no such safety: expected one of {}", known()))
+    Sabotage::from_code(name).ok_or_else(|| {
+        let known: Vec<&str> = Sabotage::ALL.iter().map(|it| it.code()).collect();
+        format!("no such safety: expected one of {}", known.join(", "))
+    })
 }
 
 /// The JSON that is printed.

@@ -63,7 +63,7 @@ fn simulation(path: &Path, policies: Option<&str>) -> anyhow::Result<(ScenarioFi
 
 async fn lab(path: &Path, part: &Part, repetition: u32, call: &Call) -> anyhow::Result<Value> {
     let scenario = lab_scenario(path)?;
-    let mut live = Live::new();
+    let mut live = Live::default();
     let played = play_part(&scenario, part, repetition, (1, 1), call, &mut live).await?;
     Ok(serde_json::to_value(played)?)
 }

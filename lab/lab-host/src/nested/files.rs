@@ -14,7 +14,6 @@ use std::process::Command;
 
 use ballast_lab_guest::workload::Program;
 
-use crate::artifact::ArtifactMissing;
 use crate::debian::Kernel;
 use crate::initramfs::{AGENT, LAB_GUEST};
 use crate::programs::{self, FileMap};
@@ -37,7 +36,6 @@ const FIRMWARE: [&str; 5] =
 ///
 /// # Errors
 /// A file is missing.
-/// When one is missing.
 pub(super) fn host(
     cache: &Cache,
     kernels: &[Kernel],
@@ -57,9 +55,7 @@ pub(super) fn host(
             files.extend(programs::files(program, cache, say)?);
         }
     }
-    let lab_guest = LAB_GUEST
-        .find()
-        .map_err(|ArtifactMissing { looked_for }| LabError::LabGuestMissing { looked_for })?;
+    let lab_guest = LAB_GUEST.find().map_err(LabError::LabGuestMissing)?;
     // Guests that need an agent or tracker fail with a message if it is missing; other guests do
     // not need them.
     let others = [&AGENT, &TRACK_LIBRARY].into_iter().filter_map(|artifact| artifact.find().ok());

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ballast_lab_guest::procfs;
 use ballast_lab_guest::protocol::ProcessEnd;
-use ballast_model::{Bytes, GuestId};
+use ballast_model::Bytes;
 
 use super::apparmor;
 use super::files::{self, ARTIFACTS_FOLDER, CACHE_FOLDER};
@@ -123,12 +123,7 @@ impl Nested {
         ensure_memory(options.memory)?;
         let cache = Cache::open()?;
         let image = disk(options, &cache, say)?;
-        let id = |text: &str| -> Result<GuestId, LabError> {
-            text.parse().map_err(|error: ballast_model::ParseGuestIdError| {
-                LabError::Invalid(error.to_string())
-            })
-        };
-        let mut spec = GuestSpec::new(id(MACHINE)?, options.memory);
+        let mut spec = GuestSpec::new(MACHINE.parse()?, options.memory);
         (spec.balloon, spec.host_disk) = (None, Some(image));
         spec.xen = options.xen.then(|| xen::spec(&cache, say)).transpose()?;
         let run_options = RunOptions {
@@ -137,7 +132,7 @@ impl Nested {
             limit_cpu: false,
             runs_folder: options.runs_folder.clone(),
             helper: options.helper.clone(),
-            ..RunOptions::new(id(&format!("nested-{}", std::process::id()))?, vec![spec])
+            ..RunOptions::new(format!("nested-{}", std::process::id()).parse()?, vec![spec])
         };
         say("booting the outer machine");
         let run = Run::start(&run_options, say)?;

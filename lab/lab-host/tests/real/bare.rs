@@ -8,7 +8,6 @@
 //! Limits: one virtual processor; no devices, no system calls into guest memory.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -16,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::host_side::PATIENCE;
 use ballast_lab_host::{NESTED_VARIABLE, TRACK_LIBRARY};
 use ballast_tracker::{IntervalObservation, TrackerError, TrackingSession, WatchSettings};
 use ballast_tracker_proto::{
@@ -23,8 +23,6 @@ use ballast_tracker_proto::{
     WatchMode,
 };
 
-/// Far longer than anything here takes, so that only a hang fails.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 /// The guest's memory.
 pub(crate) const MEMORY: u64 = 64 << 20;
 /// The number of pages that it touches, from address `FIRST` on.
@@ -191,17 +189,7 @@ impl Bare {
             socket = UnixStream::connect(self.at("qmp"));
             socket.is_ok()
         });
-        let socket = socket.unwrap();
-        let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
-        let mut answer = || {
-            let mut lines = lines.by_ref().map(Result::unwrap);
-            lines.find(|line| !line.contains("\"event\"")).unwrap()
-        };
-        answer();
-        (&socket).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
-        answer();
-        (&socket).write_all(format!("{command}\n").as_bytes()).unwrap();
-        answer()
+        crate::qmp::ask(&socket.unwrap(), command)
     }
 
     pub(crate) fn execute(&self, name: &str, arguments: &str) -> String {
@@ -210,14 +198,7 @@ impl Bare {
 
     /// Whether any of its memory is registered with a userfaultfd for minor faults.
     pub(crate) fn is_registered(&self) -> bool {
-        self.has_flag("ui")
-    }
-
-    /// Whether a mapping of it has the flag `wanted`.
-    pub(crate) fn has_flag(&self, wanted: &str) -> bool {
-        let smaps = fs::read_to_string(format!("/proc/{}/smaps", self.pid)).unwrap();
-        let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
-        flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == wanted))
+        has_flag(self.pid, "ui")
     }
 
     /// Waits until a tracker has seen every page that it touches, and nothing of the tracking is
@@ -253,6 +234,14 @@ impl Drop for Bare {
 fn is_of(pid: u32, folder: &Path) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     String::from_utf8_lossy(&line).contains(&folder.display().to_string())
+}
+
+/// Whether a mapping of a process has the flag `wanted`; `ui`: it is registered with a userfaultfd
+/// for minor faults.
+pub(crate) fn has_flag(pid: u32, wanted: &str) -> bool {
+    let smaps = fs::read_to_string(format!("/proc/{pid}/smaps")).unwrap();
+    let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
+    flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == wanted))
 }
 
 fn firmware() -> Vec<u8> {

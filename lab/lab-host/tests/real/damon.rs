@@ -13,8 +13,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bare::{Bare, PATIENCE, Spec, TOUCHED, is_kvm, wait_until};
-use crate::host_side::{folder, start};
+use crate::bare::{Bare, Spec, TOUCHED, is_kvm, wait_until};
+use crate::host_side::{PATIENCE, folder, start};
 use ballast_damon::{
     ChosenPages, DamonError, DamonPaths, DamonSession, DamonTarget, DamonWindow, HugeShare,
     WINDOW_MIN, choose_pages,

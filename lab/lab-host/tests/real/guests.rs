@@ -9,20 +9,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::bare::wait_until;
+use crate::host_side::{PATIENCE, folder, helper};
 use ballast_lab_guest::protocol::{FromGuest, ProcessEnd};
 use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
 use ballast_lab_host::{
-    AccelChoice, Answer, DiskSpec, GuestSpec, GuestState, Helper, LabError, Request, Run,
-    RunFolder, RunOptions, Speed, Truth, ask, down, up,
+    AccelChoice, Answer, DiskSpec, GuestSpec, GuestState, LabError, Request, Run, RunFolder,
+    RunOptions, Speed, Truth, ask, down, up,
 };
 use ballast_model::Bytes;
-
-/// Far longer than anything here takes, so that only a hang fails.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn helper() -> Helper {
-    Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) }
-}
 
 /// Options of a run whose folder is below `base`, with the cache that all tests share.
 fn options(base: &Path, guests: Vec<GuestSpec>) -> RunOptions {
@@ -35,7 +30,7 @@ fn options(base: &Path, guests: Vec<GuestSpec>) -> RunOptions {
 
 /// A folder with a path short enough for sockets.
 fn base() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::Builder::new().prefix("lab").tempdir_in("/tmp").unwrap();
+    let folder = folder();
     let base = folder.path().join("runs");
     (folder, base)
 }
@@ -50,14 +45,6 @@ fn say(line: &str) {
 
 fn shell(line: &str) -> Vec<String> {
     ["/bin/sh", "-c", line].map(str::to_owned).to_vec()
-}
-
-fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !reached() {
-        assert!(Instant::now() < end, "did not come about: {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Checks for everything a run could leave: processes and cgroups that name its folder or its

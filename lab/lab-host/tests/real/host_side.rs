@@ -26,11 +26,15 @@ pub(crate) fn start(folder: &Path, guest: GuestSpec) -> Run {
 pub(crate) fn start_with(folder: &Path, guest: GuestSpec, kernel: KernelChoice) -> Run {
     let options = RunOptions {
         kernel,
-        helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) },
+        helper: helper(),
         runs_folder: Some(folder.join("runs")),
         ..RunOptions::new("t".parse().unwrap(), vec![guest])
     };
     Run::start(&options, &|line| eprintln!("{line}")).unwrap()
+}
+
+pub(crate) fn helper() -> Helper {
+    Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) }
 }
 
 /// A folder with a path short enough for sockets.

@@ -6,18 +6,16 @@
 //! the balloon or the plugged memory, or counts one twice, is off by hundreds of MiB.
 //! Limits: states and counts, never times; needs QEMU and a built `lab-guest`.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::host_side::{PATIENCE, folder, start};
 use ballast_lab_guest::protocol::ProcessEnd;
 use ballast_lab_guest::workload::Pattern;
-use ballast_lab_host::{GuestSpec, Helper, Hotplug, HotplugKind, Run, RunOptions};
+use ballast_lab_host::{GuestSpec, Hotplug, HotplugKind, Run};
 use ballast_model::{Action, Bytes, Generation, GuestSample, OutcomeKind, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use tokio::runtime::{Builder, Runtime};
 
-/// Far longer than anything here takes, so that only a hang fails.
-const PATIENCE: Duration = Duration::from_secs(180);
 /// The guests' boot memory.
 const BOOT: Bytes = Bytes::mib(384);
 /// By how much two figures of one time may differ; the amounts moved are a hundred times as large.
@@ -39,14 +37,9 @@ struct Host {
 
 impl Host {
     fn boot(hotplug: Option<Hotplug>) -> Host {
-        let folder = tempfile::Builder::new().prefix("lab").tempdir_in("/tmp").unwrap();
+        let folder = folder();
         let spec = GuestSpec { hotplug, ..GuestSpec::new("a".parse().unwrap(), BOOT) };
-        let options = RunOptions {
-            helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) },
-            runs_folder: Some(folder.path().join("runs")),
-            ..RunOptions::new("t".parse().unwrap(), vec![spec])
-        };
-        let run = Run::start(&options, &|line| eprintln!("{line}")).unwrap();
+        let run = start(folder.path(), spec);
         let sockets = run.guest("a").unwrap().qmp_socket().parent().unwrap().to_owned();
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let mut host = Host {

@@ -7,15 +7,19 @@ use ballast_lab_host::Guest;
 
 /// Sends a command to the guest's QEMU over the lab's socket and returns the answer.
 pub(crate) fn qmp(guest: &Guest, command: &str) -> String {
-    let socket = UnixStream::connect(guest.lab_qmp_socket()).unwrap();
-    let mut lines = BufReader::new(socket.try_clone().unwrap()).lines();
+    ask(&UnixStream::connect(guest.lab_qmp_socket()).unwrap(), command)
+}
+
+/// Sends a command over a new connection to a QEMU and returns the answer.
+pub(crate) fn ask(mut socket: &UnixStream, command: &str) -> String {
+    let mut lines = BufReader::new(socket).lines();
     let mut answer = || {
         let mut lines = lines.by_ref().map(Result::unwrap);
         lines.find(|line| !line.contains("\"event\"")).unwrap()
     };
     answer();
-    (&socket).write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
+    socket.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").unwrap();
     answer();
-    (&socket).write_all(format!("{command}\n").as_bytes()).unwrap();
+    socket.write_all(format!("{command}\n").as_bytes()).unwrap();
     answer()
 }

@@ -3,39 +3,19 @@
 //! Limits: asserts states, counts and wide ratios, never times; needs QEMU, a built `lab-guest`,
 //! and the page tracker as built for release.
 
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use crate::bare::{self, every, has_flag, wait_until};
+use crate::host_side::{PATIENCE, folder, start};
 use crate::qmp::qmp;
 use ballast_lab_guest::workload::{Pattern, WorkloadSpec};
-use ballast_lab_host::{
-    Balloon, DiskSpec, Guest, GuestSpec, GuestState, Helper, Run, RunOptions, Speed, Truth,
-};
+use ballast_lab_host::{Balloon, DiskSpec, Guest, GuestSpec, GuestState, Speed, Truth};
 use ballast_model::Bytes;
 use ballast_tracker::{IntervalObservation, TrackerError, TrackingSession, WatchSettings};
 use ballast_tracker_proto::{Granule, GranuleSample, HashKind, WatchMode};
 
-/// Far longer than anything here takes, so that only a hang fails.
-const PATIENCE: Duration = Duration::from_secs(120);
-
-fn start(base: &Path, spec: GuestSpec) -> Run {
-    let options = RunOptions {
-        helper: Helper { program: PathBuf::from(env!("CARGO_BIN_EXE_lab-helper")) },
-        runs_folder: Some(base.to_owned()),
-        ..RunOptions::new("t".parse().unwrap(), vec![spec])
-    };
-    Run::start(&options, &|line| eprintln!("{line}")).unwrap()
-}
-
 fn guest(memory: Bytes) -> GuestSpec {
     GuestSpec { tracked: true, ..GuestSpec::new("a".parse().unwrap(), memory) }
-}
-
-/// A folder with a path short enough for sockets.
-fn base() -> (tempfile::TempDir, PathBuf) {
-    let folder = tempfile::Builder::new().prefix("lab").tempdir_in("/tmp").unwrap();
-    let base = folder.path().join("runs");
-    (folder, base)
 }
 
 fn track(guest: &Guest) -> TrackingSession {
@@ -45,11 +25,6 @@ fn track(guest: &Guest) -> TrackingSession {
 fn begin(guest: &Guest) -> Result<TrackingSession, TrackerError> {
     let pid = u32::try_from(guest.pid()).unwrap();
     TrackingSession::begin(pid, &guest.tracker().unwrap(), &[], None)
-}
-
-fn every(granule: u32) -> WatchSettings {
-    let mode = WatchMode { granule: Granule::new(granule).unwrap(), sample: GranuleSample::ALL };
-    WatchSettings { mode, hot_granules: 0 }
 }
 
 fn interval(
@@ -65,9 +40,7 @@ fn try_interval(
     watching: WatchSettings,
     length: Duration,
 ) -> Result<IntervalObservation, TrackerError> {
-    tracking.begin_interval(Some(watching))?;
-    tracking.track_for(length)?;
-    let observed = tracking.end_interval()?.unwrap();
+    let observed = bare::interval(tracking, watching, length)?;
     eprintln!(
         "{} touched of {}, {} lost, cost {:?} of {:?}, trap {:?}, revoked in {:?}",
         observed.touches.len(),
@@ -96,20 +69,13 @@ fn longer(length: Duration) -> Duration {
     (length * 2).min(Duration::from_secs(16))
 }
 
-fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !reached() {
-        assert!(Instant::now() < end, "did not come about: {what}");
-    }
-}
-
 #[test]
 fn the_working_set_of_a_real_guest() {
     if !crate::may_track() {
         return;
     }
-    let (_folder, base) = base();
-    let run = start(&base, guest(Bytes::mib(512)));
+    let folder = folder();
+    let run = start(folder.path(), guest(Bytes::mib(512)));
     let guest = run.guest("a").unwrap();
     let set = Bytes::mib(200);
     guest.start_workload("w", &Pattern::Constant { size: set }.into(), PATIENCE).unwrap();
@@ -147,11 +113,11 @@ fn devices_work_while_every_page_is_revoked() {
     if !crate::may_track() {
         return;
     }
-    let (_folder, base) = base();
+    let folder = folder();
     let mut spec = guest(Bytes::mib(384));
     spec.data = Some(DiskSpec { size: Bytes::mib(128), speed: Speed::Nvme });
     spec.swap = Some(DiskSpec { size: Bytes::mib(256), speed: Speed::Nvme });
-    let run = start(&base, spec);
+    let run = start(folder.path(), spec);
     let guest = run.guest("a").unwrap();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let revocations = std::thread::scope(|scope| {
@@ -203,7 +169,10 @@ fn devices_work_while_every_page_is_revoked() {
     // After detaching, the next client finds everything as it was.
     assert!(begin(guest).is_ok());
     drop(run);
-    assert_eq!(std::fs::read_dir(&base).map_or(0, |entries| entries.count()), 0);
+    assert_eq!(
+        std::fs::read_dir(folder.path().join("runs")).map_or(0, |entries| entries.count()),
+        0
+    );
 }
 
 fn execute(guest: &Guest, name: &str, arguments: &str) {
@@ -213,9 +182,7 @@ fn execute(guest: &Guest, name: &str, arguments: &str) {
 
 /// Whether memory of the guest's process is registered with a userfaultfd for minor faults.
 fn is_registered(guest: &Guest) -> bool {
-    let smaps = std::fs::read_to_string(format!("/proc/{}/smaps", guest.pid())).unwrap();
-    let mut flags = smaps.lines().filter_map(|line| line.strip_prefix("VmFlags:"));
-    flags.any(|flags| flags.split_ascii_whitespace().any(|flag| flag == "ui"))
+    has_flag(guest.pid().unsigned_abs(), "ui")
 }
 
 /// Runs in the sandbox that libvirt uses for QEMU, in which a forbidden system call kills the
@@ -225,12 +192,12 @@ fn plugging_migration_and_exit_work_while_tracked() {
     if !crate::may_track() {
         return;
     }
-    let (folder, base) = base();
+    let folder = folder();
     let mut spec = guest(Bytes::mib(256));
     spec.balloon = Some(Balloon { free_page_reporting: true, ..Balloon::default() });
     let sandbox = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
     spec.extra_args = ["-sandbox", sandbox, "-m", "slots=4,maxmem=1G"].map(str::to_owned).to_vec();
-    let run = start(&base, spec);
+    let run = start(folder.path(), spec);
     let guest = run.guest("a").unwrap();
     let mut tracking = track(guest);
     let lens = |tracking: &mut TrackingSession| {
@@ -323,7 +290,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
     if !crate::may_track() {
         return;
     }
-    let (_folder, base) = base();
+    let folder = folder();
     let mut spec = guest(Bytes::mib(256));
     spec.extra_args = [
         "-m",
@@ -335,7 +302,7 @@ fn virtio_mem_is_plugged_and_unplugged_while_it_is_tracked() {
     ]
     .map(str::to_owned)
     .to_vec();
-    let run = start(&base, spec);
+    let run = start(folder.path(), spec);
     let guest = run.guest("a").unwrap();
     let look = |tracking: &mut Option<TrackingSession>| {
         // On a busy machine the tracker may not hear from this test for a second.
@@ -397,8 +364,9 @@ fn what_is_seen_is_the_truth() {
     if !crate::may_track() {
         return;
     }
-    let (_folder, base) = base();
-    let run = start(&base, GuestSpec { truth: Some(Truth::default()), ..guest(Bytes::mib(384)) });
+    let folder = folder();
+    let run =
+        start(folder.path(), GuestSpec { truth: Some(Truth::default()), ..guest(Bytes::mib(384)) });
     let guest = run.guest("a").unwrap();
     let sampled = GranuleSample::rate(HashKind::multiply_add(7), 1.0 / 16.0);
     // The tracker also sees memory touched by devices and instruction fetches.

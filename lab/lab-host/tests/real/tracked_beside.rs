@@ -122,7 +122,7 @@ fn a_snapshot_goes_first() {
         migrate(&bare, &stream.address);
         wait_for(&bare, "active");
         // QEMU has registered the memory for write protection.
-        wait_until("the snapshot to begin", || bare.has_flag("uw"));
+        wait_until("the snapshot to begin", || has_flag(bare.pid, "uw"));
         drop(tracking);
         assert_refused(bare.track());
         assert_eq!(status(&bare), "active");

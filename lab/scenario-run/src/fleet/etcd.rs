@@ -14,7 +14,7 @@ use ballast_fleet_proto::Coordinator;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
-use crate::follow;
+use crate::follow::{command, log_tail};
 
 /// How long etcd may take to answer after its start.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -59,7 +59,7 @@ impl Etcd {
         let log = folder.join(format!("{number}.log"));
         let context = || format!("cannot write {}", log.display());
         let output = File::create(&log).with_context(context)?;
-        let mut command = follow::command("etcd".as_ref());
+        let mut command = command("etcd".as_ref());
         // Variables of the environment that configure etcd are meant for another one.
         command.env_clear().envs(std::env::var_os("PATH").map(|path| ("PATH", path)));
         for (name, value) in [
@@ -88,13 +88,10 @@ impl Etcd {
             }
             let has_ended = self.child.try_wait().context("cannot look after etcd")?.is_some();
             if has_ended || Instant::now() > end {
-                let log = fs::read_to_string(&self.log).unwrap_or_default();
-                let lines: Vec<&str> = log.lines().collect();
-                let from = lines.len().saturating_sub(LOG_LINES_QUOTED);
                 bail!(
                     "etcd does not answer; if it is missing, install it with `apt-get install \
                      etcd-server`; the end of its log:\n{}",
-                    lines[from..].join("\n")
+                    log_tail(&self.log, LOG_LINES_QUOTED)
                 );
             }
             sleep(POLL).await;

@@ -21,7 +21,7 @@ use super::kernel_died::KernelDied;
 use super::store::FleetStore;
 use crate::fleet_record::{FleetRun, HostRun, HostSample, KillRecord, PlaceRecord};
 use crate::live::{GuestStatus, Live};
-use crate::measure::{SAMPLE_EVERY, Started, WatchedGuest, begin, run_record, stop};
+use crate::measure::{Started, WatchedGuest, begin, next_sample, run_record, stop};
 use crate::record::RunRecord;
 use crate::turns::{Start, Turn, starts};
 
@@ -87,16 +87,12 @@ pub(super) async fn measure(
         }
         stage.follow(live)?;
         stage.sample(&started).await?;
-        let whole = |span: Duration| span.as_secs_f64().round() as u64;
         let now: Vec<GuestStatus> = stage.followers.iter().map(|it| it.watched.now()).collect();
-        live.show(turn, whole(sample_at - began), whole(scenario.duration), &now);
+        live.show(turn, sample_at - began, scenario.duration, &now);
         if sample_at >= end {
             break;
         }
-        while sample_at <= Instant::now() {
-            sample_at += SAMPLE_EVERY;
-        }
-        sample_at = sample_at.min(end);
+        sample_at = next_sample(sample_at, end);
     }
     let measured_s = began.elapsed().as_secs_f64();
     let Stage { store, followers, record, .. } = stage;

@@ -10,12 +10,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ballast_lab_host::{RunFolder, ScenarioFleet, VariantKind};
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::Child;
 
 use super::store::CLUSTER;
-use crate::follow;
+use crate::follow::{command, end, log_tail};
 
 /// The program.
 const PROGRAM: &str = "ballast-fleet";
@@ -23,8 +22,6 @@ const PROGRAM: &str = "ballast-fleet";
 const SAME: &str = "lab";
 /// How long a guest may be stopped at the end of a copy.
 const DOWNTIME: &str = "300ms";
-/// How long a member may take to end.
-const END_PATIENCE: Duration = Duration::from_secs(20);
 /// Lines from the end of the member's log that an error quotes.
 const LOG_LINES_QUOTED: usize = 12;
 
@@ -91,7 +88,7 @@ impl FleetMember {
         let program = program()?;
         let log = File::options().append(true).create(true).open(self.log());
         let log = log.with_context(|| format!("cannot write {}", self.log().display()))?;
-        let mut command = follow::command(program.as_os_str());
+        let mut command = command(program.as_os_str());
         command.arg("run").arg("--config").arg(self.config());
         command.stdout(log.try_clone().context("cannot write its log")?).stderr(log);
         self.child = Some(command.spawn().with_context(|| format!("cannot start {PROGRAM}"))?);
@@ -128,25 +125,19 @@ impl FleetMember {
     pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
         self.ensure_alive()?;
         let Some(mut child) = self.child.take() else { return Ok(()) };
-        if let Some(pid) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
-            kill_process(pid, Signal::TERM).context("cannot end a member of the fleet")?;
-        }
-        match tokio::time::timeout(END_PATIENCE, child.wait()).await {
-            Ok(Ok(status)) if status.success() => Ok(()),
-            Ok(Ok(status)) => {
+        match end(&mut child, "a member of the fleet").await? {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => {
                 bail!("the member of {} ended with {status}{}", self.host, self.log_tail())
             }
-            Ok(Err(error)) => Err(error).context("cannot wait for a member of the fleet"),
-            Err(_) => bail!("the member of {} does not end{}", self.host, self.log_tail()),
+            None => bail!("the member of {} does not end{}", self.host, self.log_tail()),
         }
     }
 
     /// The end of the member's log, for an error message.
     pub(super) fn log_tail(&self) -> String {
-        let text = fs::read_to_string(self.log()).unwrap_or_default();
-        let lines: Vec<&str> = text.lines().collect();
-        let from = lines.len().saturating_sub(LOG_LINES_QUOTED);
-        format!("; the end of the log of {}'s member:\n{}", self.host, lines[from..].join("\n"))
+        let tail = log_tail(&self.log(), LOG_LINES_QUOTED);
+        format!("; the end of the log of {}'s member:\n{tail}", self.host)
     }
 }
 

@@ -26,7 +26,6 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, bail};
 use ballast_lab_host::{Run, Scenario, ScenarioFleet};
-use rustix::process::geteuid;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::etcd::Etcd;
@@ -37,7 +36,7 @@ use self::store::FleetStore;
 use crate::daemon::Daemon;
 use crate::live::Live;
 use crate::record::{Machine, RunRecord};
-use crate::settings::{DaemonPaths, daemon_toml};
+use crate::settings::DaemonPaths;
 use crate::traces::Traces;
 use crate::turns::Turn;
 use crate::{machine, moves, prepare, start_size};
@@ -97,18 +96,13 @@ async fn with_hosts(
     let mut hosts = Vec::new();
     for ((own, run), host) in runs.iter().zip(&fleet.hosts) {
         let folder = run.folder();
-        let paths = DaemonPaths::of(folder);
-        let socket = paths.socket();
-        let toml = daemon_toml(own, &turn.variant, &paths, geteuid().is_root())?;
-        let mut daemon = Daemon::start(&toml, None, paths)?;
-        let names: Vec<&str> = own.guests.iter().map(|guest| guest.name.as_str()).collect();
-        daemon.wait_until_seen(&names).await?;
+        let daemon = Daemon::start(own, &turn.variant, folder).await?;
         let member = FleetMember::new(&MemberPlace {
             fleet,
             kind: turn.variant.kind,
             host: host.name.as_str(),
             run: folder,
-            daemon: &socket,
+            daemon: &DaemonPaths::of(folder).socket(),
             etcd: etcd.endpoint(),
         })?;
         hosts.push(LabHost { daemon, member });

@@ -13,16 +13,12 @@ use maud::{Markup, html};
 
 use self::plots::plots_of;
 use super::calibration::Calibration;
-use super::calibration_table;
 use super::compare::{Comparison, Figure, Ratio, Row};
 use super::figures::{self, size};
 use super::fleet_findings::expectations;
-use super::fleet_table;
-use super::moves_table;
-use super::paper;
-use super::record::{GuestInfo, Record};
-use super::transfer_table;
-use super::words;
+use super::record::{GuestInfo, GuestRun, Record};
+use super::series::Kind;
+use super::{calibration_table, fleet_table, moves_table, paper, transfer_table, words};
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
@@ -150,7 +146,7 @@ fn drawn_repetition(record: &Record) -> u32 {
     let work = |policy: Option<&String>, repetition: u32| {
         let mut runs = record.runs.iter();
         let run = runs.find(|run| Some(&run.policy) == policy && run.repetition == repetition)?;
-        Some(run.guests.iter().filter_map(super::record::GuestRun::touches).sum::<u64>())
+        Some(run.guests.iter().filter_map(GuestRun::touches).sum::<u64>())
     };
     let policies = &record.scenario.policies;
     let best = record.scenario.best.as_ref();
@@ -220,7 +216,7 @@ fn table(comparison: &Comparison) -> Markup {
                     tr {
                         th { "guest" }
                         th { "policy" }
-                        @for figure in &comparison.figures { th.number { (figures::name(*figure)) } }
+                        @for figure in &comparison.figures { th.number { (figure.name()) } }
                     }
                 }
                 @for rows in comparison.rows.chunks(comparison.policies.len().max(1)) {
@@ -263,21 +259,27 @@ fn table_row(
 
 fn how_to_read() -> Markup {
     let legend = [
-        ("allocation", "memory the guest holds: what it booted with less its balloon."),
+        (Kind::Allocation, "memory the guest holds: what it booted with less its balloon."),
         (
-            "target",
+            Kind::Target,
             "what the daemon asked its balloon for. The allocation follows as fast as the \
                     guest gives or takes.",
         ),
-        ("used", "the daemon's estimate of what the guest uses: allocation less available memory."),
         (
-            "wanted",
+            Kind::Used,
+            "the daemon's estimate of what the guest uses: allocation less available memory.",
+        ),
+        (
+            Kind::Wanted,
             "the size the workload's schedule calls for, without the guest's own kernel. Where \
                     it rises above the allocation, memory does not suffice and the guest swaps.",
         ),
-        ("swap", "memory the guest has in its swap."),
-        ("throughput", "work: pages touched. A guest that waits for its swap disk touches few."),
-        ("faults", "faults that waited for the disk, of the whole guest."),
+        (Kind::Swap, "memory the guest has in its swap."),
+        (
+            Kind::Throughput,
+            "work: pages touched. A guest that waits for its swap disk touches few.",
+        ),
+        (Kind::Faults, "faults that waited for the disk, of the whole guest."),
     ];
     html! {
         section.explain {
@@ -289,22 +291,13 @@ fn how_to_read() -> Markup {
                  same axes for every policy."
             }
             dl.legend {
-                @for (class, text) in legend {
-                    dt { span class=(format!("key {class}")) {} (class_name(class)) }
+                @for (kind, text) in legend {
+                    @let [class, name] = kind.words();
+                    dt { span class=(format!("key {class}")) {} (name) }
                     dd { (text) }
                 }
             }
         }
-    }
-}
-
-fn class_name(class: &str) -> &str {
-    match class {
-        "wanted" => "workload's size",
-        "swap" => "swap used",
-        "throughput" => "page touches",
-        "faults" => "major faults",
-        other => other,
     }
 }
 

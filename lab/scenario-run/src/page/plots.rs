@@ -4,7 +4,7 @@ use maud::{Markup, PreEscaped, html};
 
 use super::super::plot::{self, FRAME};
 use super::super::record::{GuestInfo, GuestRun, Record};
-use super::super::series::{Kind, Panel, Series};
+use super::super::series::{Panel, Series};
 
 /// A guest's runs, one for each policy: the policy and what was measured.
 type Runs<'a> = Vec<(&'a str, &'a GuestRun)>;
@@ -106,29 +106,16 @@ fn figure(panel: Panel, series: &[Series], x_end: f64, svg: &str) -> Markup {
             figcaption {
                 (panel.title())
                 span.keys { @for one in series {
+                    @let [class, name] = one.kind.words();
                     span.entry data-points=(points(one)) {
-                        span class=(format!("key {}", class(one.kind))) {}
-                        (one.kind.name())
+                        span class=(format!("key {class}")) {}
+                        (name)
                         output {}
                     }
                 } }
             }
             div.canvas { (PreEscaped(svg)) div.cursor {} }
         }
-    }
-}
-
-/// The CSS class of a series.
-const fn class(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Used => "used",
-        Kind::Allocation => "allocation",
-        Kind::Target => "target",
-        Kind::Wanted => "wanted",
-        Kind::Touched => "touched",
-        Kind::Swap => "swap",
-        Kind::Throughput => "throughput",
-        Kind::Faults => "faults",
     }
 }
 

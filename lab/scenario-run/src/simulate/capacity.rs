@@ -48,9 +48,6 @@ struct PolicyJson {
 ///
 /// # Errors
 /// The scenario cannot be simulated.
-///
-/// # Errors
-/// The scenario cannot be.
 pub fn find(
     scenario: &Scenario,
     contestants: &Contestants,

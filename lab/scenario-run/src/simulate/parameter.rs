@@ -87,12 +87,10 @@ impl Parameter {
 pub fn defaults() -> Vec<(Parameter, String)> {
     let (kernel, balloon, sources) = (Kernel::default(), Balloon::default(), Sources::default());
     let tracker = TrackerSpec::default();
-    let measured = |key: &str, value: String, because: &str| {
-        (parameter(key, Origin::Measured, because, &[]), value)
+    let by = |origin: Origin| {
+        move |key: &str, value: String, because: &str| (parameter(key, origin, because, &[]), value)
     };
-    let assumed = |key: &str, value: String, because: &str| {
-        (parameter(key, Origin::Assumed, because, &[]), value)
-    };
+    let [measured, assumed, paper] = [Origin::Measured, Origin::Assumed, Origin::Paper].map(by);
     let disk = |disk: Disk| {
         let mb = disk.bandwidth.get() / 1_000_000;
         format!("{:?} a request, {mb} MB/s", disk.latency)
@@ -120,19 +118,17 @@ pub fn defaults() -> Vec<(Parameter, String)> {
             ),
             "how old balloon statistics were in the lab",
         ),
-        (
-            parameter("sources.tracker_interval", Origin::Paper, "MEB §5.1 samples every 5 s", &[]),
+        paper(
+            "sources.tracker_interval",
             format!("{:?}", tracker.interval),
+            "MEB §5.1 samples every 5 s",
         ),
         assumed(
             "sources.tracker_noise_permille",
             tracker.noise_permille.to_string(),
             "the simulated tracker is exact and costs nothing, which no real one is",
         ),
-        (
-            parameter("sources.tracker_miss_permille", Origin::Paper, "MEB §3.1's ε", &[]),
-            tracker.miss_permille.to_string(),
-        ),
+        paper("sources.tracker_miss_permille", tracker.miss_permille.to_string(), "MEB §3.1's ε"),
         measured("touch", format!("{:?}", GuestSpec::TOUCH_DEFAULT), "hits in the lab's guests"),
         assumed("fill", format!("{:?}", GuestSpec::FILL_DEFAULT), "clearing 4 KiB at 4 GB/s"),
         measured(

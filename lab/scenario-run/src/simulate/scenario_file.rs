@@ -94,10 +94,8 @@ struct FileTable {
 #[serde(deny_unknown_fields)]
 struct HostTable {
     budget: Bytes,
-    #[serde(default)]
     reserve: Option<Bytes>,
     /// The default is the sum of the budget and the reserves.
-    #[serde(default)]
     memory: Option<Bytes>,
     #[serde(default)]
     hypervisor_reserve: Bytes,
@@ -105,7 +103,6 @@ struct HostTable {
     scrub_per_mib: Option<Duration>,
     #[serde(default)]
     swap_shared: bool,
-    #[serde(default)]
     reclaim: Option<ReclaimTable>,
     #[serde(default, rename = "swap")]
     _swap: IgnoredAny,
@@ -136,28 +133,18 @@ struct GuestTable {
     name: GuestId,
     /// Makes this number of identical guests, called `name-1`, `name-2`, …; without it there is one
     /// guest, called `name`.
-    #[serde(default)]
     count: Option<usize>,
     memory: Bytes,
-    #[serde(default)]
     memory_max: Option<Bytes>,
-    #[serde(default)]
     hotplug: Option<Hotplug>,
-    #[serde(default)]
     start: Option<Bytes>,
-    #[serde(default)]
     floor: Option<Bytes>,
-    #[serde(default)]
     ceiling: Option<Bytes>,
-    #[serde(default)]
     shares: Option<u32>,
     #[serde(default)]
     priority: u8,
-    #[serde(default)]
     miss_rate_max: Option<u64>,
-    #[serde(default)]
     swap: Option<DiskSpec>,
-    #[serde(default)]
     data: Option<DataTable>,
     #[serde(default, with = "duration::option")]
     touch: Option<Duration>,
@@ -165,11 +152,8 @@ struct GuestTable {
     fill: Option<Duration>,
     #[serde(default, with = "duration::option")]
     give_back: Option<Duration>,
-    #[serde(default)]
     kernel: Option<KernelTable>,
-    #[serde(default)]
     balloon: Option<BalloonTable>,
-    #[serde(default)]
     sources: Option<SourcesTable>,
     #[serde(default, rename = "with")]
     _with: IgnoredAny,
@@ -229,8 +213,9 @@ impl FileTable {
         if distinct.is_empty() || distinct.len() != self.policies.len() {
             return Err(mistake(&["policies"], "expected at least one policy, and each once"));
         }
-        check_paper(&self.paper)?;
-        check_parameters(&self.parameters)?;
+        check_each(["paper", "figures"], PAPER_MAX, &self.paper, PaperFigure::validate)?;
+        let parameters = &self.parameters;
+        check_each(["parameters", "of them"], PARAMETERS_MAX, parameters, Parameter::validate)?;
         let reserve = self.host.reserve.unwrap_or(GuardSettings::HOST_RESERVE_DEFAULT);
         let budget = self.host.budget;
         let host = self.host.convert(reserve)?;
@@ -284,42 +269,32 @@ impl FileTable {
     }
 }
 
-fn check_paper(paper: &[PaperFigure]) -> Result<(), Mistake> {
-    if paper.len() > PAPER_MAX {
-        let message = format!("{} figures: expected at most {PAPER_MAX}", paper.len());
-        return Err(mistake(&["paper"], message));
+/// Checks the tables under a key and their number; the message calls them `what`.
+fn check_each<T>(
+    [key, what]: [&str; 2],
+    max: usize,
+    tables: &[T],
+    validate: fn(&T) -> Result<(), (&'static str, String)>,
+) -> Result<(), Mistake> {
+    if tables.len() > max {
+        let message = format!("{} {what}: expected at most {max}", tables.len());
+        return Err(mistake(&[key], message));
     }
-    for (place, figure) in paper.iter().enumerate() {
-        figure
-            .validate()
-            .map_err(|(key, message)| mistake(&["paper", &place.to_string(), key], message))?;
-    }
-    Ok(())
-}
-
-fn check_parameters(parameters: &[Parameter]) -> Result<(), Mistake> {
-    if parameters.len() > PARAMETERS_MAX {
-        let message = format!("{} of them: expected at most {PARAMETERS_MAX}", parameters.len());
-        return Err(mistake(&["parameters"], message));
-    }
-    for (place, parameter) in parameters.iter().enumerate() {
-        parameter
-            .validate()
-            .map_err(|(key, message)| mistake(&["parameters", &place.to_string(), key], message))?;
+    for (place, table) in tables.iter().enumerate() {
+        validate(table)
+            .map_err(|(field, message)| mistake(&[key, &place.to_string(), field], message))?;
     }
     Ok(())
 }
 
 fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
     let floors: Bytes = guests.iter().map(|guest| guest.limits.floor_for(guest.memory)).sum();
-    if budget < floors {
-        let message = format!("{budget} is less than the guests' floors, {floors} in all");
-        return Err(mistake(&["host", "budget"], message));
-    }
     let starts: Bytes = guests.iter().map(GuestSpec::start).sum();
-    if budget < starts {
-        let message = format!("{budget} is less than the guests start with, {starts} in all");
-        return Err(mistake(&["host", "budget"], message));
+    for (what, sum) in [("the guests' floors", floors), ("the guests start with", starts)] {
+        if budget < sum {
+            let message = format!("{budget} is less than {what}, {sum} in all");
+            return Err(mistake(&["host", "budget"], message));
+        }
     }
     Ok(())
 }

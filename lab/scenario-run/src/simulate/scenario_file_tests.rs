@@ -225,8 +225,14 @@ fn every_kind_of_workload_is_read() {
 #[test]
 fn every_mistake_is_reported_with_its_place_and_key() {
     let mut amiss = Vec::new();
-    let other = |kind: &str| format!("{kind}\nnothing = 1");
     let mono = "kind = \"mono\"\nlow = \"50MiB\"\nhigh = \"650MiB\"\nramp_s = 10.0";
+    let (budget, start) = ("budget = \"1GiB\"", "start = \"256MiB\"");
+    let with = |text: &str, key: &str| format!("{text}\n{key}");
+    let kind = |name: &str, keys: &str| format!("kind = \"{name}\"\n{keys}");
+    let curve = |ratios: &str| {
+        let keys = format!("step = \"1MiB\"\nratios = {ratios}\nreferences_per_s = 100");
+        kind("miss-curve", &keys)
+    };
     for (from, to, expected) in [
         ("duration = \"60s\"", "duration = 60", "s.toml:3:12: duration: 60 has no unit"),
         ("duration = \"60s\"", "duration = \"0s\"", "s.toml:3:12: duration: a run of 0 ticks"),
@@ -236,23 +242,15 @@ fn every_mistake_is_reported_with_its_place_and_key() {
         ("[\"static\", \"mom\"]", "[\"mom\", \"mom\"]", "policies: expected at least one"),
         ("\"mom\"]", "\"mum\"]", "`mum` is not a policy: expected static"),
         ("\"mom\"]", "\"mum\"]", "or of the rivals mom, qmemman"),
+        (budget, "budget = \"100MiB\"", "host.budget: 100MiB is less than the guests' f"),
+        (budget, "budget = \"1000MiB\"", "1000MiB is less than the guests start with"),
         (
-            "budget = \"1GiB\"",
-            "budget = \"100MiB\"",
-            "host.budget: 100MiB is less than the guests' f",
-        ),
-        ("budget = \"1GiB\"", "budget = \"1000MiB\"", "1000MiB is less than the guests start with"),
-        (
-            "budget = \"1GiB\"",
+            budget,
             "budget = \"4097TiB\"",
             "host.budget: 4097TiB is out of range: expected at most 4096TiB",
         ),
-        (
-            "budget = \"1GiB\"",
-            "budget = \"1GiB\"\nmemory = \"1GiB\"",
-            "host.memory: 1GiB is less than",
-        ),
-        ("budget = \"1GiB\"", "bugdet = \"1GiB\"", "unknown key `bugdet` in [host]: did you mean"),
+        (budget, &with(budget, "memory = \"1GiB\""), "host.memory: 1GiB is less than"),
+        (budget, "bugdet = \"1GiB\"", "unknown key `bugdet` in [host]: did you mean"),
         ("[defaults]", "[policy.meb]\ngrow_max = -1\n[defaults]", "policy.meb.grow_max: -1"),
         ("[defaults]", "[policy.tws]\nfats = 1\n[defaults]", "did you mean `fast`"),
         ("[defaults]", "[policy]\ntau = 2\n[defaults]", "policy.tau"),
@@ -275,22 +273,18 @@ fn every_mistake_is_reported_with_its_place_and_key() {
         ("name = \"a\"", "name = \"b-2\"", "guests[1].name: guest b-2 is defined twice"),
         ("count = 2", "count = 0", "guests[1].count: 0: expected at least 1"),
         ("count = 2", "count = 99999999", "guests: 100000000: expected 1 to"),
-        ("start = \"256MiB\"", "start = \"2GiB\"", "guests[1].start: 2GiB is more than memory"),
-        ("start = \"256MiB\"", "start = \"64MiB\"", "start: 64MiB is not between floor 128MiB"),
+        (start, "start = \"2GiB\"", "guests[1].start: 2GiB is more than memory"),
+        (start, "start = \"64MiB\"", "start: 64MiB is not between floor 128MiB"),
+        (start, "floor = \"2GiB\"", "floor: 2GiB is more than the guest can grow to"),
         (
-            "start = \"256MiB\"",
-            "floor = \"2GiB\"",
-            "floor: 2GiB is more than the guest can grow to",
-        ),
-        (
-            "start = \"256MiB\"",
-            "start = \"256MiB\"\nfloor = \"256MiB\"\nceiling = \"200MiB\"",
+            start,
+            &with(start, "floor = \"256MiB\"\nceiling = \"200MiB\""),
             "guests[1].floor: floor 256MiB is above ceiling 200MiB",
         ),
-        ("start = \"256MiB\"", "start = \"256MiB\"\nshares = 0", "shares 0 is out of range"),
+        (start, &with(start, "shares = 0"), "shares 0 is out of range"),
         (
-            "start = \"256MiB\"",
-            "start = \"256MiB\"\nmemory_max = \"512MiB\"",
+            start,
+            &with(start, "memory_max = \"512MiB\""),
             "guests[1].memory_max: guest b-1: memory_max = 512MiB: expected at least",
         ),
         ("memory = \"1GiB\"", "memory = \"64MiB\"", "guests[0]"),
@@ -309,43 +303,31 @@ fn every_mistake_is_reported_with_its_place_and_key() {
         ("ramp_s = 10.0", "ramp_s = 10.0\nduration_s = -1", "duration_s = -1"),
         ("ramp_s = 10.0", "ramp_s = 10.0\nwrite_share = 2.0", "write_share = 2"),
         ("ramp_s = 10.0", "ramp_s = 10.0\ntouches_per_s = 0", "touches_per_s = 0"),
-        (mono, &other("kind = \"zipf\"\nsize = \"1MiB\"\nexponent = 1"), "unknown key `nothing`"),
-        (mono, "kind = \"zipf\"\nsize = \"1MiB\"\nexponent = 9", "exponent = 9: expected 0 to 4"),
-        (mono, "kind = \"trace\"\npoints = []", "points: expected 1 to"),
         (
             mono,
-            "kind = \"trace\"\npoints = [{at_s = -1, working_set = \"1MiB\"}]",
+            &kind("zipf", "size = \"1MiB\"\nexponent = 1\nnothing = 1"),
+            "unknown key `nothing`",
+        ),
+        (mono, &kind("zipf", "size = \"1MiB\"\nexponent = 9"), "exponent = 9: expected 0 to 4"),
+        (mono, &kind("trace", "points = []"), "points: expected 1 to"),
+        (
+            mono,
+            &kind("trace", "points = [{at_s = -1, working_set = \"1MiB\"}]"),
             "at_s = -1: expected seconds",
         ),
+        (mono, &curve("[0.5, 0.6]"), "rises from 50 misses at 0B to 60 at 1MiB"),
+        (mono, &curve("[2]"), "miss ratio 2 at 0B: expected 0 to 1"),
+        (mono, &curve("[0.5, nan]"), "guests[0].workloads[0]: ratios[1] is not a finite number"),
+        (mono, &curve("[-0.5]"), "miss ratio -0.5 at 0B: expected 0 to 1"),
+        (mono, &kind("phases", "phases = []"), "phases: expected 1 to"),
         (
             mono,
-            "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [0.5, 0.6]\nreferences_per_s = 100",
-            "rises from 50 misses at 0B to 60 at 1MiB",
-        ),
-        (
-            mono,
-            "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [2]\nreferences_per_s = 1",
-            "miss ratio 2 at 0B: expected 0 to 1",
-        ),
-        (
-            mono,
-            "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [0.5, nan]\nreferences_per_s = 1",
-            "guests[0].workloads[0]: ratios[1] is not a finite number",
-        ),
-        (
-            mono,
-            "kind = \"miss-curve\"\nstep = \"1MiB\"\nratios = [-0.5]\nreferences_per_s = 1",
-            "miss ratio -0.5 at 0B: expected 0 to 1",
-        ),
-        (mono, "kind = \"phases\"\nphases = []", "phases: expected 1 to"),
-        (
-            mono,
-            "kind = \"phases\"\nphases = [{duration = \"1s\", kind = \"phases\", phases = []}]",
+            &kind("phases", "phases = [{duration = \"1s\", kind = \"phases\", phases = []}]"),
             "a phase with phases of its own",
         ),
         (
             mono,
-            "kind = \"phases\"\nphases = [{kind = \"constant\", size = \"1MiB\"}]",
+            &kind("phases", "phases = [{kind = \"constant\", size = \"1MiB\"}]"),
             "missing key `duration`",
         ),
         ("metric = \"work_ratio\"", "metric = \"work_rate\"", "did you mean `work_ratio`"),

@@ -40,8 +40,7 @@ const SYNC_STACK_BYTES: usize = 64 << 10;
 
 /// Serves the host; returns only with a reason to power off.
 pub(crate) fn serve(booted: BootedGuest) -> String {
-    let agent = Agent::new(booted);
-    match agent {
+    match Agent::new(booted) {
         Ok(mut agent) => loop {
             if let Err(error) = agent.step() {
                 return error;
@@ -71,7 +70,7 @@ impl Agent {
     fn new(booted: BootedGuest) -> Result<Agent, String> {
         let agent = Agent {
             port: Port::open()?,
-            reader: LineReader::new(),
+            reader: LineReader::default(),
             outbox: Outbox::default(),
             connected: false,
             greeted: false,
@@ -116,12 +115,8 @@ impl Agent {
         } else {
             until = until.min(now + RECONNECT_PERIOD);
         }
-        let timeout = until.saturating_duration_since(now);
-        let timeout = Timespec {
-            tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
+        let timeout = Timespec::try_from(until.saturating_duration_since(now)).ok();
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(format!("poll: {error}")),
         }

@@ -37,14 +37,10 @@ impl Pipe {
         let mut chunk = [0; 4096];
         for _ in 0..READ_BYTES_MAX / chunk.len() {
             match file.read(&mut chunk) {
-                Ok(0) => {
-                    self.file = None;
-                    break;
-                }
-                Ok(n) => self.kept.extend_from_slice(&chunk[..n]),
+                Ok(n @ 1..) => self.kept.extend_from_slice(&chunk[..n]),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(_) => {
+                Ok(0) | Err(_) => {
                     self.file = None;
                     break;
                 }

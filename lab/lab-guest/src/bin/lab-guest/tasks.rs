@@ -125,17 +125,12 @@ impl Tasks {
     /// The messages about a process that was reaped; none if it is not in the tables.
     pub(crate) fn reaped(&mut self, pid: Pid, status: WaitStatus) -> Vec<FromGuest> {
         let end = child::end_of(status);
-        let workload = self.workloads.iter().find(|(_, workload)| workload.child.pid() == pid);
-        if let Some(id) = workload.map(|(id, _)| id.clone()) {
-            let workload = self.workloads.remove(&id);
-            return workload.map(|workload| workload.reaped(id, end)).unwrap_or_default();
+        let workload = self.workloads.extract_if(.., |_, it| it.child.pid() == pid).next();
+        if let Some((id, workload)) = workload {
+            return workload.reaped(id, end);
         }
-        let exec = self.execs.iter().find(|(_, exec)| exec.child.pid() == pid);
-        if let Some(id) = exec.map(|(id, _)| *id) {
-            let exec = self.execs.remove(&id);
-            return exec.map(|exec| exec.reaped(id, end)).into_iter().collect();
-        }
-        Vec::new()
+        let exec = self.execs.extract_if(.., |_, it| it.child.pid() == pid).next();
+        exec.map(|(id, exec)| exec.reaped(id, end)).into_iter().collect()
     }
 
     /// File descriptors to poll.

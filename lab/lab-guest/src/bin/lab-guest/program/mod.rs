@@ -7,6 +7,7 @@
 //! Limits: only counts of the same program are comparable. The size of the data includes the
 //! program's usual overhead, to about a tenth.
 
+mod connection;
 mod memcached;
 mod postgresql;
 mod redis;

@@ -13,9 +13,8 @@
 //! guest.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Stdio;
@@ -27,7 +26,8 @@ use ballast_lab_guest::postgresql::{
 use ballast_lab_guest::rng::Rng;
 use ballast_model::Bytes;
 
-use super::running::RunningProgram;
+use super::connection::Connection;
+use super::running::{RunningProgram, WORK_TIME};
 use super::subprocess::Subprocess;
 use crate::data_disk;
 
@@ -42,8 +42,6 @@ const BUFFERS_KIB_MIN: u64 = 1024;
 const CLIENTS: usize = 4;
 /// Name of the prepared statement.
 const STATEMENT: &str = "one_row";
-/// Time per call of `work`.
-const WORK_TIME: Duration = Duration::from_millis(200);
 /// Longest wait for the server to accept clients.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Time between two checks whether it does.
@@ -59,7 +57,7 @@ const PROTOCOL: u32 = 3 << 16;
 
 pub(super) struct Postgresql {
     // Dropped in this order: on SIGTERM the server waits for its clients.
-    clients: Vec<Connection>,
+    clients: Vec<Client>,
     server: Subprocess,
     rows: u64,
     rng: Rng,
@@ -75,7 +73,9 @@ impl Postgresql {
         wait_ready(&cluster, &mut server)?;
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            let mut client = Connection::open(&mut server)?;
+            let mut client =
+                Client(Connection::new("postgresql", server.connect(Path::new(SOCKET))?));
+            client.log_in()?;
             client.send(&format!(
                 "PREPARE {STATEMENT}(int) AS SELECT abalance FROM {TABLE} WHERE aid = $1"
             ))?;
@@ -172,23 +172,16 @@ fn read_part(path: &Path, part: u64, whole: u64) -> io::Result<u64> {
     Ok(done)
 }
 
-/// A client connection.
-struct Connection(BufReader<UnixStream>);
+struct Client(Connection);
 
-impl Connection {
-    fn open(server: &mut Subprocess) -> Result<Connection, String> {
-        let mut connection = Connection(BufReader::new(server.connect(Path::new(SOCKET))?));
-        connection.log_in()?;
-        Ok(connection)
-    }
-
+impl Client {
     /// Logs in; the cluster trusts every client.
     fn log_in(&mut self) -> Result<(), String> {
         let body = format!("user\0{USER}\0database\0{USER}\0\0");
         let mut message = (8 + body.len() as u32).to_be_bytes().to_vec();
         message.extend(PROTOCOL.to_be_bytes());
         message.extend(body.into_bytes());
-        self.0.get_mut().write_all(&message).map_err(io_error)?;
+        self.0.send(&message)?;
         self.rows().map(drop)
     }
 
@@ -197,7 +190,7 @@ impl Connection {
         message.extend((4 + query.len() as u32 + 1).to_be_bytes());
         message.extend_from_slice(query.as_bytes());
         message.push(0);
-        self.0.get_mut().write_all(&message).map_err(io_error)
+        self.0.send(&message)
     }
 
     /// Reads a reply that has one row with one value.
@@ -231,7 +224,7 @@ impl Connection {
 
     fn message(&mut self) -> Result<(u8, Vec<u8>), String> {
         let mut head = [0; 5];
-        self.0.read_exact(&mut head).map_err(io_error)?;
+        self.0.read(&mut head)?;
         let [kind, length @ ..] = head;
         // The length includes its own four bytes.
         let length = u32::from_be_bytes(length);
@@ -239,7 +232,7 @@ impl Connection {
             return Err(format!("postgresql sent a message of {length} bytes"));
         }
         let mut body = vec![0; length as usize - 4];
-        self.0.read_exact(&mut body).map_err(io_error)?;
+        self.0.read(&mut body)?;
         Ok((kind, body))
     }
 }
@@ -257,12 +250,11 @@ fn error_message(body: &[u8]) -> String {
     String::from_utf8_lossy(message.unwrap_or(b"an error without a message")).into_owned()
 }
 
-fn io_error(error: io::Error) -> String {
-    format!("postgresql: {error}")
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     fn message(kind: u8, body: &[u8]) -> Vec<u8> {
@@ -273,7 +265,7 @@ mod tests {
     #[test]
     fn questions_are_written_and_answers_read() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut client = Connection(BufReader::new(ours));
+        let mut client = Client(Connection::new("postgresql", ours));
         let mut say = |messages: &[Vec<u8>]| theirs.write_all(&messages.concat()).unwrap();
         let row = message(b'D', b"\0\x01\0\0\0\x02-7");
         let done = [message(b'C', b"SELECT 1\0"), message(b'Z', b"I")];

@@ -4,25 +4,16 @@
 //! exists; then it reads random keys without end. The server counts the commands that it has
 //! processed. Limits: no persistence, so that nothing forks.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use ballast_lab_guest::rng::Rng;
 use ballast_model::Bytes;
 
-use super::running::RunningProgram;
+use super::connection::Connection;
+use super::running::{RunningProgram, WORK_TIME};
 use super::subprocess::Subprocess;
 
-/// Size of a value.
-const VALUE_BYTES: usize = 1000;
 /// Memory per key, with its name and the overhead of redis and its allocator.
 const KEY_BYTES: u64 = 1120;
-/// Keys set per batch.
-const BATCH: u64 = 256;
-/// Time per call of `work`.
-const WORK_TIME: Duration = Duration::from_millis(200);
 /// Longest reply to `INFO`.
 const REPLY_BYTES_MAX: u64 = 1 << 20;
 /// Concurrent clients, and requests per client in flight.
@@ -49,10 +40,10 @@ impl Redis {
             &["--port", "0", "--unixsocket", &path, "--save", "", "--appendonly", "no"],
             |_| {},
         )?;
-        let mut connection = Connection(BufReader::new(server.connect(&socket)?));
+        let mut connection = Connection::new("redis", server.connect(&socket)?);
         let keys = (size.get() / KEY_BYTES).max(1);
-        connection.fill(keys)?;
-        let before = connection.commands_processed()?;
+        fill(&mut connection, keys)?;
+        let before = commands_processed(&mut connection)?;
         let range = keys.to_string();
         let benchmark = Subprocess::start(
             "redis-benchmark",
@@ -71,64 +62,30 @@ impl RunningProgram for Redis {
         std::thread::sleep(WORK_TIME);
         self.server.check()?;
         self.benchmark.check()?;
-        Ok(self.connection.commands_processed()?.saturating_sub(self.before))
+        Ok(commands_processed(&mut self.connection)?.saturating_sub(self.before))
     }
 }
 
-/// A client connection; implements the part of the protocol (RESP 2) needed here.
-struct Connection(BufReader<UnixStream>);
-
-impl Connection {
-    fn fill(&mut self, keys: u64) -> Result<(), String> {
-        // Values differ by their offset into the same random bytes.
-        let mut rng = Rng::new(1);
-        let random: Vec<u8> =
-            (0..VALUE_BYTES / 4).flat_map(|_| rng.next_u64().to_le_bytes()).collect();
-        let mut key = 0;
-        while key < keys {
-            let batch = key..keys.min(key + BATCH);
-            let mut requests = Vec::new();
-            for key in batch.clone() {
-                let name = format!("key:{key:012}");
-                let value = &random[key as usize % VALUE_BYTES..][..VALUE_BYTES];
-                requests.extend(encode_request(&[b"SET", name.as_bytes(), value]));
-            }
-            // One write: the server would wake up for each request, which takes longer than
-            // answering.
-            self.0.get_mut().write_all(&requests).map_err(io_error)?;
-            for _ in batch.clone() {
-                let reply = self.line()?;
-                if reply != "+OK" {
-                    return Err(format!("redis replied to SET with `{reply}`"));
-                }
-            }
-            key = batch.end;
-        }
-        Ok(())
-    }
-
-    /// Commands processed since the server started.
-    fn commands_processed(&mut self) -> Result<u64, String> {
-        self.0.get_mut().write_all(&encode_request(&[b"INFO", b"stats"])).map_err(io_error)?;
-        let length = self.line()?;
-        let bytes = length.strip_prefix('$').and_then(|it| it.parse().ok());
-        let bytes: u64 = bytes
-            .filter(|bytes| *bytes <= REPLY_BYTES_MAX)
-            .ok_or_else(|| format!("redis replied to INFO with `{length}`"))?;
-        // With the line end that follows it.
-        let mut text = vec![0; bytes as usize + 2];
-        self.0.read_exact(&mut text).map_err(io_error)?;
-        parse_commands_processed(&String::from_utf8_lossy(&text))
-            .ok_or_else(|| "redis did not report total_commands_processed".to_owned())
-    }
-
-    fn line(&mut self) -> Result<String, String> {
-        let mut line = String::new();
-        self.0.by_ref().take(REPLY_BYTES_MAX).read_line(&mut line).map_err(io_error)?;
-        Ok(line.trim_end().to_owned())
-    }
+fn fill(connection: &mut Connection, keys: u64) -> Result<(), String> {
+    connection.fill(keys, "+OK", |name, value| encode_request(&[b"SET", name.as_bytes(), value]))
 }
 
+/// Commands processed since the server started.
+fn commands_processed(connection: &mut Connection) -> Result<u64, String> {
+    connection.send(&encode_request(&[b"INFO", b"stats"]))?;
+    let length = connection.line()?;
+    let bytes = length.strip_prefix('$').and_then(|it| it.parse().ok());
+    let bytes: u64 = bytes
+        .filter(|bytes| *bytes <= REPLY_BYTES_MAX)
+        .ok_or_else(|| format!("redis replied to INFO with `{length}`"))?;
+    // With the line end that follows it.
+    let mut text = vec![0; bytes as usize + 2];
+    connection.read(&mut text)?;
+    parse_commands_processed(&String::from_utf8_lossy(&text))
+        .ok_or_else(|| "redis did not report total_commands_processed".to_owned())
+}
+
+/// A request (RESP 2).
 fn encode_request(words: &[&[u8]]) -> Vec<u8> {
     let mut text = format!("*{}\r\n", words.len()).into_bytes();
     for word in words {
@@ -137,10 +94,6 @@ fn encode_request(words: &[&[u8]]) -> Vec<u8> {
         text.extend(b"\r\n");
     }
     text
-}
-
-fn io_error(error: std::io::Error) -> String {
-    format!("redis: {error}")
 }
 
 fn parse_commands_processed(info: &str) -> Option<u64> {
@@ -153,6 +106,9 @@ fn parse_commands_processed(info: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
     use super::*;
 
     #[test]
@@ -166,12 +122,12 @@ mod tests {
     #[test]
     fn requests_are_encoded_and_replies_parsed() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut connection = Connection(BufReader::new(ours));
+        let mut connection = Connection::new("redis", ours);
         theirs.write_all(b"+OK\r\n+OK\r\n$28\r\ntotal_commands_processed:3\r\n\r\n").unwrap();
-        connection.fill(2).unwrap();
-        assert_eq!(connection.commands_processed(), Ok(3));
+        fill(&mut connection, 2).unwrap();
+        assert_eq!(commands_processed(&mut connection), Ok(3));
         theirs.write_all(b"-ERR no\r\n").unwrap();
-        assert!(connection.fill(1).unwrap_err().contains("-ERR no"));
+        assert!(fill(&mut connection, 1).unwrap_err().contains("-ERR no"));
         drop(connection);
         let mut sent = Vec::new();
         theirs.read_to_end(&mut sent).unwrap();

@@ -6,16 +6,13 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::time::Duration;
 
 use ballast_lab_guest::procfs;
 use ballast_model::Bytes;
 
-use super::running::RunningProgram;
+use super::running::{RunningProgram, WORK_TIME};
 use super::subprocess::Subprocess;
 
-/// Time per call of `work`.
-const WORK_TIME: Duration = Duration::from_millis(200);
 /// Milliseconds per tick of `/proc/PID/stat` (`USER_HZ` is 100 on every Linux of this
 /// architecture).
 const TICK_MS: u64 = 10;
