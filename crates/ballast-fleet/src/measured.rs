@@ -9,7 +9,7 @@ use ballast_model::{Bytes, GuestId};
 
 /// What was measured on this host.
 #[derive(Clone, Debug, Default)]
-pub struct Measured {
+pub struct Measurements {
     /// Dirty rate of each guest, in bytes a second.
     pub writes_per_s: BTreeMap<GuestId, Bytes>,
     /// Bandwidth of the last copy from this host, in bytes a second.

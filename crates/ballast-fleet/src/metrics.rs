@@ -20,7 +20,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-type Whole = Gauge<u64, AtomicU64>;
+type IntegerGauge = Gauge<u64, AtomicU64>;
 
 /// Buckets of calls to etcd, in seconds: most take milliseconds, and none more than 60 s.
 const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0];
@@ -30,7 +30,7 @@ const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.
 pub struct FleetMetrics {
     is_member: AtomicBool,
     is_leader: AtomicBool,
-    planned: Mutex<Option<Planned>>,
+    planned: Mutex<Option<PlanFigures>>,
     calls: Family<CallLabels, Histogram>,
     errors: Family<ErrorLabels, Counter>,
     /// Figures about moves.
@@ -47,7 +47,7 @@ pub struct MoveMetrics {
 
 /// Figures of a leader's latest plan.
 #[derive(Clone, Copy, Debug)]
-struct Planned {
+struct PlanFigures {
     hosts: u64,
     guests: u64,
     migrations: u64,
@@ -129,7 +129,7 @@ impl FleetMetrics {
 
     /// Sets the plan that this host has made as leader.
     pub(crate) fn set_plan(&self, plan: &PlanRecord) {
-        let planned = Planned {
+        let planned = PlanFigures {
             hosts: plan.hosts as u64,
             guests: plan.guests as u64,
             migrations: plan.migrations.len() as u64,
@@ -162,7 +162,7 @@ impl FleetMetrics {
     pub(crate) fn encode(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("ballast_fleet");
         let set = |registry: &mut Registry, name: &str, help: &str, value: u64| {
-            let gauge = Whole::default();
+            let gauge = IntegerGauge::default();
             gauge.set(value);
             registry.register(name, help, gauge);
         };
@@ -199,7 +199,7 @@ impl FleetMetrics {
 
 impl MoveMetrics {
     fn register(&self, registry: &mut Registry) {
-        let under_way = Family::<PhaseLabels, Whole>::default();
+        let under_way = Family::<PhaseLabels, IntegerGauge>::default();
         for (&phase, &count) in &*self.under_way.lock().unwrap_or_else(PoisonError::into_inner) {
             under_way.get_or_create(&PhaseLabels { phase }).set(count);
         }

@@ -10,8 +10,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::config::FleetConfig;
-use crate::host_record::{Daemon, LookError, Observer};
-use crate::measured::Measured;
+use crate::host_record::{Daemon, Observer, ObserverError};
+use crate::measured::Measurements;
 use crate::metrics::FleetMetrics;
 use crate::status_log::StatusLog;
 
@@ -30,7 +30,7 @@ pub struct Member<C, D> {
     /// The revision that wrote the host's identity, while it is registered.
     pub(crate) identity: Cell<Option<Revision>>,
     /// What was measured of guests and copies here.
-    pub(crate) measured: RefCell<Measured>,
+    pub(crate) measured: RefCell<Measurements>,
     began: Instant,
     /// The time since 1970 at `began`.
     began_at: Timestamp,
@@ -54,7 +54,7 @@ pub(crate) struct Session {
 pub enum SessionEnd {
     /// The daemon gives no figures to register with.
     #[error("not in the fleet: {0}")]
-    Look(#[from] LookError),
+    Look(#[from] ObserverError),
     /// Another machine has this host's name.
     #[error(
         "not in the fleet: another machine ({machine}) is registered as {host}: give one of them \

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// What goes along with a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Carried {
+pub struct CarriedState {
     /// The limits that were set for it.
     pub limits: GuestChange,
     /// What it can pay rent with, under a policy of rent.

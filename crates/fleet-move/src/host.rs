@@ -1,18 +1,18 @@
 //! What a host does next about a guest, whatever its role.
 
 use crate::clean_up::clean_up;
-use crate::view::{CopyState, HostAction, HostView, Next, Process};
+use crate::view::{CopyState, HostAction, HostView, NextStep, Process};
 use crate::{AbandonReason, MoveRecord, Phase, destination, source};
 
 /// What a host does next about a guest: as the source, as the destination, or as neither, which
 /// only cleans up after earlier moves. `record` is the guest's record as it is in the store now;
 /// `None` if there is none.
-pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> Next {
+pub fn host_step(record: Option<&MoveRecord>, view: &HostView<'_>) -> NextStep {
     match record {
         Some(record) if must_abandon(record, view) => {
-            Next::write(record.abandoned(AbandonReason::Cancelled))
+            NextStep::write(record.abandoned(AbandonReason::Cancelled))
         }
-        Some(record) if may_be_elsewhere(record, view) => Next::Wait,
+        Some(record) if may_be_elsewhere(record, view) => NextStep::Wait,
         Some(record) if record.from == *view.host => source::step(record, view),
         Some(record) if record.to == *view.host => destination::step(record, view),
         _ => clean_up(view),
@@ -39,12 +39,12 @@ fn may_be_elsewhere(record: &MoveRecord, view: &HostView<'_>) -> bool {
 ///
 /// It cancels a copy: one that ended now would leave the guest standing still until the store is
 /// back.
-pub fn host_step_without_store(last: &MoveRecord, view: &HostView<'_>) -> Next {
+pub fn host_step_without_store(last: &MoveRecord, view: &HostView<'_>) -> NextStep {
     let is_source = last.from == *view.host;
     match (&last.phase, view.process) {
         (Phase::Copying { .. }, Process::Runs(CopyState::Partly)) if is_source => {
-            Next::Act(HostAction::CancelCopy)
+            NextStep::Act(HostAction::CancelCopy)
         }
-        _ => Next::Wait,
+        _ => NextStep::Wait,
     }
 }

@@ -13,7 +13,7 @@ use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Carried;
+use crate::CarriedState;
 
 /// How far above a size a guest may be and count as shrunk to it, or as within what is reserved for
 /// it: a balloon is no more exact.
@@ -105,12 +105,12 @@ pub enum Phase {
     /// The guest stands still at the source; the destination has all of it.
     Copied {
         /// What goes along with it.
-        carried: Box<Carried>,
+        carried: Box<CarriedState>,
     },
     /// From this phase on the guest lives at the destination.
     Starting {
         /// What goes along with it.
-        carried: Box<Carried>,
+        carried: Box<CarriedState>,
     },
     /// The guest runs at the destination.
     Moved,

@@ -51,7 +51,7 @@ pub fn decide(
         hosts: snapshot.hosts().len(),
         guests: snapshot.hosts().iter().map(|host| host.guests.len()).sum(),
     };
-    let carries = |host: &HostId| view.carries_moves(host);
+    let carries = |host: &HostId| view.executes_moves(host);
     let record = PlanRecord::new(header, &plan, &refused, &violations, carries);
     Decision { plan, record }
 }

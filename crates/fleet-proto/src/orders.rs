@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ballast_fleet::{HostId, Migration};
 use ballast_fleet_move::leader::{MoveIntent, step};
-use ballast_fleet_move::{MoveOrder, MoveRecord, Next, Term};
+use ballast_fleet_move::{MoveOrder, MoveRecord, NextStep, Term};
 use ballast_model::{GuestId, Timestamp};
 
 use crate::coordinator::Revision;
@@ -61,21 +61,21 @@ pub fn leader_writes(
         // It is of another version; a program that reads that version has to settle it.
         let MoveEntry { record: Ok(record), written } = entry else { continue };
         match step(Some(record), &intent, term, now) {
-            Next::Write(record) => {
+            NextStep::Write(record) => {
                 writes.push(LeaderWrite::Put { record, found: Some(*written) });
             }
-            Next::Remove => writes.push(LeaderWrite::Close {
+            NextStep::Remove => writes.push(LeaderWrite::Close {
                 guest: guest.clone(),
                 found: *written,
                 past: view.past(guest).cloned().unwrap_or_default().with(record, now),
             }),
-            Next::Wait | Next::Act(_) => {}
+            NextStep::Wait | NextStep::Act(_) => {}
         }
     }
     for guest in view.expired_past_moves(now) {
         writes.push(LeaderWrite::Forget(guest.clone()));
     }
-    let carries = |host: &HostId| view.carries_moves(host);
+    let carries = |host: &HostId| view.executes_moves(host);
     for it in due {
         if view.moves().any(|(guest, _)| *guest == it.guest)
             || !carries(&it.from)
@@ -83,7 +83,7 @@ pub fn leader_writes(
         {
             continue;
         }
-        if let Next::Write(record) = step(None, &MoveIntent::Move(order(it, now)), term, now) {
+        if let NextStep::Write(record) = step(None, &MoveIntent::Move(order(it, now)), term, now) {
             writes.push(LeaderWrite::Put { record, found: None });
         }
     }

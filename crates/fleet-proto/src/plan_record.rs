@@ -44,7 +44,7 @@ pub struct PlanRecord {
     /// As justified, but beyond the number that may run at once.
     pub waiting: Vec<MigrationRecord>,
     /// Needs that no migration meets.
-    pub unmet: Vec<UnmetRecord>,
+    pub unmet: Vec<UnmetNeedRecord>,
     /// Hosts that are left out, with the reasons.
     pub left_out: Vec<LeftOutRecord>,
     /// What the checker found wrong; if anything, there are no migrations.
@@ -86,7 +86,7 @@ pub struct MigrationRecord {
 
 /// A need of a host that no migration meets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnmetRecord {
+pub struct UnmetNeedRecord {
     /// The host.
     pub host: String,
     /// What it is and why, as a sentence.
@@ -136,7 +136,7 @@ impl PlanRecord {
         let record = |it: &Migration| MigrationRecord::of(it, is_by_hand(it));
         let migrations = listed(&plan.migrations, &mut unlisted, record);
         let waiting = listed(&plan.waiting, &mut unlisted, record);
-        let unmet = listed(&plan.unmet, &mut unlisted, |need| UnmetRecord {
+        let unmet = listed(&plan.unmet, &mut unlisted, |need| UnmetNeedRecord {
             host: need.host.to_string(),
             text: need.to_string(),
         });

@@ -264,13 +264,13 @@ impl SlowPart {
             storage: words(storage),
             networks: words(networks),
             bandwidth: mib_down(host.bandwidth_per_s).max(1),
-            moves: host.carries_moves,
+            moves: host.executes_moves,
             guests: host.guests.iter().map(SlowGuest::of).collect(),
         }
     }
 
     /// Whether the host carries out moves that are ordered.
-    pub(crate) fn carries_moves(&self) -> bool {
+    pub(crate) fn executes_moves(&self) -> bool {
         self.moves
     }
 
@@ -425,7 +425,7 @@ pub fn join(
             storage: labels(&slow.storage)?,
             networks: labels(&slow.networks)?,
         },
-        carries_moves: slow.moves,
+        executes_moves: slow.moves,
         is_draining,
         reservations: reservations.collect::<Result<_, RecordError>>()?,
         guests: guests.map(|(slow, sizes)| guest(slow, sizes)).collect::<Result<_, _>>()?,

@@ -26,7 +26,7 @@ use crate::record::{Author, FastPart, Identity, RecordError, SlowPart, decode, j
 pub struct FleetView {
     keys: Keyspace,
     revision: Revision,
-    hosts: BTreeMap<HostId, Parts>,
+    hosts: BTreeMap<HostId, HostParts>,
     draining: BTreeSet<HostId>,
     pause: Option<String>,
     leader: Option<(String, Revision)>,
@@ -46,7 +46,7 @@ pub struct MoveEntry {
 
 /// The parts of one host's record that exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Parts {
+struct HostParts {
     identity: Option<Result<Identity, RecordError>>,
     slow: Option<Result<SlowPart, RecordError>>,
     fast: Option<Result<FastPart, RecordError>>,
@@ -128,10 +128,10 @@ impl FleetView {
         }
     }
 
-    fn parts(&mut self, host: HostId, change: impl FnOnce(&mut Parts)) {
+    fn parts(&mut self, host: HostId, change: impl FnOnce(&mut HostParts)) {
         let parts = self.hosts.entry(host.clone()).or_default();
         change(parts);
-        if *parts == Parts::default() {
+        if *parts == HostParts::default() {
             self.hosts.remove(&host);
         }
     }
@@ -187,14 +187,14 @@ impl FleetView {
     }
 
     /// Whether `host` carries out moves that are ordered.
-    pub fn carries_moves(&self, host: &HostId) -> bool {
+    pub fn executes_moves(&self, host: &HostId) -> bool {
         let slow = self.hosts.get(host).and_then(|parts| parts.slow.as_ref());
-        slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::carries_moves))
+        slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::executes_moves))
     }
 
     /// The registered hosts that carry out moves that are ordered, sorted by name.
-    pub fn carriers(&self) -> impl Iterator<Item = &HostId> {
-        self.hosts.keys().filter(move |host| self.carries_moves(host))
+    pub fn executing_hosts(&self) -> impl Iterator<Item = &HostId> {
+        self.hosts.keys().filter(move |host| self.executes_moves(host))
     }
 
     /// The records that are accepted, dated `now`, and why the others are left out.
@@ -277,7 +277,7 @@ fn add_move(guest: &mut GuestRecord, host: &HostId, entry: &MoveEntry, now: Time
     }
 }
 
-impl Parts {
+impl HostParts {
     fn record(
         &self,
         host: &HostId,

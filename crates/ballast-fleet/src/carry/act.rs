@@ -8,16 +8,16 @@
 use std::time::Duration;
 
 use ballast_api::{ClientError, Reserve, SourcesView};
-use ballast_fleet_move::{Carried, HostAction, MoveRecord, Phase};
+use ballast_fleet_move::{CarriedState, HostAction, MoveRecord, Phase};
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestChange, GuestId, LimitSource, Timestamp};
 use ballast_qmp::migration::Origin;
 use tokio::time::{Instant, sleep};
 
-use super::Carrier;
+use super::MoveExecutor;
 use super::hypervisor::Hypervisor;
 use super::note::{Note, ShrinkNote};
-use super::seen::{Seen, holds, promise, shrink};
+use super::observation::{Observation, holds, promise, shrink};
 use crate::host_record::Daemon;
 
 /// Longest wait for the daemon to find a guest that has arrived and stands still.
@@ -28,14 +28,14 @@ const RESERVATION_MARGIN: Duration = Duration::from_secs(600);
 /// Longest reservation that a daemon accepts, in seconds.
 const RESERVED_MAX_S: u64 = 86_400;
 
-impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
+impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
     /// Looks at a guest's hypervisor, and at what the daemon reports of the guest.
     pub(super) async fn look(
         &self,
         guest: &GuestId,
         record: Option<&MoveRecord>,
         note: &mut Note,
-    ) -> Seen {
+    ) -> Observation {
         let (daemon, here) = (&self.member.daemon, &self.member.config.host);
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
         // The daemon is asked first: a guest that it does not know yet may appear a moment later.
@@ -47,10 +47,10 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         if is_about_to_leave && let Ok(carried) = daemon.carried(guest).await {
             let ceiling = note.own_ceiling(carried.limits.ceiling);
             let limits = GuestChange { ceiling, ..carried.limits };
-            note.carried = Some(Carried { limits, ..carried });
+            note.carried = Some(CarriedState { limits, ..carried });
         }
         let holds = holds(guest, status.as_ref());
-        Seen {
+        Observation {
             ends_source: self.hypervisor.ends_source(),
             hypervisor: seen,
             promise: promise(guest, note, status.as_ref()),

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `hypervisor` | what does a move need from a guest's hypervisor? |
 //! | `qemu`, `libvirt`, `choice` | how do QEMU and libvirt do that, and which of them is used? |
-//! | `seen` | what does the host see of a guest? |
+//! | `observation` | what does the host see of a guest? |
 //! | `act` | how is each action carried out, with the daemon and the hypervisor? |
 //! | `note` | what survives a crash? |
 //! | `measure` | how fast do guests write, and how fast are copies? |
@@ -27,8 +27,8 @@ mod hypervisor;
 mod libvirt;
 mod measure;
 mod note;
+mod observation;
 mod qemu;
-mod seen;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_fleet_move::{MoveRecord, Next, Phase, Term, host_step, host_step_without_store};
+use ballast_fleet_move::{MoveRecord, NextStep, Phase, Term, host_step, host_step_without_store};
 use ballast_fleet_proto::{
     Condition, Coordinator, CoordinatorError, FleetKey, FleetView, KeyEvent, KeyWatch, KeyWrite,
     PutResult, Revision,
@@ -48,7 +48,7 @@ use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY};
 use note::{Note, Notes};
-use seen::Seen;
+use observation::Observation;
 
 pub use choice::AnyHypervisor;
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
@@ -65,7 +65,7 @@ const COPY_TURN_PAUSE: Duration = Duration::from_millis(100);
 const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Carries out orders on one host.
-pub struct Carrier<'a, C, D, H> {
+pub struct MoveExecutor<'a, C, D, H> {
     member: &'a Member<C, D>,
     hypervisor: H,
     notes: RefCell<Notes>,
@@ -95,8 +95,8 @@ enum Turn {
     Progress,
 }
 
-impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
-    /// The carrier of `member`'s host, with its notes in `folder`.
+impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
+    /// The executor of `member`'s host, with its notes in `folder`.
     ///
     /// # Errors
     /// The notes cannot be read.
@@ -104,9 +104,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         member: &'a Member<C, D>,
         hypervisor: H,
         folder: &Path,
-    ) -> io::Result<Carrier<'a, C, D, H>> {
+    ) -> io::Result<MoveExecutor<'a, C, D, H>> {
         let notes = RefCell::new(Notes::open(folder)?);
-        Ok(Carrier { member, hypervisor, notes, last: RefCell::default() })
+        Ok(MoveExecutor { member, hypervisor, notes, last: RefCell::default() })
     }
 
     /// Carries out orders, and measures, for as long as this is polled. In mode `advise` it only
@@ -272,13 +272,13 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         }
         let next = host_step(record, &seen.view(self.member, term));
         match (next, found) {
-            (Next::Act(action), _) => {
+            (NextStep::Act(action), _) => {
                 let text = format!("{guest}: {}", action.in_words());
                 self.member.status_log.log_of("move", guest, &text);
                 self.act(guest, record, note, &action).await?;
                 Ok(Turn::Progress)
             }
-            (Next::Write(next), Some((record, written))) => {
+            (NextStep::Write(next), Some((record, written))) => {
                 if next.phase == Phase::Moved {
                     note = note.arrived(record);
                     self.note(guest, &note)?;
@@ -295,8 +295,8 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                     PutResult::Conflict => Ok(Turn::Waiting),
                 }
             }
-            (Next::Wait, None) => self.close(guest, note, &seen).await,
-            (Next::Wait | Next::Write(_) | Next::Remove, _) => {
+            (NextStep::Wait, None) => self.close(guest, note, &seen).await,
+            (NextStep::Wait | NextStep::Write(_) | NextStep::Remove, _) => {
                 self.log_progress(guest, &seen);
                 Ok(Turn::Waiting)
             }
@@ -323,7 +323,12 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     }
 
     /// No move of the guest is under way any more: cleans up and removes the note.
-    async fn close(&self, guest: &GuestId, mut note: Note, seen: &Seen) -> Result<Turn, String> {
+    async fn close(
+        &self,
+        guest: &GuestId,
+        mut note: Note,
+        seen: &Observation,
+    ) -> Result<Turn, String> {
         if seen.is_absent() {
             note.to_take_over = None;
             if note.is_listener {
@@ -353,7 +358,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             let Some(mut note) = self.notes.borrow().of(&guest).cloned() else { continue };
             let seen = self.look(&guest, Some(&record), &mut note).await;
             let view = seen.view(self.member, record.term);
-            if let Next::Act(action) = host_step_without_store(&record, &view) {
+            if let NextStep::Act(action) = host_step_without_store(&record, &view) {
                 let done = self.act(&guest, Some(&record), note, &action).await;
                 let text = match done {
                     Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
@@ -366,7 +371,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         Turn::Waiting
     }
 
-    fn log_progress(&self, guest: &GuestId, seen: &Seen) {
+    fn log_progress(&self, guest: &GuestId, seen: &Observation) {
         if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
             let text = format!("{guest}: {sent} copied, {remaining} left");
             self.member.status_log.log_of("copy", guest, &text);

@@ -31,12 +31,12 @@ pub struct FleetExplanation {
     /// Its name.
     pub guest: String,
     /// Each host that has it.
-    pub places: Vec<GuestPlace>,
+    pub places: Vec<GuestOnHost>,
 }
 
 /// A guest on one host. Sizes are in bytes.
 #[derive(Debug, Serialize)]
-pub struct GuestPlace {
+pub struct GuestOnHost {
     /// The host.
     pub host: String,
     /// Its allocation.
@@ -90,11 +90,11 @@ pub fn explanation(view: &FleetView, guest: &GuestId) -> anyhow::Result<FleetExp
     Ok(FleetExplanation { guest: guest.to_string(), places })
 }
 
-fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace {
+fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestOnHost {
     let floors: Bytes = host.guests.iter().map(|it| it.floor).sum();
     let demand: Bytes = host.guests.iter().map(|it| it.demand).sum();
     let misses = guest.curve.as_ref().map(|curve| curve.misses_per_s(guest.allocation));
-    GuestPlace {
+    GuestOnHost {
         host: host.id.to_string(),
         allocation_bytes: guest.allocation.get(),
         floor_bytes: guest.floor.get(),

@@ -81,7 +81,7 @@ pub struct ForgetArgs {
 
 /// The message about what was done.
 #[derive(Debug, Serialize)]
-struct Done {
+struct Message {
     message: String,
 }
 
@@ -92,7 +92,7 @@ struct Done {
 pub async fn drain(args: DrainArgs) -> anyhow::Result<()> {
     let config = args.place.load()?;
     let message = order_drain(&config.etcd()?, &config, &args.host, args.undo).await?;
-    args.output.print(&Done { message }, render)
+    args.output.print(&Message { message }, render)
 }
 
 /// Orders a drain, or takes it back; returns what was done, in words.
@@ -134,7 +134,7 @@ pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
     let message = "paused: nothing is planned, and moves that can be cancelled are; each host goes \
                    on balancing its own guests";
     let message = message.to_owned();
-    args.output.print(&Done { message }, render)
+    args.output.print(&Message { message }, render)
 }
 
 /// Ends the pause.
@@ -144,7 +144,7 @@ pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
 pub async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
     let config = args.place.load()?;
     write(&config.etcd()?, &config, FleetKey::Pause, false).await?;
-    args.output.print(&Done { message: "resumed: the leader plans again".to_owned() }, render)
+    args.output.print(&Message { message: "resumed: the leader plans again".to_owned() }, render)
 }
 
 /// Removes the record of a finished move.
@@ -154,7 +154,7 @@ pub async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
 pub async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
     let config = args.place.load()?;
     let message = forget_move(&config.etcd()?, &config, &args.guest).await?;
-    args.output.print(&Done { message }, render)
+    args.output.print(&Message { message }, render)
 }
 
 /// Removes the record of a finished move of `guest`, and notes the end of the move, so that the
@@ -231,6 +231,6 @@ pub async fn write(
     Ok(())
 }
 
-fn render(done: &Done, _width: Option<u16>) -> String {
+fn render(done: &Message, _width: Option<u16>) -> String {
     format!("{}\n", done.message)
 }

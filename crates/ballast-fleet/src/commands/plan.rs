@@ -29,7 +29,7 @@ pub struct Args {
 
 /// The latest plan, and whether it still counts.
 #[derive(Debug, Serialize)]
-pub struct PlanShown {
+pub struct PlanView {
     /// Why it is void; `None` if its author still leads.
     pub void: Option<String>,
     /// The plan.
@@ -50,7 +50,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// There is no plan, or it cannot be read.
-pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
+pub fn shown(view: &FleetView) -> anyhow::Result<PlanView> {
     let plan = match view.plan() {
         Some(Ok(plan)) => plan.clone(),
         Some(Err(error)) => return Err(anyhow!("the plan cannot be read: {error}")),
@@ -70,11 +70,11 @@ pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
         Some((leader, _)) => Some(format!("{leader} leads now and has not planned yet")),
         None => Some("no host leads".to_owned()),
     };
-    Ok(PlanShown { void, plan })
+    Ok(PlanView { void, plan })
 }
 
 /// The plan as text.
-pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
+pub fn render(shown: &PlanView, width: Option<u16>) -> String {
     let plan = &shown.plan;
     let mut lines = vec![format!(
         "plan of {} (revision {}) for {} hosts with {} guests; mode {}{}",

@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
 use super::Place;
-use crate::carry::{Carrier, noted_moves};
+use crate::carry::{MoveExecutor, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -84,7 +84,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         }
         notify(NotifyState::Stopping);
     };
-    let carrier = match member.config.hypervisor() {
+    let executor = match member.config.hypervisor() {
         None => {
             let left =
                 noted_moves(&member.config.state).context("cannot read the notes of moves")?;
@@ -100,13 +100,13 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             None
         }
         Some(hypervisor) => {
-            let carrier = Carrier::new(&member, hypervisor, &member.config.state);
-            Some(carrier.context("cannot read the notes of moves")?)
+            let executor = MoveExecutor::new(&member, hypervisor, &member.config.state);
+            Some(executor.context("cannot read the notes of moves")?)
         }
     };
-    let carried = async {
-        match &carrier {
-            Some(carrier) => carrier.run().await,
+    let executed = async {
+        match &executor {
+            Some(executor) => executor.run().await,
             None => std::future::pending().await,
         }
     };
@@ -114,7 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     notify(NotifyState::Ready);
     tokio::select! {
         () = member.run_until(stopped) => {}
-        () = carried => {}
+        () = executed => {}
         () = serve(service, &socket, &status_log) => {}
         () = keep_watchdog() => {}
     }

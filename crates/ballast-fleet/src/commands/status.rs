@@ -162,7 +162,7 @@ pub fn fleet_status(config: &FleetConfig, view: &FleetView) -> FleetStatus {
     let advises =
         |plan: &&PlanRecord| plan.mode == MODE_ADVISE && Some(plan.leader_revision) == leadership;
     let without_orders = match plan.filter(advises) {
-        Some(_) => view.carriers().map(HostId::to_string).collect(),
+        Some(_) => view.executing_hosts().map(HostId::to_string).collect(),
         None => Vec::new(),
     };
     FleetStatus {
@@ -306,14 +306,14 @@ fn counted(count: usize, thing: &str) -> String {
 mod tests {
     use super::*;
     use crate::host_record::Observer;
-    use crate::measured::Measured;
+    use crate::measured::Measurements;
     use crate::tests::{block_on, configured, roomy};
 
     #[test]
     fn a_host_is_short_of_what_the_planner_counts() {
         let config = configured("b", &["http://h:1".to_owned()], "");
         let look =
-            async { Observer::default().look(&roomy(), &config, &Measured::default()).await };
+            async { Observer::default().look(&roomy(), &config, &Measurements::default()).await };
         let host = block_on(true, look).unwrap();
         let state = |host: HostRecord| HostLine::of(&host).state();
         assert_eq!(state(host.clone()), "ok");

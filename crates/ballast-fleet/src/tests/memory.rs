@@ -9,12 +9,12 @@ use ballast_fleet_proto::{
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::sleep;
 
-use super::{StandIn, block_on, configured, roomy, s, short};
+use super::{FakeDaemon, block_on, configured, roomy, s, short};
 use crate::commands::orders::order_drain;
 use crate::config::FleetConfig;
 use crate::member::Member;
 
-type Host = Rc<Member<MemoryCoordinator, StandIn>>;
+type Host = Rc<Member<MemoryCoordinator, FakeDaemon>>;
 
 /// Hosts on one coordinator.
 struct World {
@@ -48,7 +48,7 @@ pub(super) fn in_virtual_time(test: impl AsyncFnOnce(MemoryCoordinator)) {
 
 impl World {
     /// Runs a host until its task is aborted, which is a crash.
-    fn host(&self, name: &str, machine: &str, daemon: &StandIn) -> (Host, JoinHandle<()>) {
+    fn host(&self, name: &str, machine: &str, daemon: &FakeDaemon) -> (Host, JoinHandle<()>) {
         let coordinator = self.coordinator.clone();
         let member = Member::new(coordinator, daemon.clone(), config(name), machine.to_owned());
         let member = Rc::new(member);

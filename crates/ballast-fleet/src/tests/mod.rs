@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ballast_api::{ClientError, ExplainReply, Reserve, StatusReply};
-use ballast_fleet_move::Carried;
+use ballast_fleet_move::CarriedState;
 use ballast_model::{GuestChange, GuestId};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ const MIB: u64 = 1 << 20;
 
 /// A stand-in for a host's daemon.
 #[derive(Clone, Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct FakeDaemon {
     budget_mib: Rc<Cell<u64>>,
     /// Floor and allocation of each guest, in MiB.
     guests: Rc<RefCell<Vec<(String, u64, u64)>>>,
@@ -39,10 +39,10 @@ pub(crate) struct StandIn {
     status: Rc<RefCell<Option<StatusReply>>>,
 }
 
-impl StandIn {
-    pub(crate) fn new(budget_mib: u64, guests: &[(&str, u64, u64)]) -> StandIn {
+impl FakeDaemon {
+    pub(crate) fn new(budget_mib: u64, guests: &[(&str, u64, u64)]) -> FakeDaemon {
         let guests = guests.iter().map(|(name, floor, size)| ((*name).to_owned(), *floor, *size));
-        StandIn {
+        FakeDaemon {
             budget_mib: Rc::new(Cell::new(budget_mib)),
             guests: Rc::new(RefCell::new(guests.collect())),
             is_silent: Rc::default(),
@@ -104,7 +104,7 @@ fn divided(budget: u64, committed: u64) -> Value {
     })
 }
 
-impl Daemon for StandIn {
+impl Daemon for FakeDaemon {
     async fn status(&self) -> Result<StatusReply, ClientError> {
         self.answers()?;
         let mut status = self.status.borrow_mut();
@@ -135,11 +135,11 @@ impl Daemon for StandIn {
     }
 
     // Its guests are never moved.
-    async fn carried(&self, _: &GuestId) -> Result<Carried, ClientError> {
-        Ok(Carried::default())
+    async fn carried(&self, _: &GuestId) -> Result<CarriedState, ClientError> {
+        Ok(CarriedState::default())
     }
 
-    async fn take_over(&self, _: &GuestId, _: &Carried) -> Result<(), ClientError> {
+    async fn take_over(&self, _: &GuestId, _: &CarriedState) -> Result<(), ClientError> {
         Ok(())
     }
 
@@ -190,13 +190,13 @@ pub(crate) fn configured(host: &str, endpoints: &[String], more: &str) -> FleetC
 }
 
 /// A host that is 1 GiB short of its guests' floors.
-pub(crate) fn short() -> StandIn {
-    StandIn::new(4096, &[("db", 3072, 3072), ("cache", 2048, 2048)])
+pub(crate) fn short() -> FakeDaemon {
+    FakeDaemon::new(4096, &[("db", 3072, 3072), ("cache", 2048, 2048)])
 }
 
 /// A host with room for both of those guests.
-pub(crate) fn roomy() -> StandIn {
-    StandIn::new(16384, &[("web", 512, 1024)])
+pub(crate) fn roomy() -> FakeDaemon {
+    FakeDaemon::new(16384, &[("web", 512, 1024)])
 }
 
 /// Runs a test in one thread.

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::machine::{BANDWIDTH, Machine, Network, WRITES};
 use super::memory::in_virtual_time;
 use super::{configured, s};
-use crate::carry::Carrier;
+use crate::carry::MoveExecutor;
 use crate::commands::orders::{forget_move, write};
 use crate::commands::status;
 use crate::config::FleetConfig;
@@ -83,10 +83,10 @@ impl World {
         tokio::task::spawn_local(async move {
             let member = Member::new(coordinator, machine.clone(), config, identity);
             let member = Rc::new(member.with_metrics(metrics));
-            let carrier = Carrier::new(&member, machine, &notes).unwrap();
+            let executor = MoveExecutor::new(&member, machine, &notes).unwrap();
             tokio::select! {
                 () = member.run_until(std::future::pending()) => {}
-                () = carrier.run() => {}
+                () = executor.run() => {}
             }
         })
     }

@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use super::machine::{Machine, Network};
 use super::{block_on, configured};
-use crate::carry::{Carrier, Libvirt, LibvirtConfig};
+use crate::carry::{Libvirt, LibvirtConfig, MoveExecutor};
 use crate::member::Member;
 
 const GUEST: &str = "cache";
@@ -131,7 +131,7 @@ impl Host {
         assert!(killed.unwrap().success());
     }
 
-    /// The hypervisor for the carrier, listening at this address.
+    /// The hypervisor for the executor, listening at this address.
     fn hypervisor(&self, all: &Path, listen: SocketAddr, mib_per_s: u64) -> Libvirt {
         let peer = format!(
             "qemu+unix:///session?socket={}/{{address}}/libvirt/libvirt-sock",
@@ -207,10 +207,10 @@ impl World {
             let notes = all.join(format!("notes-{name}"));
             let member = Rc::new(member);
             programs.push(async move {
-                let carrier = Carrier::new(&member, hypervisor, &notes).unwrap();
+                let executor = MoveExecutor::new(&member, hypervisor, &notes).unwrap();
                 tokio::select! {
                     () = member.run_until(std::future::pending()) => {}
-                    () = carrier.run() => {}
+                    () = executor.run() => {}
                 }
             });
         }

@@ -11,7 +11,7 @@ use crate::commands::orders::write;
 use crate::commands::{explain, plan, status};
 use crate::config::FleetConfig;
 use crate::host_record::Observer;
-use crate::measured::Measured;
+use crate::measured::Measurements;
 use crate::member::Member;
 
 fn config(host: &str) -> FleetConfig {
@@ -103,7 +103,7 @@ fn the_daemon_and_the_configuration_make_the_record() {
         );
         let config = crate::config::parse(&text, "f".as_ref(), "a").unwrap();
         let record =
-            Observer::default().look(&short(), &config, &Measured::default()).await.unwrap();
+            Observer::default().look(&short(), &config, &Measurements::default()).await.unwrap();
         let [cache, db] = &record.guests[..] else { panic!("{record:?}") };
         assert_eq!(
             (db.id.as_str(), db.pinned_by, db.storage.len()),

@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::{StandIn, block_on, configured, roomy, s, short};
+use super::{FakeDaemon, block_on, configured, roomy, s, short};
 use crate::commands::{plan, status};
 use crate::config::FleetConfig;
 use crate::member::Member;
@@ -237,7 +237,7 @@ fn the_pages_fleet_is_what_a_member_answers() {
         let member = |host: &str, daemon| {
             Member::new(coordinator.clone(), daemon, of(host), format!("machine of {host}"))
         };
-        let vast = StandIn::new(1024, &[("vast", 40960, 40960)]);
+        let vast = FakeDaemon::new(1024, &[("vast", 40960, 40960)]);
         let (a, b, c) = (member("a", short()), member("b", roomy()), member("c", vast));
         let keys = of("a").keys;
         let seen = tokio::select! {

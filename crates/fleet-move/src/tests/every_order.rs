@@ -3,7 +3,7 @@
 use ballast_model::{Bytes, Timestamp};
 
 use super::explore::explore;
-use super::world::{HONEST, Sabotage, Step, World};
+use super::world::{HONEST, PhaseKind, Sabotage, World};
 use crate::*;
 
 /// A world in which this many moves may be ordered, in any direction, and this many faults strike.
@@ -45,9 +45,15 @@ fn every_order_of(world: World) {
     for host in 0..2 {
         assert!(found.rests_at[host], "never at rest at h{host}");
     }
-    let all = [Step::Ordered, Step::Ready, Step::Copying, Step::Copied, Step::Starting];
-    let all = all.into_iter().chain([Step::Moved, Step::Abandoned]);
-    for step in all.chain((faults > 0).then_some(Step::Lost)) {
+    let all = [
+        PhaseKind::Ordered,
+        PhaseKind::Ready,
+        PhaseKind::Copying,
+        PhaseKind::Copied,
+        PhaseKind::Starting,
+    ];
+    let all = all.into_iter().chain([PhaseKind::Moved, PhaseKind::Abandoned]);
+    for step in all.chain((faults > 0).then_some(PhaseKind::Lost)) {
         assert!(found.steps.contains(&step), "{step:?} is never reached");
     }
 }
@@ -65,7 +71,7 @@ fn is_source(record: &Option<MoveRecord>, view: &HostView<'_>) -> bool {
     record.as_ref().is_some_and(|it| it.from == *view.host)
 }
 
-fn carried(phase: &Phase) -> Option<Box<Carried>> {
+fn carried(phase: &Phase) -> Option<Box<CarriedState>> {
     match phase {
         Phase::Copied { carried } | Phase::Starting { carried } => Some(carried.clone()),
         _ => None,

@@ -68,7 +68,7 @@ fn a_planned_move_is_ordered_once() {
     assert_eq!(writes(&under_way, true), []);
     assert_eq!(decided(&under_way).plan.migrations, []);
     let only = |name: &'static str| {
-        move |host: &mut HostRecord| host.carries_moves = host.id.as_str() == name
+        move |host: &mut HostRecord| host.executes_moves = host.id.as_str() == name
     };
     for carries in ["a", "b", "neither"] {
         let view = view(&[], only(carries));

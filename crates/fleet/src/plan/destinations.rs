@@ -65,14 +65,14 @@ struct Room {
 /// Hosts that offer the same; each set has pairs of room and host.
 #[derive(Clone, Debug)]
 struct Class<'a> {
-    offers: Offered<'a>,
+    offers: ClassKey<'a>,
     by_needed: BTreeSet<(u64, u32)>,
     by_full: BTreeSet<(u64, u32)>,
 }
 
 /// What every host of a class offers, without what only one host has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Offered<'a> {
+struct ClassKey<'a> {
     hypervisor: &'a Label,
     version: HypervisorVersion,
     cpu_model: &'a Label,
@@ -92,13 +92,13 @@ impl<'a> Destinations<'a> {
         let shared = |labels: &'a [Label]| -> Vec<&'a Label> {
             labels.iter().filter(|label| hosts_with[label] > 1).collect()
         };
-        let mut index: BTreeMap<Offered<'a>, u32> = BTreeMap::new();
+        let mut index: BTreeMap<ClassKey<'a>, u32> = BTreeMap::new();
         let mut classes: Vec<Class<'a>> = Vec::new();
         let (mut class_of, mut rooms) = (Vec::new(), Vec::new());
         let mut groups = BTreeSet::new();
         for (place, (host, figures)) in (0..).zip(snapshot.hosts().iter().zip(figures)) {
             let Compatibility { hypervisor, version, cpu_model, .. } = &host.compatibility;
-            let offers = Offered {
+            let offers = ClassKey {
                 hypervisor,
                 version: *version,
                 cpu_model,
@@ -254,7 +254,7 @@ impl<'a> Destinations<'a> {
 }
 
 /// Whether hosts of a class can run a guest that a host of `from` runs.
-fn offers(from: &Compatibility, to: &Offered<'_>, guest: &GuestRecord) -> bool {
+fn offers(from: &Compatibility, to: &ClassKey<'_>, guest: &GuestRecord) -> bool {
     from.hypervisor == *to.hypervisor
         && from.version <= to.version
         && from.cpu_model == *to.cpu_model

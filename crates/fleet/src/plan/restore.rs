@@ -27,7 +27,7 @@ const STEPS_MAX: usize = 1 << 22;
 const STEPS_PER_HOST: (usize, usize) = (1 << 8, 1 << 14);
 
 /// What a plan is made from.
-pub(crate) struct Situation<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) snapshot: &'a FleetSnapshot,
     pub(crate) figures: &'a [HostFigures],
     pub(crate) settings: &'a FleetSettings,
@@ -36,7 +36,7 @@ pub(crate) struct Situation<'a> {
 
 /// A guest to move.
 #[derive(Clone, Debug)]
-pub(crate) struct Chosen<'a> {
+pub(crate) struct PlannedMigration<'a> {
     pub(crate) candidate: Candidate<'a>,
     pub(crate) to: u32,
     pub(crate) reason: MigrationReason,
@@ -53,7 +53,7 @@ struct Approach {
 /// The result of an attempt.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt<'a> {
-    pub(crate) chosen: Vec<Chosen<'a>>,
+    pub(crate) chosen: Vec<PlannedMigration<'a>>,
     pub(crate) destinations: Destinations<'a>,
     /// Hosts, by index, with a need that is still unmet.
     failed: Vec<u32>,
@@ -77,14 +77,14 @@ enum Level {
 }
 
 /// The best of up to three attempts.
-pub(crate) fn restore<'a>(situation: &Situation<'a>, rooms: &Destinations<'a>) -> Attempt<'a> {
+pub(crate) fn restore<'a>(input: &PlanInput<'a>, rooms: &Destinations<'a>) -> Attempt<'a> {
     let approach = |fit, floors_first| Approach { fit, floors_first };
-    let mut best = attempt(situation, rooms, approach(Fit::Comfortable, false), &[]);
+    let mut best = attempt(input, rooms, approach(Fit::Comfortable, false), &[]);
     for approach in [approach(Fit::Tight, false), approach(Fit::Tight, true)] {
         if best.failed.is_empty() {
             break;
         }
-        let next = attempt(situation, rooms, approach, &best.failed);
+        let next = attempt(input, rooms, approach, &best.failed);
         if next.score < best.score {
             best = next;
         }
@@ -93,17 +93,17 @@ pub(crate) fn restore<'a>(situation: &Situation<'a>, rooms: &Destinations<'a>) -
 }
 
 fn attempt<'a>(
-    situation: &Situation<'a>,
+    input: &PlanInput<'a>,
     rooms: &Destinations<'a>,
     approach: Approach,
     first: &[u32],
 ) -> Attempt<'a> {
-    let needy = Needy::of(situation, first);
+    let needy = HostsInNeed::of(input, first);
     let hosts = needy.floors.len() + needy.objectives.len();
     let (least, most) = STEPS_PER_HOST;
     let steps = (STEPS_MAX / hosts.max(1)).clamp(least, most);
     let mut work = Work {
-        situation,
+        input,
         approach,
         steps,
         destinations: rooms.clone(),
@@ -114,7 +114,7 @@ fn attempt<'a>(
     let mut relieved = Vec::new();
     for &host in &needy.floors {
         let mut relief = Relief::default();
-        let figures = &situation.figures[host as usize];
+        let figures = &input.figures[host as usize];
         let in_full = !approach.floors_first && work.relieve(host, Level::Needed, &mut relief);
         // Without objectives, what is needed is the floors alone: that was just tried.
         let is_tried =
@@ -139,17 +139,18 @@ fn attempt<'a>(
 }
 
 /// Hosts, by index, that need something; of those short of memory the one that lacks most first.
-struct Needy {
+struct HostsInNeed {
     floors: Vec<u32>,
     drains: Vec<u32>,
     objectives: Vec<u32>,
 }
 
-impl Needy {
-    fn of(situation: &Situation<'_>, first: &[u32]) -> Needy {
+impl HostsInNeed {
+    fn of(input: &PlanInput<'_>, first: &[u32]) -> HostsInNeed {
         let first: BTreeSet<u32> = first.iter().copied().collect();
-        let mut needy = Needy { floors: Vec::new(), drains: Vec::new(), objectives: Vec::new() };
-        let hosts = situation.snapshot.hosts().iter().zip(situation.figures);
+        let mut needy =
+            HostsInNeed { floors: Vec::new(), drains: Vec::new(), objectives: Vec::new() };
+        let hosts = input.snapshot.hosts().iter().zip(input.figures);
         for (place, (host, figures)) in (0..).zip(hosts) {
             if !figures.is_fresh {
                 continue;
@@ -164,7 +165,7 @@ impl Needy {
         }
         for hosts in [&mut needy.floors, &mut needy.objectives] {
             hosts.sort_by_key(|&it| {
-                let short = situation.figures[it as usize].short_of_needed();
+                let short = input.figures[it as usize].short_of_needed();
                 (!first.contains(&it), std::cmp::Reverse(short), it)
             });
         }
@@ -189,11 +190,11 @@ impl Relief<'_> {
 }
 
 struct Work<'a, 's> {
-    situation: &'s Situation<'a>,
+    input: &'s PlanInput<'a>,
     approach: Approach,
     steps: usize,
     destinations: Destinations<'a>,
-    chosen: Vec<Chosen<'a>>,
+    chosen: Vec<PlannedMigration<'a>>,
     score: Score,
     failed: Vec<u32>,
 }
@@ -201,7 +202,7 @@ struct Work<'a, 's> {
 impl<'a> Work<'a, '_> {
     /// By how much the host is still short at a level, in bytes.
     fn short(&self, host: u32, level: Level, relief: &Relief<'_>) -> u64 {
-        let figures = &self.situation.figures[host as usize];
+        let figures = &self.input.figures[host as usize];
         match level {
             Level::Floors => figures.short_of_floors().saturating_sub(relief.floors()),
             Level::Needed => figures.short_of_needed().saturating_sub(relief.needed()),
@@ -210,7 +211,7 @@ impl<'a> Work<'a, '_> {
 
     /// Guests of the host that may go, find room elsewhere, and would relieve it.
     fn candidates(&self, host: u32, level: Level, relief: &Relief<'a>) -> Vec<Candidate<'a>> {
-        let guests = all_candidates(self.situation, host);
+        let guests = all_candidates(self.input, host);
         let is_leaving = |id: &GuestId| relief.leaving.iter().any(|(it, _)| it.guest.id == *id);
         let useful = guests.into_iter().filter(|it| {
             relief_of(it, level) > 0 && !is_leaving(&it.guest.id) && self.destinations.has_room(it)
@@ -332,10 +333,10 @@ impl<'a> Work<'a, '_> {
 
     /// Moves all guests of a host that can go, the largest first.
     fn drain(&mut self, host: u32) {
-        let figures = &self.situation.figures[host as usize];
-        let mut leaving = all_candidates(self.situation, host);
+        let figures = &self.input.figures[host as usize];
+        let mut leaving = all_candidates(self.input, host);
         leaving.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
-        let guests = self.situation.snapshot.hosts()[host as usize].guests.len();
+        let guests = self.input.snapshot.hosts()[host as usize].guests.len();
         let mut left = guests - figures.moving;
         for candidate in leaving {
             if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
@@ -351,7 +352,7 @@ impl<'a> Work<'a, '_> {
 
     /// Adds the migrations that relieve a host to the plan, without those that it does not need.
     fn finish(&mut self, host: u32, relief: &mut Relief<'a>) {
-        let figures = &self.situation.figures[host as usize];
+        let figures = &self.input.figures[host as usize];
         let (floors, needed) = (figures.short_of_floors(), figures.short_of_needed());
         if relief.needed() >= needed {
             let items: Vec<Item> = relief
@@ -387,7 +388,7 @@ impl<'a> Work<'a, '_> {
 
     fn choose(&mut self, candidate: Candidate<'a>, to: u32, reason: MigrationReason) {
         self.score.traffic += candidate.traffic;
-        self.chosen.push(Chosen { candidate, to, reason });
+        self.chosen.push(PlannedMigration { candidate, to, reason });
     }
 }
 
@@ -399,9 +400,9 @@ fn relief_of(candidate: &Candidate<'_>, level: Level) -> u64 {
 }
 
 /// Guests of a host that may be moved, by name.
-pub(crate) fn all_candidates<'a>(situation: &Situation<'a>, host: u32) -> Vec<Candidate<'a>> {
-    let record = &situation.snapshot.hosts()[host as usize];
+pub(crate) fn all_candidates<'a>(input: &PlanInput<'a>, host: u32) -> Vec<Candidate<'a>> {
+    let record = &input.snapshot.hosts()[host as usize];
     let staying = record.guests.iter().filter(|guest| guest.moving_to.is_none());
-    let (settings, now) = (situation.settings, situation.now);
+    let (settings, now) = (input.settings, input.now);
     staying.filter_map(|it| Candidate::of(host, record, it, settings, now).ok()).collect()
 }

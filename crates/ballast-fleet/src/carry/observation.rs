@@ -6,7 +6,7 @@
 
 use ballast_api::StatusReply;
 use ballast_fleet_move::{
-    Carried, CopyState, HostView, Process, Promise, SHRINK_TOLERANCE, Shrink, Term,
+    CarriedState, CopyState, HostView, Process, Promise, SHRINK_TOLERANCE, Shrink, Term,
 };
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestId};
@@ -19,7 +19,7 @@ use crate::session::Member;
 
 /// What a host sees of a guest.
 #[derive(Debug)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     pub(super) ends_source: bool,
     pub(super) hypervisor: HypervisorView,
     pub(super) promise: Promise,
@@ -27,10 +27,10 @@ pub(super) struct Seen {
     pub(super) holds: Option<Bytes>,
     pub(super) has_part: bool,
     pub(super) is_taken_over: bool,
-    pub(super) carried: Carried,
+    pub(super) carried: CarriedState,
 }
 
-impl Seen {
+impl Observation {
     pub(super) fn view<'a, C: Coordinator, D: Daemon>(
         &'a self,
         member: &'a Member<C, D>,
@@ -110,7 +110,7 @@ mod tests {
     use ballast_api::ReservationView;
 
     use super::*;
-    use crate::tests::StandIn;
+    use crate::tests::FakeDaemon;
 
     #[test]
     fn a_larger_reservation_has_what_was_asked_for() {
@@ -120,7 +120,7 @@ mod tests {
         for (size_bytes, free_bytes, size, is_ready) in
             [(7, 6, 7, false), (7, 7, 7, true), (9, 6, 7, false), (9, 7, 7, true), (5, 5, 5, true)]
         {
-            let mut status = StandIn::new(64, &[]).reply();
+            let mut status = FakeDaemon::new(64, &[]).reply();
             let guest_name = guest.to_string();
             let view = ReservationView { guest: guest_name, size_bytes, free_bytes, ends_in_ms: 1 };
             status.reservations = vec![view];
