@@ -62,11 +62,8 @@ pub fn check(
     checker.check_rooms(&known, &filled);
     checker.check_copies(&known, &filled);
     checker.check_needless(&known);
-    let under_way: usize = snapshot
-        .hosts()
-        .iter()
-        .map(|host| host.guests.iter().filter(|it| it.moving_to.is_some()).count())
-        .sum();
+    let guests = snapshot.hosts().iter().flat_map(|host| &host.guests);
+    let under_way = guests.filter(|it| it.moving_to.is_some()).count();
     let migrations = plan.migrations.len() + under_way;
     if !plan.migrations.is_empty() && migrations > settings.migrations_max {
         checker.found.push(Violation::TooMany { migrations, max: settings.migrations_max });

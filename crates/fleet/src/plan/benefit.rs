@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use ballast_model::{Bytes, PAGE_SIZE};
 
 use super::candidate::Candidate;
-use super::destinations::Destinations;
+use super::destinations::{Destinations, Fit};
 use super::host_figures::{GuestSizes, positive};
 use super::restore::{PlanInput, PlannedMigration, all_candidates};
 use crate::{CompactCurve, GuestRecord, MigrationReason};
@@ -69,7 +69,7 @@ pub(crate) fn add_benefits<'a>(
             continue;
         }
         for BeneficialMove { candidate, saved, asked } in moves {
-            if let Some(to) = destinations.reserve_spare(&candidate) {
+            if let Some(to) = destinations.reserve(&candidate, Fit::Spare) {
                 touched.extend([candidate.host, to]);
                 let reason = MigrationReason::Benefit { misses_saved: saved, misses_asked: asked };
                 chosen.push(PlannedMigration { candidate, to, reason });

@@ -29,7 +29,9 @@ const PASSED_OVER_MAX: usize = 1024;
 /// How a destination is chosen among those with room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// The most room where no guest has to give way; if there is none, as `Tight`.
+    /// The most room where no guest has to give way.
+    Spare,
+    /// As `Spare`; if there is no such room, as `Tight`.
     Comfortable,
     /// The least room that is enough, which leaves large rooms for large guests.
     Tight,
@@ -130,9 +132,13 @@ impl<'a> Destinations<'a> {
         all
     }
 
-    /// Reserves room for a guest; `None`: no host can receive it.
+    /// Reserves room for a guest; `None`: no host has such room for it.
     pub(crate) fn reserve(&mut self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
-        let to = self.find(candidate, fit)?;
+        let spare = if fit == Fit::Tight { None } else { self.most_spare(candidate) };
+        let to = match fit {
+            Fit::Spare => spare,
+            Fit::Comfortable | Fit::Tight => spare.or_else(|| self.tightest(candidate)),
+        }?;
         self.change(candidate, to, -1);
         Some(to)
     }
@@ -150,34 +156,20 @@ impl<'a> Destinations<'a> {
 
     /// Whether any host could receive the guest.
     pub(crate) fn has_room(&self, candidate: &Candidate<'a>) -> bool {
-        self.compatible(candidate).any(|class| self.tightest(candidate, class).is_some())
+        self.tightest(candidate).is_some()
     }
 
-    /// Reserves room where no guest has to give way; `None` if there is none.
-    pub(crate) fn reserve_spare(&mut self, candidate: &Candidate<'a>) -> Option<u32> {
-        let to = self.most_spare(candidate)?;
-        self.change(candidate, to, -1);
-        Some(to)
+    /// The host with the least room that is enough.
+    fn tightest(&self, candidate: &Candidate<'a>) -> Option<u32> {
+        let size = candidate.sizes.full;
+        let found = self.compatible(candidate).filter_map(|class| {
+            let mut near = class.by_needed.range((size, 0)..).take(PASSED_OVER_MAX);
+            near.find(|(_, to)| self.accepts(candidate, *to))
+        });
+        found.min().map(|(_, to)| *to)
     }
 
-    fn find(&self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
-        let spare = if fit == Fit::Comfortable { self.most_spare(candidate) } else { None };
-        spare.or_else(|| {
-            let found = self.compatible(candidate);
-            found.filter_map(|class| self.tightest(candidate, class)).min().map(|(_, to)| *to)
-        })
-    }
-
-    /// The host of a class with the least room that is enough, and that room.
-    fn tightest<'s>(
-        &self,
-        candidate: &Candidate<'a>,
-        class: &'s Class<'a>,
-    ) -> Option<&'s (u64, u32)> {
-        let mut near = class.by_needed.range((candidate.sizes.full, 0)..).take(PASSED_OVER_MAX);
-        near.find(|(_, to)| self.accepts(candidate, *to))
-    }
-
+    /// The host with the most room where no guest has to give way.
     fn most_spare(&self, candidate: &Candidate<'a>) -> Option<u32> {
         let size = candidate.sizes.full;
         let found = self.compatible(candidate).filter_map(|class| {

@@ -11,9 +11,10 @@
 //! Limits: hosts are planned one after the other. A choice that costs one host more and leaves room
 //! for another one is found only by the order of attempts.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use ballast_model::{GuestId, Timestamp};
+use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::candidate::Candidate;
 use super::cover::{Item, by_price, cheapest_cover, drop_needless};
@@ -50,14 +51,20 @@ struct Approach {
     floors_first: bool,
 }
 
-/// The result of an attempt.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt<'a> {
-    pub(crate) chosen: Vec<PlannedMigration<'a>>,
+/// Guests that are to leave one host, each with the host that it goes to.
+type Leaving<'a> = Vec<(Candidate<'a>, u32)>;
+
+/// An attempt and its result so far.
+pub(crate) struct Attempt<'a, 's> {
+    input: &'s PlanInput<'a>,
+    approach: Approach,
+    /// Steps of the search for one host.
+    steps: usize,
     pub(crate) destinations: Destinations<'a>,
+    pub(crate) chosen: Vec<PlannedMigration<'a>>,
+    score: Score,
     /// Hosts, by index, with a need that is still unmet.
     failed: Vec<u32>,
-    score: Score,
 }
 
 /// How bad a result is: less is better; earlier fields count first.
@@ -77,7 +84,10 @@ enum Level {
 }
 
 /// The best of up to three attempts.
-pub(crate) fn restore<'a>(input: &PlanInput<'a>, rooms: &Destinations<'a>) -> Attempt<'a> {
+pub(crate) fn restore<'a, 's>(
+    input: &'s PlanInput<'a>,
+    rooms: &Destinations<'a>,
+) -> Attempt<'a, 's> {
     let approach = |fit, floors_first| Approach { fit, floors_first };
     let mut best = attempt(input, rooms, approach(Fit::Comfortable, false), &[]);
     for approach in [approach(Fit::Tight, false), approach(Fit::Tight, true)] {
@@ -92,17 +102,17 @@ pub(crate) fn restore<'a>(input: &PlanInput<'a>, rooms: &Destinations<'a>) -> At
     best
 }
 
-fn attempt<'a>(
-    input: &PlanInput<'a>,
+fn attempt<'a, 's>(
+    input: &'s PlanInput<'a>,
     rooms: &Destinations<'a>,
     approach: Approach,
     first: &[u32],
-) -> Attempt<'a> {
+) -> Attempt<'a, 's> {
     let needy = HostsInNeed::of(input, first);
     let hosts = needy.floors.len() + needy.objectives.len();
     let (least, most) = STEPS_PER_HOST;
     let steps = (STEPS_MAX / hosts.max(1)).clamp(least, most);
-    let mut work = Work {
+    let mut attempt = Attempt {
         input,
         approach,
         steps,
@@ -113,29 +123,28 @@ fn attempt<'a>(
     };
     let mut relieved = Vec::new();
     for &host in &needy.floors {
-        let mut relief = Relief::default();
+        let mut leaving = Vec::new();
         let figures = &input.figures[host as usize];
-        let in_full = !approach.floors_first && work.relieve(host, Level::Needed, &mut relief);
+        let in_full = !approach.floors_first && attempt.relieve(host, Level::Needed, &mut leaving);
         // Without objectives, what is needed is the floors alone: that was just tried.
         let is_tried =
             !approach.floors_first && figures.short_of_floors() == figures.short_of_needed();
-        if !in_full && (is_tried || !work.relieve(host, Level::Floors, &mut relief)) {
-            work.relieve_in_part(host, &mut relief);
+        if !in_full && (is_tried || !attempt.relieve(host, Level::Floors, &mut leaving)) {
+            attempt.relieve_in_part(host, &mut leaving);
         }
-        relieved.push((host, relief, !approach.floors_first));
+        relieved.push((host, leaving, !approach.floors_first));
     }
     for &host in &needy.drains {
-        work.drain(host);
+        attempt.drain(host);
     }
-    relieved.extend(needy.objectives.iter().map(|&host| (host, Relief::default(), false)));
-    for (host, relief, is_tried) in &mut relieved {
-        if !*is_tried {
-            work.relieve(*host, Level::Needed, relief);
+    relieved.extend(needy.objectives.iter().map(|&host| (host, Vec::new(), false)));
+    for (host, mut leaving, is_tried) in relieved {
+        if !is_tried {
+            attempt.relieve(host, Level::Needed, &mut leaving);
         }
-        work.finish(*host, relief);
+        attempt.finish(host, leaving);
     }
-    let Work { destinations, chosen, score, failed, .. } = work;
-    Attempt { chosen, destinations, failed, score }
+    attempt
 }
 
 /// Hosts, by index, that need something; of those short of memory the one that lacks most first.
@@ -166,53 +175,34 @@ impl HostsInNeed {
         for hosts in [&mut needy.floors, &mut needy.objectives] {
             hosts.sort_by_key(|&it| {
                 let short = input.figures[it as usize].short_of_needed();
-                (!first.contains(&it), std::cmp::Reverse(short), it)
+                (!first.contains(&it), Reverse(short), it)
             });
         }
         needy
     }
 }
 
-/// Guests that are to leave one host, with their destinations.
-#[derive(Default)]
-struct Relief<'a> {
-    leaving: Vec<(Candidate<'a>, u32)>,
-}
-
-impl Relief<'_> {
-    fn floors(&self) -> u64 {
-        self.leaving.iter().map(|(it, _)| it.sizes.floor).sum()
-    }
-
-    fn needed(&self) -> u64 {
-        self.leaving.iter().map(|(it, _)| it.sizes.needed).sum()
-    }
-}
-
-struct Work<'a, 's> {
-    input: &'s PlanInput<'a>,
-    approach: Approach,
-    steps: usize,
-    destinations: Destinations<'a>,
-    chosen: Vec<PlannedMigration<'a>>,
-    score: Score,
-    failed: Vec<u32>,
-}
-
-impl<'a> Work<'a, '_> {
-    /// By how much the host is still short at a level, in bytes.
-    fn short(&self, host: u32, level: Level, relief: &Relief<'_>) -> u64 {
+impl<'a> Attempt<'a, '_> {
+    /// By how much the host is still short at a level, in bytes, without the guests that leave.
+    fn short(&self, host: u32, level: Level, leaving: &[(Candidate<'a>, u32)]) -> u64 {
         let figures = &self.input.figures[host as usize];
-        match level {
-            Level::Floors => figures.short_of_floors().saturating_sub(relief.floors()),
-            Level::Needed => figures.short_of_needed().saturating_sub(relief.needed()),
-        }
+        let short = match level {
+            Level::Floors => figures.short_of_floors(),
+            Level::Needed => figures.short_of_needed(),
+        };
+        let relief: u64 = leaving.iter().map(|(it, _)| relief_of(it, level)).sum();
+        short.saturating_sub(relief)
     }
 
     /// Guests of the host that may go, find room elsewhere, and would relieve it.
-    fn candidates(&self, host: u32, level: Level, relief: &Relief<'a>) -> Vec<Candidate<'a>> {
+    fn candidates(
+        &self,
+        host: u32,
+        level: Level,
+        leaving: &[(Candidate<'a>, u32)],
+    ) -> Vec<Candidate<'a>> {
         let guests = all_candidates(self.input, host);
-        let is_leaving = |id: &GuestId| relief.leaving.iter().any(|(it, _)| it.guest.id == *id);
+        let is_leaving = |id: &GuestId| leaving.iter().any(|(it, _)| it.guest.id == *id);
         let useful = guests.into_iter().filter(|it| {
             relief_of(it, level) > 0 && !is_leaving(&it.guest.id) && self.destinations.has_room(it)
         });
@@ -221,16 +211,13 @@ impl<'a> Work<'a, '_> {
 
     /// Relieves the host of its whole shortage, and returns whether that was possible; if not,
     /// nothing changes.
-    fn relieve(&mut self, host: u32, level: Level, relief: &mut Relief<'a>) -> bool {
-        let short = self.short(host, level, relief);
+    fn relieve(&mut self, host: u32, level: Level, leaving: &mut Leaving<'a>) -> bool {
+        let short = self.short(host, level, leaving);
         if short == 0 {
             return true;
         }
-        let candidates = self.candidates(host, level, relief);
-        let items: Vec<Item> = candidates
-            .iter()
-            .map(|it| Item { traffic: it.traffic, relief: relief_of(it, level) })
-            .collect();
+        let candidates = self.candidates(host, level, leaving);
+        let items = items(&candidates, level);
         let greedy = self.greedy(&candidates, &items, short);
         let traffic = |chosen: &[usize]| chosen.iter().map(|&it| items[it].traffic).sum::<u64>();
         let below = greedy.as_deref().map_or(u64::MAX, traffic);
@@ -243,7 +230,7 @@ impl<'a> Work<'a, '_> {
         let best = cheapest_cover(&items, short, below, steps, &mut place).or(greedy);
         match best.and_then(|chosen| self.place(&candidates, &chosen)) {
             Some(placed) => {
-                relief.leaving.extend(placed);
+                leaving.extend(placed);
                 true
             }
             None => false,
@@ -251,19 +238,15 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Relieves the host of floors as far as there is room, the cheapest relief first.
-    fn relieve_in_part(&mut self, host: u32, relief: &mut Relief<'a>) {
-        let candidates = self.candidates(host, Level::Floors, relief);
-        let items: Vec<Item> = candidates
-            .iter()
-            .map(|it| Item { traffic: it.traffic, relief: it.sizes.floor })
-            .collect();
-        for item in by_price(&items) {
-            if self.short(host, Level::Floors, relief) == 0 {
+    fn relieve_in_part(&mut self, host: u32, leaving: &mut Leaving<'a>) {
+        let candidates = self.candidates(host, Level::Floors, leaving);
+        for item in by_price(&items(&candidates, Level::Floors)) {
+            if self.short(host, Level::Floors, leaving) == 0 {
                 return;
             }
             let candidate = candidates[item];
             if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
-                relief.leaving.push((candidate, to));
+                leaving.push((candidate, to));
             }
         }
     }
@@ -300,13 +283,9 @@ impl<'a> Work<'a, '_> {
 
     /// Reserves room for all of `chosen`, the largest first. `None` if there is not enough room;
     /// then nothing is reserved.
-    fn place(
-        &mut self,
-        candidates: &[Candidate<'a>],
-        chosen: &[usize],
-    ) -> Option<Vec<(Candidate<'a>, u32)>> {
+    fn place(&mut self, candidates: &[Candidate<'a>], chosen: &[usize]) -> Option<Leaving<'a>> {
         let mut largest: Vec<&Candidate<'a>> = chosen.iter().map(|&it| &candidates[it]).collect();
-        largest.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
+        largest.sort_by_key(|it| (Reverse(it.sizes.full), &it.guest.id));
         let fits = [self.approach.fit, Fit::Tight];
         let tries = if self.approach.fit == Fit::Tight { &fits[..1] } else { &fits };
         for &fit in tries {
@@ -335,7 +314,7 @@ impl<'a> Work<'a, '_> {
     fn drain(&mut self, host: u32) {
         let figures = &self.input.figures[host as usize];
         let mut leaving = all_candidates(self.input, host);
-        leaving.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
+        leaving.sort_by_key(|it| (Reverse(it.sizes.full), &it.guest.id));
         let guests = self.input.snapshot.hosts()[host as usize].guests.len();
         let mut left = guests - figures.moving;
         for candidate in leaving {
@@ -351,37 +330,29 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Adds the migrations that relieve a host to the plan, without those that it does not need.
-    fn finish(&mut self, host: u32, relief: &mut Relief<'a>) {
+    fn finish(&mut self, host: u32, mut leaving: Leaving<'a>) {
         let figures = &self.input.figures[host as usize];
         let (floors, needed) = (figures.short_of_floors(), figures.short_of_needed());
-        if relief.needed() >= needed {
-            let items: Vec<Item> = relief
-                .leaving
-                .iter()
-                .map(|(it, _)| Item { traffic: it.traffic, relief: it.sizes.needed })
-                .collect();
+        if self.short(host, Level::Needed, &leaving) == 0 {
+            let items = items(leaving.iter().map(|(it, _)| it), Level::Needed);
             let mut chosen: Vec<usize> = (0..items.len()).collect();
             drop_needless(&items, &mut chosen, needed);
-            let all = std::mem::take(&mut relief.leaving);
-            for (at, leaving) in all.into_iter().enumerate() {
-                match chosen.contains(&at) {
-                    true => relief.leaving.push(leaving),
-                    false => self.destinations.give_back(&leaving.0, leaving.1),
-                }
+            for at in (0..items.len()).rev().filter(|at| !chosen.contains(at)) {
+                let (candidate, to) = leaving.remove(at);
+                self.destinations.give_back(&candidate, to);
             }
         }
-        let short_of_floors = floors.saturating_sub(relief.floors());
-        let short_of_needed = needed.saturating_sub(relief.needed());
-        self.score.floors += short_of_floors;
-        self.score.objectives += short_of_needed;
-        if short_of_needed > 0 {
+        self.score.floors += self.short(host, Level::Floors, &leaving);
+        let unmet = self.short(host, Level::Needed, &leaving);
+        self.score.objectives += unmet;
+        if unmet > 0 {
             self.failed.push(host);
         }
         let reason = match floors {
-            0 => MigrationReason::Objectives { short: ballast_model::Bytes::new(needed) },
-            _ => MigrationReason::Floors { short: ballast_model::Bytes::new(floors) },
+            0 => MigrationReason::Objectives { short: Bytes::new(needed) },
+            _ => MigrationReason::Floors { short: Bytes::new(floors) },
         };
-        for (candidate, to) in std::mem::take(&mut relief.leaving) {
+        for (candidate, to) in leaving {
             self.choose(candidate, to, reason);
         }
     }
@@ -390,6 +361,15 @@ impl<'a> Work<'a, '_> {
         self.score.traffic += candidate.traffic;
         self.chosen.push(PlannedMigration { candidate, to, reason });
     }
+}
+
+/// What moving each guest costs, and by how much it relieves its host.
+fn items<'c, 'a: 'c>(
+    candidates: impl IntoIterator<Item = &'c Candidate<'a>>,
+    level: Level,
+) -> Vec<Item> {
+    let item = |it: &Candidate<'_>| Item { traffic: it.traffic, relief: relief_of(it, level) };
+    candidates.into_iter().map(item).collect()
 }
 
 fn relief_of(candidate: &Candidate<'_>, level: Level) -> u64 {
