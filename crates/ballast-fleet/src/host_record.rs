@@ -85,7 +85,7 @@ impl Daemon for Client {
     async fn carried(&self, guest: &GuestId) -> Result<CarriedState, ClientError> {
         let CarriedView { limits, credits, thrashed } = Client::carried(self, guest).await?.carried;
         let thrashed = thrashed.map(|it| CarriedThrash {
-            least: Bytes::new(it.least_bytes),
+            least_bytes: it.least_bytes,
             left_ms: it.left_ms,
             pause_ms: it.pause_ms,
         });
@@ -94,7 +94,7 @@ impl Daemon for Client {
 
     async fn take_over(&self, guest: &GuestId, carried: &CarriedState) -> Result<(), ClientError> {
         let thrashed = carried.thrashed.map(|it| ThrashedView {
-            least_bytes: it.least.get(),
+            least_bytes: it.least_bytes,
             left_ms: it.left_ms,
             pause_ms: it.pause_ms,
         });

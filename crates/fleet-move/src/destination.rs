@@ -6,7 +6,6 @@
 //! operator decides.
 
 use crate::clean_up::clean_up;
-use crate::record::is_over;
 use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{AbandonReason, HostAction, HostView, MoveRecord, NextStep, Phase, Promise};
 
@@ -37,7 +36,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
                 NextStep::write(record.at(Phase::Starting { carried: carried.clone() }))
             }
             // Had it arrived whole it would show by now: it died while it was copied.
-            Waiting(_) if view.ends_source && is_over(record.due, view.now) => {
+            Waiting(_) if view.ends_source && view.now >= record.due => {
                 abandon(AbandonReason::ListenerGone)
             }
             // The source says that all was sent, so the hypervisor will soon show it as loaded.

@@ -29,8 +29,7 @@ fn must_abandon(record: &MoveRecord, view: &HostView<'_>) -> bool {
 /// Whether the guest's hypervisor may be on another machine of this host's name: this one sees
 /// none, and has no part in the move. A destination may still give back what it reserved.
 fn may_be_elsewhere(record: &MoveRecord, view: &HostView<'_>) -> bool {
-    let is_over = matches!(record.phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
-    let is_host = record.from == *view.host || record.to == *view.host && !is_over;
+    let is_host = record.from == *view.host || record.to == *view.host && !record.phase.is_over();
     let is_seen = view.process != Process::Absent;
     is_host && !is_seen && !view.has_part && !record.can_be_joined(view.host)
 }

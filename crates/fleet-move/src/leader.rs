@@ -6,30 +6,24 @@
 
 use ballast_model::Timestamp;
 
-use crate::record::is_over;
-use crate::{AbandonReason, MoveOrder, MoveRecord, NextStep, Phase, Term};
+use crate::{AbandonReason, MoveRecord, NextStep, Phase};
 
 /// What the leader wants of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveIntent {
     /// Nothing, except that a move under way comes to an end.
     Settle,
-    /// Move it, unless it is being moved already.
-    Move(MoveOrder),
+    /// Move it, unless it is being moved already: the record to begin with, in phase `Ordered`.
+    Move(MoveRecord),
     /// Cancel its move, if that is still possible.
     Cancel,
 }
 
-/// What the leader elected as `term` does next about a guest with this record.
-pub fn step(
-    record: Option<&MoveRecord>,
-    intent: &MoveIntent,
-    term: Term,
-    now: Timestamp,
-) -> NextStep {
+/// What the leader does next about a guest with this record.
+pub fn step(record: Option<&MoveRecord>, intent: &MoveIntent, now: Timestamp) -> NextStep {
     let Some(record) = record else {
         return match intent {
-            MoveIntent::Move(order) => NextStep::write(MoveRecord::ordered(order.clone(), term)),
+            MoveIntent::Move(ordered) => NextStep::write(ordered.clone()),
             MoveIntent::Settle | MoveIntent::Cancel => NextStep::Wait,
         };
     };
@@ -42,7 +36,7 @@ pub fn step(
         Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. } => {
             if *intent == MoveIntent::Cancel {
                 NextStep::write(record.abandoned(AbandonReason::Cancelled))
-            } else if is_over(record.due, now) {
+            } else if now >= record.due {
                 NextStep::write(record.abandoned(AbandonReason::TimedOut))
             } else {
                 NextStep::Wait

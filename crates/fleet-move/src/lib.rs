@@ -76,8 +76,6 @@ mod wire;
 
 pub use carried::{CarriedState, CarriedThrash};
 pub use host::{host_step, host_step_without_store};
-pub use record::{
-    AbandonReason, MoveOrder, MoveRecord, Phase, SHRINK_TOLERANCE, START_PATIENCE, Term,
-};
+pub use record::{AbandonReason, MoveRecord, Phase, SHRINK_TOLERANCE, START_PATIENCE, Term};
 pub use view::{CopyState, HostAction, HostView, NextStep, Process, Promise, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};

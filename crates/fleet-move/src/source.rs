@@ -9,7 +9,6 @@
 
 use std::net::SocketAddr;
 
-use crate::record::is_over;
 use crate::view::CopyState::{Failed, Nothing, Partly};
 use crate::view::Process::{Absent, Ended, Left, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{AbandonReason, HostAction, HostView, MoveRecord, NextStep, Phase, START_PATIENCE};
@@ -38,7 +37,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
             Absent | Ended | Waiting(_) | Loaded | Unknown => abandon(AbandonReason::GuestGone),
         },
         Phase::Copied { .. } => match view.process {
-            Left if is_over(record.due, view.now) => abandon(AbandonReason::NotStarted),
+            Left if view.now >= record.due => abandon(AbandonReason::NotStarted),
             // Somebody has resumed it by hand, so the copy is outdated.
             Runs(_) => abandon(AbandonReason::NotRunning),
             // If it is gone, the destination's copy is the only one.
@@ -79,7 +78,7 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
         (Some(to), _) => return NextStep::Act(HostAction::Shrink(to)),
     };
     match record.phase {
-        Phase::Ready { address } if is_small || is_over(record.shrink_until, view.now) => {
+        Phase::Ready { address } if is_small || view.now >= record.shrink_until => {
             let ends_source = view.ends_source;
             match view.holds {
                 // Whether it fits is unknown. The move is abandoned once it is due.
@@ -100,7 +99,7 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
 /// guest is here and not being copied, nor will be, or has died here.
 fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView<'_>) -> NextStep {
     let abandon = |why| NextStep::write(record.abandoned(why));
-    let is_late = is_over(record.due, view.now);
+    let is_late = view.now >= record.due;
     let is_exceeded = record.is_exceeded(view.holds);
     match view.process {
         Runs(Nothing) if is_late => abandon(AbandonReason::TimedOut),

@@ -124,8 +124,7 @@ impl MoveRecord {
         if let Some(size) = self.shrink_to.filter(|size| *size > self.reserve) {
             return Some(format!("shrunk to {size}: expected no more than it reserves"));
         }
-        let is_over = matches!(self.phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
-        if self.is_closed && !is_over {
+        if self.is_closed && !self.phase.is_over() {
             return Some(format!(
                 "closed while {}: expected a move that is over",
                 self.phase.code()

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ballast_fleet_move::{MoveOrder, MoveRecord, Term};
+use ballast_fleet_move::{MoveRecord, Phase, Term};
 use ballast_fleet_proto::{
     Coordinator, FleetKey, FleetView, KeyWrite, MemoryCoordinator, PlanRecord,
 };
@@ -154,18 +154,21 @@ impl World {
         let guest: GuestId = guest.parse().unwrap();
         let leadership = self.view().await.leader().map(|(_, it)| it).unwrap();
         let never = Timestamp::from_millis(u64::MAX / 4);
-        let order = MoveOrder {
+        let order = MoveRecord {
             guest: guest.clone(),
             from: "b".parse().unwrap(),
             to: "a".parse().unwrap(),
+            term: Term(leadership.0),
             ordered_at: Timestamp::from_millis(1),
             reserve: size,
             shrink_to: Some(size),
             shrink_until: never,
             due: never,
+            phase: Phase::Ordered,
+            is_closed: false,
         };
         let key = config("a", "").keys.key(&FleetKey::Move(guest));
-        let value = MoveRecord::ordered(order, Term(leadership.0)).to_json().into_bytes();
+        let value = order.to_json().into_bytes();
         let write = KeyWrite::Put { key, value, lease: None };
         self.coordinator.compare_and_put(&[], vec![write]).await.unwrap();
     }

@@ -19,25 +19,25 @@ fn host(name: &str) -> HostId {
 }
 
 fn carried() -> CarriedState {
-    let thrashed = Some(CarriedThrash { least: SMALL, left_ms: 5_000, pause_ms: 60_000 });
+    let thrashed =
+        Some(CarriedThrash { least_bytes: SMALL.get(), left_ms: 5_000, pause_ms: 60_000 });
     CarriedState { limits: GuestChange::default(), credits: Some(12), thrashed }
 }
 
-fn order() -> MoveOrder {
-    MoveOrder {
+fn record(phase: Phase) -> MoveRecord {
+    MoveRecord {
         guest: "web".parse().unwrap(),
         from: host("a"),
         to: host("b"),
+        term: TERM,
         ordered_at: Timestamp::ZERO,
         reserve: SIZE,
         shrink_to: Some(SMALL),
         shrink_until: NOW + Duration::from_secs(10),
         due: NOW + Duration::from_secs(60),
+        phase,
+        is_closed: false,
     }
-}
-
-fn record(phase: Phase) -> MoveRecord {
-    MoveRecord { phase, ..MoveRecord::ordered(order(), TERM) }
 }
 
 fn address() -> std::net::SocketAddr {
@@ -97,7 +97,7 @@ fn next(
 fn only_records_of_finished_moves_may_be_removed() {
     let ending = Phase::Copying { address: address(), ends_source: true };
     for phase in phases().into_iter().chain([ending.clone()]) {
-        let is_over = matches!(phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+        let is_over = phase.is_over();
         let why = record(phase.clone()).why_kept();
         assert_eq!(why.is_none(), is_over, "{phase:?}");
         let code = format!("the move of web is in phase `{}`: ", phase.code());
@@ -305,8 +305,8 @@ fn hosts_without_a_part_in_a_move_do_nothing() {
 
 #[test]
 fn a_leader_orders_once_and_abandons_what_is_late() {
-    let order = MoveIntent::Move(order());
-    let step = |record: Option<&MoveRecord>, intent| leader::step(record, intent, TERM, NOW);
+    let order = MoveIntent::Move(record(Phase::Ordered));
+    let step = |record: Option<&MoveRecord>, intent| leader::step(record, intent, NOW);
     assert_eq!(step(None, &MoveIntent::Settle), NextStep::Wait);
     assert_eq!(step(None, &MoveIntent::Cancel), NextStep::Wait);
     assert_eq!(step(None, &order), NextStep::Write(Box::new(record(Phase::Ordered))));
@@ -330,7 +330,7 @@ fn a_leader_orders_once_and_abandons_what_is_late() {
 #[test]
 fn records_survive_being_written_and_read() {
     for phase in phases() {
-        let is_over = matches!(phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+        let is_over = phase.is_over();
         let record = MoveRecord { is_closed: is_over, ..record(phase) };
         let json = record.to_json();
         assert!(json.len() < 1024, "{json}");

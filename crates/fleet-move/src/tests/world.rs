@@ -194,98 +194,37 @@ pub(super) enum IntentKind {
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    Look {
-        host: u8,
-        guest: u8,
-    },
-    LookUnknown {
-        host: u8,
-        guest: u8,
-    },
-    LookWithoutStore {
-        host: u8,
-        guest: u8,
-    },
-    Act {
-        host: u8,
-        guest: u8,
-    },
-    RefuseRoom {
-        host: u8,
-        guest: u8,
-    },
-    Leader {
-        term: u8,
-        guest: u8,
-        want: IntentKind,
-    },
+    Look { host: u8, guest: u8 },
+    LookUnknown { host: u8, guest: u8 },
+    LookWithoutStore { host: u8, guest: u8 },
+    Act { host: u8, guest: u8 },
+    RefuseRoom { host: u8, guest: u8 },
+    Leader { term: u8, guest: u8, want: IntentKind },
     Deliver(u8),
     Drop(u8),
-    Switch {
-        host: u8,
-        guest: u8,
-    },
-    Load {
-        host: u8,
-        guest: u8,
-    },
-    Complete {
-        host: u8,
-        guest: u8,
-    },
-    /// The copy is complete, but the word that the source may be ended is lost.
-    ConfirmLost {
-        host: u8,
-        guest: u8,
-    },
-    CopyFails {
-        host: u8,
-        guest: u8,
-    },
-    CopyHangs {
-        host: u8,
-        guest: u8,
-    },
-    /// The guest gives some memory.
-    Shrunk {
-        host: u8,
-        guest: u8,
-    },
-    /// The guest takes more than is reserved for it, whatever its ceiling.
-    Grows {
-        host: u8,
-        guest: u8,
-    },
-    RoomFree {
-        host: u8,
-        guest: u8,
-    },
+    Switch { host: u8, guest: u8 },
+    Load { host: u8, guest: u8 },
+    Complete { host: u8, guest: u8 },
+    // The copy is complete, but the word that the source may be ended is lost.
+    ConfirmLost { host: u8, guest: u8 },
+    CopyFails { host: u8, guest: u8 },
+    CopyHangs { host: u8, guest: u8 },
+    // The guest gives some memory.
+    Shrunk { host: u8, guest: u8 },
+    // The guest takes more than is reserved for it, whatever its ceiling.
+    Grows { host: u8, guest: u8 },
+    RoomFree { host: u8, guest: u8 },
     Tick,
-    RoleDies {
-        host: u8,
-    },
-    /// Another machine, which has nothing of the guest, takes over the host's name and looks.
-    StrangerLooks {
-        host: u8,
-        guest: u8,
-    },
-    /// A role dies halfway through starting a guest.
-    StartDies {
-        host: u8,
-        guest: u8,
-    },
-    ProcessDies {
-        host: u8,
-        guest: u8,
-    },
-    HostDies {
-        host: u8,
-    },
+    RoleDies { host: u8 },
+    // Another machine, which has nothing of the guest, takes over the host's name and looks.
+    StrangerLooks { host: u8, guest: u8 },
+    // A role dies halfway through starting a guest.
+    StartDies { host: u8, guest: u8 },
+    ProcessDies { host: u8, guest: u8 },
+    HostDies { host: u8 },
     LeaderChanges,
-    /// An operator asks to remove the record of a move whose source has nothing of the guest.
-    Forget {
-        guest: u8,
-    },
+    // An operator asks to remove the record of a move whose source has nothing of the guest.
+    Forget { guest: u8 },
 }
 
 /// One safety taken away: what a role sees is changed before it decides.
@@ -717,18 +656,21 @@ impl World {
         let intent = match want {
             IntentKind::Settle => MoveIntent::Settle,
             IntentKind::Cancel => MoveIntent::Cancel,
-            IntentKind::Move { from, to } => MoveIntent::Move(MoveOrder {
+            IntentKind::Move { from, to } => MoveIntent::Move(MoveRecord {
                 guest: guest_id(guest),
                 from: host_id(from),
                 to: host_id(to),
+                term: Term(term.into()),
                 ordered_at: Timestamp::ZERO,
                 reserve: RESERVED,
                 shrink_to: Some(SMALL),
                 shrink_until: Timestamp::from_millis(SHRINK.into()),
                 due: Timestamp::from_millis(DUE.into()),
+                phase: Phase::Ordered,
+                is_closed: false,
             }),
         };
-        match leader::step(record.as_ref(), &intent, Term(term.into()), now) {
+        match leader::step(record.as_ref(), &intent, now) {
             NextStep::Wait => {}
             NextStep::Write(next) => {
                 if record.is_none() {
