@@ -121,7 +121,7 @@ async fn lead<C: Coordinator, D: Daemon>(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut memory = LeaderState::default();
     let settled_at = Instant::now() + config.lease;
-    let mut view = read(member).await?;
+    let mut view = FleetView::read(&member.coordinator, &config.keys).await?;
     loop {
         let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
         let until = Instant::now() + WATCH_TIME_MAX;
@@ -133,7 +133,7 @@ async fn lead<C: Coordinator, D: Daemon>(
                         false
                     }
                     Err(CoordinatorError::Compacted(_)) => {
-                        view = read(member).await?;
+                        view = FleetView::read(&member.coordinator, &config.keys).await?;
                         break;
                     }
                     // The next watch goes on where this one ended.
@@ -155,12 +155,6 @@ async fn lead<C: Coordinator, D: Daemon>(
             }
         }
     }
-}
-
-/// Reads all keys of the fleet.
-async fn read<C: Coordinator, D: Daemon>(member: &Member<C, D>) -> Result<FleetView, LeadError> {
-    let keys = &member.config.keys;
-    Ok(FleetView::new(keys.clone(), member.coordinator.read(keys.prefix()).await?))
 }
 
 /// Plans, orders, and settles moves. Returns whether this host still leads.

@@ -92,7 +92,7 @@ pub struct SlowPart {
     bandwidth: u64,
     /// Whether the host carries out moves that are ordered.
     #[serde(default, skip_serializing_if = "is_false")]
-    moves: bool,
+    pub(crate) moves: bool,
     guests: Vec<SlowGuest>,
 }
 
@@ -269,11 +269,6 @@ impl SlowPart {
         }
     }
 
-    /// Whether the host carries out moves that are ordered.
-    pub(crate) fn executes_moves(&self) -> bool {
-        self.moves
-    }
-
     /// The group of a guest; `None` if it has none, or is not there.
     pub(crate) fn group_of(&self, guest: &GuestId) -> Option<Label> {
         let guest = self.guests.iter().find(|it| it.name == *guest)?;
@@ -374,12 +369,13 @@ impl FastPart {
 
     /// Whether both have the same guests and reservations.
     pub(crate) fn has_same_guests(&self, other: &FastPart) -> bool {
-        let names = |part: &FastPart| -> Vec<(GuestId, Option<String>)> {
-            part.reserved.iter().map(|it| (it.name.clone(), it.group.clone())).collect()
+        let is_same = |(ours, others): (&ReservedPart, &ReservedPart)| {
+            ours.name == others.name && ours.group == others.group
         };
         self.list == other.list
             && self.guests.len() == other.guests.len()
-            && names(self) == names(other)
+            && self.reserved.len() == other.reserved.len()
+            && self.reserved.iter().zip(&other.reserved).all(is_same)
     }
 }
 

@@ -15,7 +15,7 @@ use ballast_fleet::{
 use ballast_fleet_move::{MoveRecord, Phase};
 use ballast_model::{GuestId, Timestamp};
 
-use crate::coordinator::{Changes, KeyEvent, Listing, Revision};
+use crate::coordinator::{Changes, Coordinator, CoordinatorError, KeyEvent, Listing, Revision};
 use crate::keys::{FleetKey, Keyspace};
 use crate::past::PastMoves;
 use crate::plan_record::PlanRecord;
@@ -72,6 +72,18 @@ impl FleetView {
         view
     }
 
+    /// Reads all keys of a fleet.
+    ///
+    /// # Errors
+    /// The coordinator does not answer.
+    pub async fn read(
+        coordinator: &impl Coordinator,
+        keys: &Keyspace,
+    ) -> Result<FleetView, CoordinatorError> {
+        let listing = coordinator.read(keys.prefix()).await?;
+        Ok(FleetView::new(keys.clone(), listing))
+    }
+
     /// Takes in changes since the listing or the last call.
     pub fn apply(&mut self, changes: Changes) {
         self.revision = self.revision.max(changes.revision);
@@ -107,24 +119,15 @@ impl FleetView {
             Some(FleetKey::Pause) => self.pause = value.map(author),
             Some(FleetKey::Leader) => self.leader = value.map(|value| (author(value), written)),
             Some(FleetKey::Plan) => self.plan = value.map(decode),
-            Some(FleetKey::Move(guest)) => match value {
-                Some(value) => {
-                    let entry = MoveEntry { record: read_move(&guest, value), written };
-                    self.moves.insert(guest, entry);
-                }
-                None => {
-                    self.moves.remove(&guest);
-                }
-            },
-            Some(FleetKey::Past(guest)) => match value {
-                // A value that cannot be read makes no guest rest.
-                Some(value) => {
-                    self.past.insert(guest, decode(value).unwrap_or_default());
-                }
-                None => {
-                    self.past.remove(&guest);
-                }
-            },
+            Some(FleetKey::Move(guest)) => {
+                let record = value.map(|value| read_move(&guest, value));
+                set(&mut self.moves, guest, record.map(|record| MoveEntry { record, written }));
+            }
+            // A value that cannot be read makes no guest rest.
+            Some(FleetKey::Past(guest)) => {
+                let past = value.map(|value| decode(value).unwrap_or_default());
+                set(&mut self.past, guest, past);
+            }
         }
     }
 
@@ -189,7 +192,7 @@ impl FleetView {
     /// Whether `host` carries out moves that are ordered.
     pub fn executes_moves(&self, host: &HostId) -> bool {
         let slow = self.hosts.get(host).and_then(|parts| parts.slow.as_ref());
-        slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::executes_moves))
+        slow.is_some_and(|slow| slow.as_ref().is_ok_and(|slow| slow.moves))
     }
 
     /// The registered hosts that carry out moves that are ordered, sorted by name.
@@ -213,6 +216,14 @@ impl FleetView {
         refused.extend(more);
         refused.sort_by(|a, b| a.host.cmp(&b.host));
         (snapshot, refused)
+    }
+}
+
+/// Gives a key its new value, or removes it.
+fn set<V>(map: &mut BTreeMap<GuestId, V>, guest: GuestId, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(guest, value)),
+        None => drop(map.remove(&guest)),
     }
 }
 

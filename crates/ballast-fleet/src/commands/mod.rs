@@ -38,7 +38,6 @@ pub async fn read(
     coordinator: &impl Coordinator,
     config: &FleetConfig,
 ) -> anyhow::Result<FleetView> {
-    let listing = coordinator.read(config.keys.prefix()).await;
-    let listing = listing.with_context(|| format!("cannot read the fleet {}", config.cluster))?;
-    Ok(FleetView::new(config.keys.clone(), listing))
+    let view = FleetView::read(coordinator, &config.keys).await;
+    view.with_context(|| format!("cannot read the fleet {}", config.cluster))
 }

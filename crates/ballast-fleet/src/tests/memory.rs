@@ -60,9 +60,7 @@ impl World {
     }
 
     async fn view(&self) -> FleetView {
-        let keys = config("x").keys;
-        let listing = self.coordinator.read(keys.prefix()).await.unwrap();
-        FleetView::new(keys, listing)
+        FleetView::read(&self.coordinator, &config("x").keys).await.unwrap()
     }
 
     async fn plan(&self) -> PlanRecord {

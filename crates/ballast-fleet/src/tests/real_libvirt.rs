@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ballast_fleet_proto::{Coordinator, FleetView, MemoryCoordinator};
+use ballast_fleet_proto::{FleetView, MemoryCoordinator};
 use ballast_model::Bytes;
 use tempfile::TempDir;
 use tokio::task::LocalSet;
@@ -220,8 +220,7 @@ impl World {
 
     async fn phase(&self) -> Option<String> {
         let keys = configured("x", &["http://127.0.0.1:1".to_owned()], "").keys;
-        let listing = self.coordinator.read(keys.prefix()).await.unwrap();
-        let view = FleetView::new(keys, listing);
+        let view = FleetView::read(&self.coordinator, &keys).await.unwrap();
         let entry = view.move_of(&GUEST.parse().unwrap())?;
         Some(entry.record.as_ref().unwrap().in_words())
     }

@@ -1,7 +1,7 @@
 //! What operators read, and how a daemon's figures become a record.
 
 use ballast_fleet::PinnedBy;
-use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator};
+use ballast_fleet_proto::{FleetKey, FleetView, MemoryCoordinator};
 use ballast_model::Bytes;
 use expect_test::expect;
 use tokio::time::sleep;
@@ -19,8 +19,7 @@ fn config(host: &str) -> FleetConfig {
 }
 
 async fn view(coordinator: &MemoryCoordinator) -> FleetView {
-    let keys = config("a").keys;
-    FleetView::new(keys.clone(), coordinator.read(keys.prefix()).await.unwrap())
+    FleetView::read(coordinator, &config("a").keys).await.unwrap()
 }
 
 #[test]

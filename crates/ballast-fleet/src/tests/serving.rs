@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ballast_api::{FleetReply, fleet_socket, path};
 use ballast_etcd::testing::{EtcdCluster, is_installed};
-use ballast_fleet_proto::{Coordinator, CoordinatorError, MemoryCoordinator, PlanRecord};
+use ballast_fleet_proto::{CoordinatorError, FleetView, MemoryCoordinator, PlanRecord};
 use ballast_model::Bytes;
 use expect_test::expect_file;
 use serde_json::Value;
@@ -247,10 +247,9 @@ fn the_pages_fleet_is_what_a_member_answers() {
             () = c.run_until(std::future::pending()) => unreachable!(),
             seen = async {
                 sleep(s(25)).await;
-                coordinator.read(keys.prefix()).await.unwrap()
+                FleetView::read(&coordinator, &keys).await.unwrap()
             } => seen,
         };
-        let seen = ballast_fleet_proto::FleetView::new(keys.clone(), seen);
         let status = serde_json::to_value(status::fleet_status(&of("a"), &seen)).unwrap();
         let plan: Value = serde_json::to_value(plan::shown(&seen).unwrap()).unwrap();
         let reply = FleetReply::of(status, Some(plan));

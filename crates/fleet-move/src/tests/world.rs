@@ -51,14 +51,6 @@ pub(super) enum ProcessState {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum PromiseState {
-    Nothing,
-    Refused,
-    Reserved { is_ready: bool },
-    Entitled,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum ShrinkState {
     No,
     Asked,
@@ -94,7 +86,7 @@ pub(super) struct GuestOnHost {
     peer: Option<u8>,
     /// Whether its copy makes no progress.
     hangs: bool,
-    pub(super) kept: PromiseState,
+    pub(super) kept: Promise,
     pub(super) small: ShrinkState,
     /// Whether the guest that was loaded here held more than was reserved for it.
     is_excess: bool,
@@ -109,7 +101,7 @@ const NOBODY: GuestOnHost = GuestOnHost {
     is_current: false,
     peer: None,
     hangs: false,
-    kept: PromiseState::Nothing,
+    kept: Promise::Nothing,
     small: ShrinkState::No,
     is_excess: false,
     is_taken_over: false,
@@ -300,7 +292,7 @@ impl World {
             *side = GuestOnHost {
                 real: ProcessState::Runs,
                 is_current: true,
-                kept: PromiseState::Entitled,
+                kept: Promise::Entitled,
                 ..NOBODY
             };
         }
@@ -452,7 +444,7 @@ impl World {
         if may_grow && matches!(side.small, ShrinkState::Half | ShrinkState::Done) {
             events.push(Event::Grows { host, guest });
         }
-        if side.kept == (PromiseState::Reserved { is_ready: false }) {
+        if side.kept == (Promise::Reserved { size: RESERVED, is_ready: false }) {
             events.push(Event::RoomFree { host, guest });
         }
     }
@@ -474,7 +466,7 @@ impl World {
             Event::RefuseRoom { host, guest } => {
                 self.faults_left -= 1;
                 let side = self.side_mut(host, guest);
-                (side.todo, side.kept) = (None, PromiseState::Refused);
+                (side.todo, side.kept) = (None, Promise::Refused);
             }
             Event::Leader { term, guest, want } => self.lead(term, guest, want, sabotage),
             Event::Deliver(at) => self.deliver(usize::from(at), sabotage.blind),
@@ -529,7 +521,8 @@ impl World {
                 self.side_mut(host, guest).small = ShrinkState::Asked;
             }
             Event::RoomFree { host, guest } => {
-                self.side_mut(host, guest).kept = PromiseState::Reserved { is_ready: true };
+                self.side_mut(host, guest).kept =
+                    Promise::Reserved { size: RESERVED, is_ready: true };
             }
             Event::Tick => {
                 for stored in self.store.iter_mut().flatten() {
@@ -776,14 +769,7 @@ impl World {
                 ProcessState::Failed => Process::Runs(CopyState::Failed),
                 ProcessState::Left => Process::Left,
             },
-            promise: match side.kept {
-                PromiseState::Nothing => Promise::Nothing,
-                PromiseState::Refused => Promise::Refused,
-                PromiseState::Reserved { is_ready } => {
-                    Promise::Reserved { size: RESERVED, is_ready }
-                }
-                PromiseState::Entitled => Promise::Entitled,
-            },
+            promise: side.kept,
             shrink: match side.small {
                 ShrinkState::No => None,
                 ShrinkState::Asked | ShrinkState::Half => {
@@ -808,18 +794,18 @@ impl World {
         let side = self.side_mut(host, guest);
         let real = side.real;
         match side.todo.take().unwrap() {
-            PendingAction::Reserve if side.kept == PromiseState::Nothing => {
+            PendingAction::Reserve if side.kept == Promise::Nothing => {
                 side.is_owed &= !is_room;
                 side.kept = if is_room {
-                    PromiseState::Reserved { is_ready: false }
+                    Promise::Reserved { size: RESERVED, is_ready: false }
                 } else {
-                    PromiseState::Refused
+                    Promise::Refused
                 };
             }
             PendingAction::Reserve => {}
             PendingAction::Release => {
-                if side.kept != PromiseState::Entitled {
-                    side.kept = PromiseState::Nothing;
+                if side.kept != Promise::Entitled {
+                    side.kept = Promise::Nothing;
                 }
             }
             PendingAction::Listen if matches!(real, ProcessState::Absent | ProcessState::Ended) => {
@@ -832,7 +818,7 @@ impl World {
                 (side.real, side.is_owed) = (ProcessState::Absent, false);
             }
             PendingAction::TakeOver if real == ProcessState::Loaded => {
-                (side.kept, side.is_taken_over) = (PromiseState::Entitled, true);
+                (side.kept, side.is_taken_over) = (Promise::Entitled, true);
             }
             // Without a hypervisor there is no entitlement to give.
             PendingAction::TakeOver => {}
@@ -937,8 +923,8 @@ impl World {
         };
         (side.is_current, side.is_taken_over) = (false, false);
         (side.hangs, side.is_excess) = (false, false);
-        if side.kept == PromiseState::Entitled {
-            side.kept = PromiseState::Nothing;
+        if side.kept == Promise::Entitled {
+            side.kept = Promise::Nothing;
         }
     }
 
@@ -959,7 +945,7 @@ impl World {
     fn promised(&self, host: u8) -> u8 {
         let is_promised = |side: &GuestOnHost| {
             has_process(side) && !side.is_owed
-                || matches!(side.kept, PromiseState::Entitled | PromiseState::Reserved { .. })
+                || matches!(side.kept, Promise::Entitled | Promise::Reserved { .. })
         };
         (0..self.guests).filter(|guest| is_promised(self.side(host, *guest))).count() as u8
     }
@@ -976,13 +962,13 @@ impl World {
                 return Err(format!("the last copy of g{guest} is gone"));
             }
             let is_promised = |side: &GuestOnHost| {
-                matches!(side.kept, PromiseState::Entitled | PromiseState::Reserved { .. })
+                matches!(side.kept, Promise::Entitled | Promise::Reserved { .. })
             };
             let is_due = |side: &GuestOnHost| has_process(side) && !side.is_owed;
             if sides.clone().any(|side| is_due(side) && !is_promised(side)) {
                 return Err(format!("g{guest} has a hypervisor without a promise"));
             }
-            if sides.clone().any(|side| side.runs() && side.kept != PromiseState::Entitled) {
+            if sides.clone().any(|side| side.runs() && side.kept != Promise::Entitled) {
                 return Err(format!("g{guest} runs without an entitlement"));
             }
         }
@@ -995,8 +981,8 @@ impl World {
     /// Whether every move is over and cleaned up: each guest that lives runs at one host.
     pub(super) fn is_quiet(&self) -> bool {
         let is_over = |side: &GuestOnHost| match side.real {
-            ProcessState::Runs | ProcessState::Failed => side.kept == PromiseState::Entitled,
-            ProcessState::Absent | ProcessState::Ended => side.kept == PromiseState::Nothing,
+            ProcessState::Runs | ProcessState::Failed => side.kept == Promise::Entitled,
+            ProcessState::Absent | ProcessState::Ended => side.kept == Promise::Nothing,
             _ => false,
         };
         let runs = |guest: u8| (0..self.hosts).any(|host| self.side(host, guest).runs());
