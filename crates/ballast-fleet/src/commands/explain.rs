@@ -4,26 +4,10 @@ use anyhow::anyhow;
 use ballast_fleet::{GuestRecord, HostRecord};
 use ballast_fleet_proto::FleetView;
 use ballast_model::{Bytes, GuestId, Timestamp};
-use ballast_report::Output;
 use ballast_report::format::{size, wrapped};
 use serde::Serialize;
 
-use super::{Place, plan, read};
-
-/// Show what the fleet knows of a guest, and what is planned for it.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast fleet explain web-1
-  ballast fleet explain web-1 --json")]
-pub struct Args {
-    /// The guest's name
-    guest: GuestId,
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
+use super::{GuestArgs, plan, read};
 
 /// A guest in the fleet, on each host that has one of its name.
 #[derive(Debug, Serialize)]
@@ -63,10 +47,10 @@ pub struct GuestOnHost {
 ///
 /// # Errors
 /// No host has it, or the coordinator does not answer.
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn run(args: GuestArgs) -> anyhow::Result<()> {
+    let config = args.fleet.config.load()?;
     let view = read(&config.etcd()?, &config).await?;
-    args.output.print(&explanation(&view, &args.guest)?, render)
+    args.fleet.output.print(&explanation(&view, &args.guest)?, render)
 }
 
 /// What is known of `guest`.

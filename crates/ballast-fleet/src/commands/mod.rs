@@ -13,18 +13,38 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use ballast_fleet_proto::{Coordinator, FleetView};
+use ballast_model::GuestId;
+use ballast_report::Output;
 
 use crate::config::{self, CONFIG_FILE, FleetConfig};
 
+/// Which fleet, and how to print.
+#[derive(Clone, Debug, clap::Args)]
+pub struct FleetArgs {
+    #[command(flatten)]
+    config: ConfigArg,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Which guest of which fleet, and how to print.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GuestArgs {
+    /// The guest's name
+    guest: GuestId,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
 /// Which fleet.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Place {
+pub struct ConfigArg {
     /// This host's fleet configuration (TOML)
     #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
     config: PathBuf,
 }
 
-impl Place {
+impl ConfigArg {
     fn load(&self) -> anyhow::Result<FleetConfig> {
         config::load(&self.config)
     }

@@ -2,30 +2,13 @@
 
 use anyhow::anyhow;
 use ballast_fleet_proto::{FleetView, MODE_ADVISE, MigrationRecord, PlanRecord};
-use ballast_report::Output;
 use ballast_report::format::wrapped;
 use serde::Serialize;
 
-use super::{Place, read};
+use super::{FleetArgs, read};
 
 /// Indentation of wrapped lines.
 const INDENT: usize = 4;
-
-/// Show which guests should move to another host, and why.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast fleet plan
-  ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
-
-In mode `advise` the plan is only advice. In mode `move` its moves are carried out, except those
-from or to a host in mode `advise`; these are marked `by hand`.")]
-pub struct Args {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
 
 /// The latest plan, and whether it still counts.
 #[derive(Debug, Serialize)]
@@ -40,8 +23,8 @@ pub struct PlanView {
 ///
 /// # Errors
 /// There is no plan, it cannot be read, or the coordinator does not answer.
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
+    let config = args.config.load()?;
     let shown = shown(&read(&config.etcd()?, &config).await?)?;
     args.output.print(&shown, render)
 }
@@ -91,28 +74,22 @@ pub fn render(shown: &PlanView, width: Option<u16>) -> String {
     if let Some(host) = &plan.paused_by {
         lines.push(format!("paused from {host}: nothing is planned"));
     }
-    let mut part = |title: &str, texts: Vec<&str>| {
+    let mut part = |title: &str, texts: Vec<String>| {
         if !texts.is_empty() {
             lines.push(format!("{title}:"));
             lines.extend(texts.into_iter().map(|text| format!("  {text}")));
         }
     };
-    let moves = |them: &'_ [MigrationRecord]| -> Vec<String> {
-        let by_hand = |it: &MigrationRecord| it.by_hand && plan.mode != MODE_ADVISE;
-        let text = |it| match by_hand(it) {
-            true => format!("{} (by hand)", it.text),
-            false => it.text.clone(),
-        };
-        them.iter().map(text).collect()
+    let is_by_hand = |it: &MigrationRecord| it.by_hand && plan.mode != MODE_ADVISE;
+    let text = |it: &MigrationRecord| match is_by_hand(it) {
+        true => format!("{} (by hand)", it.text),
+        false => it.text.clone(),
     };
-    let (now, later) = (moves(&plan.migrations), moves(&plan.waiting));
-    part("move now", now.iter().map(String::as_str).collect());
-    part("move later", later.iter().map(String::as_str).collect());
-    part("unmet", plan.unmet.iter().map(|it| it.text.as_str()).collect());
-    let left_out: Vec<String> =
-        plan.left_out.iter().map(|it| format!("{}: {}", it.host, it.text)).collect();
-    part("left out", left_out.iter().map(String::as_str).collect());
-    part("refused by the checker", plan.violations.iter().map(String::as_str).collect());
+    part("move now", plan.migrations.iter().map(text).collect());
+    part("move later", plan.waiting.iter().map(text).collect());
+    part("unmet", plan.unmet.iter().map(|it| it.text.clone()).collect());
+    part("left out", plan.left_out.iter().map(|it| format!("{}: {}", it.host, it.text)).collect());
+    part("refused by the checker", plan.violations.clone());
     if plan.unlisted > 0 {
         lines.push(format!("and {} more that are not listed", plan.unlisted));
     }

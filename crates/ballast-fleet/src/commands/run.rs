@@ -11,7 +11,7 @@ use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-use super::Place;
+use super::ConfigArg;
 use crate::carry::{MoveExecutor, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
@@ -35,7 +35,7 @@ SIGTERM or Ctrl-C stops it, and the host leaves the fleet. Changes are reported 
 docs/fleet.example.toml is an annotated example of the configuration.")]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    config: ConfigArg,
     /// Check the configuration, print a summary and exit
     #[arg(long)]
     check: bool,
@@ -46,7 +46,7 @@ pub struct Args {
 /// # Errors
 /// The configuration is wrong, or this machine has no identity.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+    let config = args.config.load()?;
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let etcd = config.etcd()?;
     if config.mode == FleetMode::Move
