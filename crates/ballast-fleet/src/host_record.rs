@@ -19,7 +19,6 @@ use ballast_fleet_move::{CarriedState, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp, overhead_assumed};
 
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
-use crate::measured::Measurements;
 
 /// Most guests whose curves are asked for at a time.
 const EXPLAINED_MAX: usize = 64;
@@ -41,6 +40,15 @@ pub enum ObserverError {
     /// The daemon lacks a figure that every record needs.
     #[error("the daemon does not know {0}")]
     Missing(&'static str),
+}
+
+/// What was measured on this host.
+#[derive(Clone, Debug, Default)]
+pub struct Measurements {
+    /// Dirty rate of each guest, in bytes a second.
+    pub writes_per_s: BTreeMap<GuestId, Bytes>,
+    /// Bandwidth of the last copy from this host, in bytes a second.
+    pub bandwidth_per_s: Option<Bytes>,
 }
 
 /// The calls to the daemon.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ballast_fleet_proto::{CoordinatorError, PlanRecord};
 use ballast_model::Bytes;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -21,6 +21,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 type IntegerGauge = Gauge<u64, AtomicU64>;
+/// Names and values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Buckets of calls to etcd, in seconds: most take milliseconds, and none more than 60 s.
 const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0];
@@ -31,8 +33,8 @@ pub struct FleetMetrics {
     is_member: AtomicBool,
     is_leader: AtomicBool,
     planned: Mutex<Option<PlanFigures>>,
-    calls: Family<CallLabels, Histogram>,
-    errors: Family<ErrorLabels, Counter>,
+    calls: Family<Labels<1>, Histogram>,
+    errors: Family<Labels<2>, Counter>,
     /// Figures about moves.
     pub moves: MoveMetrics,
 }
@@ -41,7 +43,7 @@ pub struct FleetMetrics {
 #[derive(Debug, Default)]
 pub struct MoveMetrics {
     under_way: Mutex<BTreeMap<&'static str, u64>>,
-    ended: Family<ResultLabels, Counter>,
+    ended: Family<Labels<1>, Counter>,
     copied: Counter,
 }
 
@@ -55,27 +57,6 @@ struct PlanFigures {
     unmet: u64,
     left_out: u64,
     is_paused: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
-    call: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    call: &'static str,
-    error: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    phase: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
 }
 
 impl Default for FleetMetrics {
@@ -100,7 +81,7 @@ impl MoveMetrics {
     /// Counts a move that this leader has closed, by its last phase: `moved`, `abandoned` or
     /// `lost`.
     pub fn count_end(&self, result: &'static str) {
-        self.ended.get_or_create(&ResultLabels { result }).inc();
+        self.ended.get_or_create(&[("result", result)]).inc();
     }
 
     /// Counts bytes that this host has copied to another one.
@@ -148,10 +129,9 @@ impl FleetMetrics {
         took: Duration,
         error: Option<&CoordinatorError>,
     ) {
-        self.calls.get_or_create(&CallLabels { call }).observe(took.as_secs_f64());
+        self.calls.get_or_create(&[("call", call)]).observe(took.as_secs_f64());
         if let Some(error) = error {
-            let labels = ErrorLabels { call, error: code(error) };
-            self.errors.get_or_create(&labels).inc();
+            self.errors.get_or_create(&[("call", call), ("error", code(error))]).inc();
         }
     }
 
@@ -199,9 +179,9 @@ impl FleetMetrics {
 
 impl MoveMetrics {
     fn register(&self, registry: &mut Registry) {
-        let under_way = Family::<PhaseLabels, IntegerGauge>::default();
+        let under_way = Family::<Labels<1>, IntegerGauge>::default();
         for (&phase, &count) in &*self.under_way.lock().unwrap_or_else(PoisonError::into_inner) {
-            under_way.get_or_create(&PhaseLabels { phase }).set(count);
+            under_way.get_or_create(&[("phase", phase)]).set(count);
         }
         let help = "Moves of guests of the fleet that this host leads, by phase";
         registry.register("moves_under_way", help, under_way);

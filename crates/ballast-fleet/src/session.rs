@@ -10,8 +10,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::config::FleetConfig;
-use crate::host_record::{Daemon, Observer, ObserverError};
-use crate::measured::Measurements;
+use crate::host_record::{Daemon, Measurements, Observer, ObserverError};
 use crate::metrics::FleetMetrics;
 use crate::status_log::StatusLog;
 

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use ballast_api::{ClientError, Reserve, SourcesView};
 use ballast_fleet_move::{CarriedState, HostAction, MoveRecord, Phase};
 use ballast_fleet_proto::Coordinator;
@@ -69,7 +70,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
         record: Option<&MoveRecord>,
         mut note: Note,
         action: &HostAction,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         let daemon = &self.member.daemon;
         let hypervisor = &self.hypervisor;
         match action {
@@ -82,7 +83,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
                 let reserve = Reserve { size_bytes: size.get(), lasts_s };
                 match daemon.reserve(guest, &reserve).await {
                     Err(error) if is_refusal(&error) => note.is_refused = true,
-                    done => done.map_err(|error| error.to_string())?,
+                    done => done?,
                 }
             }
             HostAction::Release => {
@@ -92,7 +93,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
             HostAction::Listen => {
                 note.is_listener = true;
                 self.note(guest, &note)?;
-                hypervisor.listen(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.listen(guest).await?;
             }
             HostAction::TakeOver(carried) => {
                 note.to_take_over = Some((**carried).clone());
@@ -110,13 +111,14 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
             HostAction::Start => {
                 (note.is_listener, note.reserved) = (false, None);
                 self.hold(guest, &note);
-                hypervisor.run(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.run(guest).await?;
             }
             HostAction::Shrink(to) => {
-                let own = daemon.carried(guest).await.map_err(|error| error.to_string())?.limits;
-                let known = daemon.explain(guest).await.map_err(|error| error.to_string())?.limits;
+                let own = daemon.carried(guest).await?.limits;
+                let known = daemon.explain(guest).await?.limits;
                 let before = known.ceiling_bytes;
-                let before = before.ok_or_else(|| format!("{guest}: its ceiling is not known"))?;
+                let before =
+                    before.with_context(|| format!("{guest}: its ceiling is not known"))?;
                 let by_command = |it: SourcesView| it.ceiling == LimitSource::Set.as_str();
                 let is_set = known.sources.is_none_or(by_command);
                 let shrink = note.shrink.get_or_insert(ShrinkNote {
@@ -140,16 +142,16 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
             HostAction::Copy(to) => {
                 note.began_copy = true;
                 self.note(guest, &note)?;
-                hypervisor.copy(guest, *to).await.map_err(|error| error.to_string())?;
+                hypervisor.copy(guest, *to).await?;
             }
             HostAction::CancelCopy => {
-                hypervisor.cancel(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.cancel(guest).await?;
             }
             HostAction::Resume => {
-                hypervisor.run(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.run(guest).await?;
             }
             HostAction::End | HostAction::Quit => {
-                hypervisor.end(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.end(guest).await?;
                 note.is_listener = false;
             }
         }
@@ -181,9 +183,9 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
     }
 
     /// Notes what must not be lost before it is done.
-    pub(super) fn note(&self, guest: &GuestId, note: &Note) -> Result<(), String> {
+    pub(super) fn note(&self, guest: &GuestId, note: &Note) -> anyhow::Result<()> {
         let written = self.notes.borrow_mut().write(guest, note.clone());
-        written.map_err(|error| format!("the note of {guest} is not written: {error}"))
+        written.map_err(|error| anyhow!("the note of {guest} is not written: {error}"))
     }
 
     /// Notes what may be lost.
@@ -199,10 +201,10 @@ const NOT_FOUND: u16 = 404;
 const BUSY: u16 = 500;
 
 /// If the daemon refuses, there is nothing to do.
-fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
+fn done_or_refused(done: Result<(), ClientError>) -> Result<(), ClientError> {
     match done {
-        Err(error) if !is_refusal(&error) => Err(error.to_string()),
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if is_refusal(&error) => Ok(()),
+        done => done,
     }
 }
 

@@ -36,12 +36,15 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_fleet_move::{MoveRecord, NextStep, Phase, Term, host_step, host_step_without_store};
+use ballast_fleet_move::{
+    CopyState, MoveRecord, NextStep, Phase, Process, Promise, Term, host_step,
+    host_step_without_store,
+};
 use ballast_fleet_proto::{
     Condition, Coordinator, CoordinatorError, FleetKey, FleetView, KeyEvent, KeyWatch, KeyWrite,
     PutResult, Revision,
 };
-use ballast_model::GuestId;
+use ballast_model::{Bytes, GuestId};
 use tokio::time::{sleep, timeout};
 
 use crate::config::FleetMode;
@@ -229,7 +232,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
                 None => self.step(&guest, None, term).await,
             };
             turn = turn.max(step.unwrap_or_else(|why| {
-                self.member.status_log.log_of("move", &guest, &why);
+                self.member.status_log.log_of("move", &guest, &why.to_string());
                 Turn::Waiting
             }));
         }
@@ -249,7 +252,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
         guest: &GuestId,
         found: Option<(&MoveRecord, Revision)>,
         term: Term,
-    ) -> Result<Turn, String> {
+    ) -> anyhow::Result<Turn> {
         // An order that names other hosts means that no move of this guest is under way here.
         let found = found.filter(|(record, _)| self.names_this_host(record));
         let record = found.map(|(record, _)| record);
@@ -266,7 +269,8 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
         self.try_take_over(guest, &mut note).await;
         let seen = self.look(guest, record, &mut note).await;
         if note.began_copy
-            && let Some(bandwidth) = seen.bandwidth_per_s()
+            && let Some(CopyProgress { bandwidth_per_s: Some(bandwidth), .. }) =
+                seen.hypervisor.copy
         {
             self.member.measured.borrow_mut().bandwidth_per_s = Some(bandwidth);
         }
@@ -283,10 +287,11 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
                     note = note.arrived(record);
                     self.note(guest, &note)?;
                 }
-                match self.write(&next, written).await.map_err(|error| error.to_string())? {
+                match self.write(&next, written).await? {
                     PutResult::Written(_) => {
                         if matches!(next.phase, Phase::Copied { .. }) {
-                            self.member.metrics.moves.count_copied(seen.copied());
+                            let copied = seen.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent);
+                            self.member.metrics.moves.count_copied(copied);
                         }
                         let text = format!("{guest}: {}", next.in_words());
                         self.member.status_log.log_of("move", guest, &text);
@@ -328,21 +333,21 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
         guest: &GuestId,
         mut note: Note,
         seen: &Observation,
-    ) -> Result<Turn, String> {
-        if seen.is_absent() {
+    ) -> anyhow::Result<Turn> {
+        if matches!(seen.hypervisor.process, Process::Absent | Process::Ended) {
             note.to_take_over = None;
             if note.is_listener {
                 // A hypervisor that was started but never listened is ended; usually there is none.
                 let _ = self.hypervisor.end(guest).await;
             }
         }
-        if seen.has_no_promise() {
+        if seen.promise == Promise::Nothing {
             // The reservation has expired, or ended with the guest that used it.
             note.reserved = None;
         }
         match note.is_done() {
             true => {
-                self.notes.borrow_mut().remove(guest).map_err(|error| error.to_string())?;
+                self.notes.borrow_mut().remove(guest)?;
                 Ok(Turn::Idle)
             }
             false => Ok(Turn::Waiting),
@@ -362,7 +367,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
                 let done = self.act(&guest, Some(&record), note, &action).await;
                 let text = match done {
                     Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
-                    Err(why) => why,
+                    Err(why) => why.to_string(),
                 };
                 self.member.status_log.log_of("move", &guest, &text);
             }
@@ -372,7 +377,10 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
     }
 
     fn log_progress(&self, guest: &GuestId, seen: &Observation) {
-        if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
+        let HypervisorView { process, copy } = seen.hypervisor;
+        if process == Process::Runs(CopyState::Partly)
+            && let Some(CopyProgress { sent, remaining, .. }) = copy
+        {
             let text = format!("{guest}: {sent} copied, {remaining} left");
             self.member.status_log.log_of("copy", guest, &text);
         }

@@ -5,13 +5,11 @@
 //! Limits: a daemon that does not answer counts as keeping its promises.
 
 use ballast_api::StatusReply;
-use ballast_fleet_move::{
-    CarriedState, CopyState, HostView, Process, Promise, SHRINK_TOLERANCE, Shrink, Term,
-};
+use ballast_fleet_move::{CarriedState, HostView, Promise, SHRINK_TOLERANCE, Shrink, Term};
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestId};
 
-use super::hypervisor::{CopyProgress, HypervisorView};
+use super::hypervisor::HypervisorView;
 use super::note::Note;
 use crate::config::FleetMode;
 use crate::host_record::Daemon;
@@ -50,26 +48,6 @@ impl Observation {
             ends_source: self.ends_source,
             begins_moves: member.config.mode == FleetMode::Move,
         }
-    }
-
-    pub(super) fn is_absent(&self) -> bool {
-        matches!(self.hypervisor.process, Process::Absent | Process::Ended)
-    }
-
-    pub(super) fn has_no_promise(&self) -> bool {
-        self.promise == Promise::Nothing
-    }
-
-    pub(super) fn bandwidth_per_s(&self) -> Option<Bytes> {
-        self.hypervisor.copy?.bandwidth_per_s
-    }
-
-    pub(super) fn copied(&self) -> Bytes {
-        self.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent)
-    }
-
-    pub(super) fn copy_under_way(&self) -> Option<CopyProgress> {
-        self.hypervisor.copy.filter(|_| self.hypervisor.process == Process::Runs(CopyState::Partly))
     }
 }
 

@@ -264,8 +264,7 @@ fn counted(count: usize, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_record::Observer;
-    use crate::measured::Measurements;
+    use crate::host_record::{Measurements, Observer};
     use crate::tests::{block_on, configured, roomy};
 
     #[test]

@@ -10,8 +10,7 @@ use super::{block_on, configured, roomy, s, short};
 use crate::commands::orders::write;
 use crate::commands::{explain, plan, status};
 use crate::config::FleetConfig;
-use crate::host_record::Observer;
-use crate::measured::Measurements;
+use crate::host_record::{Measurements, Observer};
 use crate::member::Member;
 
 fn config(host: &str) -> FleetConfig {
