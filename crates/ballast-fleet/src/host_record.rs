@@ -289,7 +289,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tests::configured;
+    use crate::tests::local;
 
     const MIB: u64 = 1 << 20;
 
@@ -308,7 +308,7 @@ mod tests {
             "boot_bytes": 1024 * MIB, "floor_bytes": 128 * MIB, "resident_bytes": resident * MIB,
             "copied_resident_bytes": bytes(copied),
         });
-        let config = configured("a", &["http://h:1".to_owned()], "");
+        let config = local("a", "");
         let view = serde_json::from_value(view).unwrap();
         guest(&config, "g".parse().unwrap(), &view, &BTreeMap::new(), None)
     }

@@ -265,11 +265,11 @@ fn counted(count: usize, thing: &str) -> String {
 mod tests {
     use super::*;
     use crate::host_record::{Measurements, Observer};
-    use crate::tests::{block_on, configured, roomy};
+    use crate::tests::{block_on, local, roomy};
 
     #[test]
     fn a_host_is_short_of_what_the_planner_counts() {
-        let config = configured("b", &["http://h:1".to_owned()], "");
+        let config = local("b", "");
         let look =
             async { Observer::default().look(&roomy(), &config, &Measurements::default()).await };
         let host = block_on(true, look).unwrap();

@@ -17,7 +17,7 @@ use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitSource, Limit
 use ballast_qmp::migration::Origin;
 use serde_json::{Value, json};
 
-use super::{MIB, divided, explained, tick};
+use super::{MIB, explained, status_reply};
 use crate::carry::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 use crate::host_record::Daemon;
 
@@ -312,18 +312,7 @@ impl Daemon for Machine {
                 })
             })
             .collect();
-        Ok(serde_json::from_value(json!({
-            "api_version": 1,
-            "tick": tick(),
-            "daemon": {
-                "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
-                "host_reserve_bytes": 0, "ticks": 1, "plans_refused": 0,
-            },
-            "host": {"memory_available_bytes": budget},
-            "budget": divided(budget, held),
-            "rung": running, "notes": [], "guests": guests, "reservations": reservations,
-        }))
-        .unwrap())
+        Ok(status_reply(0, budget, held, &guests, &reservations))
     }
 
     async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {

@@ -76,19 +76,31 @@ impl FakeDaemon {
             .collect();
         let committed: u64 = self.guests.borrow().iter().map(|(_, _, size)| size * MIB).sum();
         let budget = self.budget_mib.get() * MIB;
-        serde_json::from_value(json!({
-            "api_version": 1,
-            "tick": tick(),
-            "daemon": {
-                "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
-                "host_reserve_bytes": 512 * MIB, "ticks": 1, "plans_refused": 0,
-            },
-            "host": {"memory_available_bytes": budget},
-            "budget": divided(budget, committed),
-            "rung": coded, "notes": [], "guests": guests,
-        }))
-        .unwrap()
+        status_reply(512 * MIB, budget, committed, &guests, &[])
     }
+}
+
+/// What a daemon reports of a host with so much available memory as its budget.
+fn status_reply(
+    reserve: u64,
+    budget: u64,
+    committed: u64,
+    guests: &[Value],
+    reservations: &[Value],
+) -> StatusReply {
+    serde_json::from_value(json!({
+        "api_version": 1,
+        "tick": tick(),
+        "daemon": {
+            "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
+            "host_reserve_bytes": reserve, "ticks": 1, "plans_refused": 0,
+        },
+        "host": {"memory_available_bytes": budget},
+        "budget": divided(budget, committed),
+        "rung": {"code": "running", "text": "running"}, "notes": [], "guests": guests,
+        "reservations": reservations,
+    }))
+    .unwrap()
 }
 
 fn tick() -> Value {
@@ -187,6 +199,11 @@ pub(crate) fn configured(host: &str, endpoints: &[String], more: &str) -> FleetC
          [compatibility]\nhypervisor = \"qemu\"\nversion = \"7.2\"\ncpu_model = \"EPYC\"\n"
     );
     config::parse(&text, Path::new("fleet.toml"), "").unwrap()
+}
+
+/// The same without an etcd.
+pub(crate) fn local(host: &str, more: &str) -> FleetConfig {
+    configured(host, &["http://127.0.0.1:1".to_owned()], more)
 }
 
 /// A host that is 1 GiB short of its guests' floors.

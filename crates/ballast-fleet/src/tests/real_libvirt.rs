@@ -19,7 +19,7 @@ use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::machine::{Machine, Network};
-use super::{block_on, configured};
+use super::{block_on, local};
 use crate::carry::{Libvirt, LibvirtConfig, MoveExecutor};
 use crate::member::Member;
 
@@ -199,7 +199,7 @@ impl World {
         );
         let mut programs = Vec::new();
         for (place, name) in ["a", "b"].into_iter().enumerate() {
-            let config = configured(name, &["http://127.0.0.1:1".to_owned()], &moves);
+            let config = local(name, &moves);
             let machine = self.machines[place].clone();
             let member = Member::new(self.coordinator.clone(), machine, config, name.into());
             let all = self.folder.path();
@@ -219,7 +219,7 @@ impl World {
     }
 
     async fn phase(&self) -> Option<String> {
-        let keys = configured("x", &["http://127.0.0.1:1".to_owned()], "").keys;
+        let keys = local("x", "").keys;
         let view = FleetView::read(&self.coordinator, &keys).await.unwrap();
         let entry = view.move_of(&GUEST.parse().unwrap())?;
         Some(entry.record.as_ref().unwrap().in_words())
