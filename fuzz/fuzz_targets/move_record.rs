@@ -19,7 +19,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     {
         let view = HostView {
             begins_moves: begins,
-            host,
+            host: host.clone(),
             now: Timestamp::ZERO,
             term: Term(0),
             process: Process::Runs(CopyState::Nothing),
@@ -28,7 +28,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             holds: None,
             has_part: true,
             is_taken_over: false,
-            carried: &carried,
+            carried: carried.clone(),
             ends_source: false,
         };
         let next = host_step(Some(&record), &view);

@@ -3,7 +3,7 @@
 use crate::view::{HostAction, HostView, NextStep, Process, Promise};
 
 /// Ends what earlier moves have left on this host, but never a guest that runs or has run here.
-pub(crate) fn clean_up(view: &HostView<'_>) -> NextStep {
+pub(crate) fn clean_up(view: &HostView) -> NextStep {
     match (view.process, view.promise) {
         (Process::Waiting(_) | Process::Loaded, _) => NextStep::Act(HostAction::End),
         (Process::Absent | Process::Ended, Promise::Reserved { .. } | Promise::Refused) => {

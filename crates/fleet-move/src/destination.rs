@@ -10,7 +10,7 @@ use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{AbandonReason, HostAction, HostView, MoveRecord, NextStep, Phase, Promise};
 
 /// What the destination of `record` does next.
-pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
+pub(crate) fn step(record: &MoveRecord, view: &HostView) -> NextStep {
     let abandon = |why| NextStep::write(record.abandoned(why));
     if view.process == Unknown {
         return NextStep::Wait;
@@ -58,7 +58,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
 }
 
 /// Reserves memory, then listens, then writes that it is ready.
-fn prepare(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
+fn prepare(record: &MoveRecord, view: &HostView) -> NextStep {
     let is_reserved = match view.promise {
         Promise::Refused => return NextStep::write(record.abandoned(AbandonReason::NoRoom)),
         Promise::Entitled => true,

@@ -14,7 +14,7 @@ use crate::view::Process::{Absent, Ended, Left, Loaded, Paused, Runs, Unknown, W
 use crate::{AbandonReason, HostAction, HostView, MoveRecord, NextStep, Phase, START_PATIENCE};
 
 /// What the source of `record` does next.
-pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
+pub(crate) fn step(record: &MoveRecord, view: &HostView) -> NextStep {
     let abandon = |why| NextStep::write(record.abandoned(why));
     if view.process == Unknown || record.is_closed {
         return NextStep::Wait;
@@ -62,7 +62,7 @@ pub(crate) fn step(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
 
 /// Shrinks the guest. Begins the copy once the destination is ready and the guest is small enough,
 /// or shrinking it has taken too long and it fits into what is reserved all the same.
-fn prepare(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
+fn prepare(record: &MoveRecord, view: &HostView) -> NextStep {
     match view.process {
         Runs(Nothing | Failed) => {}
         Runs(Partly) | Paused | Left | Unknown => {
@@ -97,7 +97,7 @@ fn prepare(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
 /// abandoned, because it might be whole before the others read that. It is cancelled if it is late
 /// or the guest has outgrown what is reserved; the move is abandoned once it is certain that the
 /// guest is here and not being copied, nor will be, or has died here.
-fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView<'_>) -> NextStep {
+fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView) -> NextStep {
     let abandon = |why| NextStep::write(record.abandoned(why));
     let is_late = view.now >= record.due;
     let is_exceeded = record.is_exceeded(view.holds);
@@ -118,7 +118,7 @@ fn copy(record: &MoveRecord, to: SocketAddr, view: &HostView<'_>) -> NextStep {
 }
 
 /// Writes that the destination has the whole guest.
-fn copied(record: &MoveRecord, view: &HostView<'_>) -> NextStep {
+fn copied(record: &MoveRecord, view: &HostView) -> NextStep {
     let carried = Box::new(view.carried.clone());
     let due = view.now + START_PATIENCE;
     NextStep::write(MoveRecord { due, ..record.at(Phase::Copied { carried }) })

@@ -13,10 +13,10 @@ use ballast_model::{Bytes, Timestamp};
 use crate::{CarriedState, MoveRecord, Term};
 
 /// What a host sees of a guest.
-#[derive(Clone, Copy, Debug)]
-pub struct HostView<'a> {
+#[derive(Clone, Debug)]
+pub struct HostView {
     /// The name of the host.
-    pub host: &'a HostId,
+    pub host: HostId,
     /// The time on its clock, since 1970.
     pub now: Timestamp,
     /// The election in force, as the store has it.
@@ -37,7 +37,7 @@ pub struct HostView<'a> {
     /// Whether the limits and credits that the guest carried are in force here.
     pub is_taken_over: bool,
     /// What would be carried along with the guest now.
-    pub carried: &'a CarriedState,
+    pub carried: CarriedState,
     /// Whether the program that copies guests here ends the source's hypervisor itself once the
     /// destination has the whole guest, which stands still. libvirt does, between two hosts. With
     /// such a program a destination that is open to a guest is [`Process::Waiting`], whether it has

@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ballast_api::{ClientError, Reserve, SourcesView};
-use ballast_fleet_move::{CarriedState, HostAction, MoveRecord, Phase};
+use ballast_fleet_move::{CarriedState, HostAction, HostView, MoveRecord, Phase, Term};
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestChange, GuestId, LimitSource, Timestamp};
 use ballast_qmp::migration::Origin;
 use tokio::time::{Instant, sleep};
 
 use super::MoveExecutor;
-use super::hypervisor::Hypervisor;
+use super::hypervisor::{CopyProgress, Hypervisor};
 use super::note::{Note, ShrinkNote};
-use super::observation::{Observation, holds, promise, shrink};
+use super::observation::{holds, promise, shrink};
+use crate::config::FleetMode;
 use crate::host_record::Daemon;
 
 /// Longest wait for the daemon to find a guest that has arrived and stands still.
@@ -30,13 +31,15 @@ const RESERVATION_MARGIN: Duration = Duration::from_secs(600);
 const RESERVED_MAX_S: u64 = 86_400;
 
 impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
-    /// Looks at a guest's hypervisor, and at what the daemon reports of the guest.
+    /// Looks at a guest's hypervisor, and at what the daemon reports of the guest. Returns what the
+    /// host sees, and the progress of the last copy.
     pub(super) async fn look(
         &self,
         guest: &GuestId,
         record: Option<&MoveRecord>,
         note: &mut Note,
-    ) -> Observation {
+        term: Term,
+    ) -> (HostView, Option<CopyProgress>) {
         let (daemon, here) = (&self.member.daemon, &self.member.config.host);
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
         // The daemon is asked first: a guest that it does not know yet may appear a moment later.
@@ -51,16 +54,21 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
             note.carried = Some(CarriedState { limits, ..carried });
         }
         let holds = holds(guest, status.as_ref());
-        Observation {
-            ends_source: self.hypervisor.ends_source(),
-            hypervisor: seen,
+        let view = HostView {
+            host: here.clone(),
+            now: self.member.now(),
+            term,
+            process: seen.process,
             promise: promise(guest, note, status.as_ref()),
             shrink: shrink(note, holds),
             holds,
             has_part: record.is_some_and(|record| note.has_part(record, here)),
             is_taken_over: note.is_taken_over,
             carried: note.carried.clone().unwrap_or_default(),
-        }
+            ends_source: self.hypervisor.ends_source(),
+            begins_moves: self.member.config.mode == FleetMode::Move,
+        };
+        (view, seen.copy)
     }
 
     /// Notes the action, then does it.

@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `hypervisor` | what does a move need from a guest's hypervisor? |
 //! | `qemu`, `libvirt`, `choice` | how do QEMU and libvirt do that, and which of them is used? |
-//! | `observation` | what does the host see of a guest? |
+//! | `observation` | what do the daemon and the notes say of a guest? |
 //! | `act` | how is each action carried out, with the daemon and the hypervisor? |
 //! | `note` | what survives a crash? |
 //! | `measure` | how fast do guests write, and how fast are copies? |
@@ -37,7 +37,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_fleet_move::{
-    CopyState, MoveRecord, NextStep, Phase, Process, Promise, Term, host_step,
+    CopyState, HostView, MoveRecord, NextStep, Phase, Process, Promise, Term, host_step,
     host_step_without_store,
 };
 use ballast_fleet_proto::{
@@ -51,7 +51,6 @@ use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY};
 use note::{Note, Notes};
-use observation::Observation;
 
 pub use choice::AnyHypervisor;
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
@@ -267,15 +266,13 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
             self.note(guest, &note)?;
         }
         self.try_take_over(guest, &mut note).await;
-        let seen = self.look(guest, record, &mut note).await;
+        let (view, copy) = self.look(guest, record, &mut note, term).await;
         if note.began_copy
-            && let Some(CopyProgress { bandwidth_per_s: Some(bandwidth), .. }) =
-                seen.hypervisor.copy
+            && let Some(CopyProgress { bandwidth_per_s: Some(bandwidth), .. }) = copy
         {
             self.member.measured.borrow_mut().bandwidth_per_s = Some(bandwidth);
         }
-        let next = host_step(record, &seen.view(self.member, term));
-        match (next, found) {
+        match (host_step(record, &view), found) {
             (NextStep::Act(action), _) => {
                 let text = format!("{guest}: {}", action.in_words());
                 self.member.status_log.log_of("move", guest, &text);
@@ -290,7 +287,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
                 match self.write(&next, written).await? {
                     PutResult::Written(_) => {
                         if matches!(next.phase, Phase::Copied { .. }) {
-                            let copied = seen.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent);
+                            let copied = copy.map_or(Bytes::ZERO, |it| it.sent);
                             self.member.metrics.moves.count_copied(copied);
                         }
                         let text = format!("{guest}: {}", next.in_words());
@@ -300,9 +297,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
                     PutResult::Conflict => Ok(Turn::Waiting),
                 }
             }
-            (NextStep::Wait, None) => self.close(guest, note, &seen).await,
+            (NextStep::Wait, None) => self.close(guest, note, &view).await,
             (NextStep::Wait | NextStep::Write(_) | NextStep::Remove, _) => {
-                self.log_progress(guest, &seen);
+                if view.process == Process::Runs(CopyState::Partly)
+                    && let Some(CopyProgress { sent, remaining, .. }) = copy
+                {
+                    let text = format!("{guest}: {sent} copied, {remaining} left");
+                    self.member.status_log.log_of("copy", guest, &text);
+                }
                 Ok(Turn::Waiting)
             }
         }
@@ -332,16 +334,16 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
         &self,
         guest: &GuestId,
         mut note: Note,
-        seen: &Observation,
+        view: &HostView,
     ) -> anyhow::Result<Turn> {
-        if matches!(seen.hypervisor.process, Process::Absent | Process::Ended) {
+        if matches!(view.process, Process::Absent | Process::Ended) {
             note.to_take_over = None;
             if note.is_listener {
                 // A hypervisor that was started but never listened is ended; usually there is none.
                 let _ = self.hypervisor.end(guest).await;
             }
         }
-        if seen.promise == Promise::Nothing {
+        if view.promise == Promise::Nothing {
             // The reservation has expired, or ended with the guest that used it.
             note.reserved = None;
         }
@@ -361,8 +363,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
         let last = self.last.borrow().clone();
         for (guest, record) in last {
             let Some(mut note) = self.notes.borrow().of(&guest).cloned() else { continue };
-            let seen = self.look(&guest, Some(&record), &mut note).await;
-            let view = seen.view(self.member, record.term);
+            let (view, _) = self.look(&guest, Some(&record), &mut note, record.term).await;
             if let NextStep::Act(action) = host_step_without_store(&record, &view) {
                 let done = self.act(&guest, Some(&record), note, &action).await;
                 let text = match done {
@@ -374,15 +375,5 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
         }
         sleep(RETRY).await;
         Turn::Waiting
-    }
-
-    fn log_progress(&self, guest: &GuestId, seen: &Observation) {
-        let HypervisorView { process, copy } = seen.hypervisor;
-        if process == Process::Runs(CopyState::Partly)
-            && let Some(CopyProgress { sent, remaining, .. }) = copy
-        {
-            let text = format!("{guest}: {sent} copied, {remaining} left");
-            self.member.status_log.log_of("copy", guest, &text);
-        }
     }
 }

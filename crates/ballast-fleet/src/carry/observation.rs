@@ -1,55 +1,13 @@
-//! What a host sees of a guest that is being moved.
+//! What a host's daemon and notes say of a guest that is being moved.
 //!
-//! Idea: the hypervisor says what it is, the daemon what it has promised; notes have what neither
-//! knows.
+//! Idea: the daemon says what it has promised; notes have what it does not know.
 //! Limits: a daemon that does not answer counts as keeping its promises.
 
 use ballast_api::StatusReply;
-use ballast_fleet_move::{CarriedState, HostView, Promise, SHRINK_TOLERANCE, Shrink, Term};
-use ballast_fleet_proto::Coordinator;
+use ballast_fleet_move::{Promise, SHRINK_TOLERANCE, Shrink};
 use ballast_model::{Bytes, GuestId};
 
-use super::hypervisor::HypervisorView;
 use super::note::Note;
-use crate::config::FleetMode;
-use crate::host_record::Daemon;
-use crate::session::Member;
-
-/// What a host sees of a guest.
-#[derive(Debug)]
-pub(super) struct Observation {
-    pub(super) ends_source: bool,
-    pub(super) hypervisor: HypervisorView,
-    pub(super) promise: Promise,
-    pub(super) shrink: Option<Shrink>,
-    pub(super) holds: Option<Bytes>,
-    pub(super) has_part: bool,
-    pub(super) is_taken_over: bool,
-    pub(super) carried: CarriedState,
-}
-
-impl Observation {
-    pub(super) fn view<'a, C: Coordinator, D: Daemon>(
-        &'a self,
-        member: &'a Member<C, D>,
-        term: Term,
-    ) -> HostView<'a> {
-        HostView {
-            host: &member.config.host,
-            now: member.now(),
-            term,
-            process: self.hypervisor.process,
-            promise: self.promise,
-            shrink: self.shrink,
-            holds: self.holds,
-            has_part: self.has_part,
-            is_taken_over: self.is_taken_over,
-            carried: &self.carried,
-            ends_source: self.ends_source,
-            begins_moves: member.config.mode == FleetMode::Move,
-        }
-    }
-}
 
 /// What this host has promised to an arriving guest.
 pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {

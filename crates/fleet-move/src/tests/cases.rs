@@ -58,14 +58,9 @@ fn phases() -> [Phase; 8] {
 }
 
 /// What a host sees that begins moves and has a part in this one: a small guest, no shrinking.
-fn view<'a>(
-    host: &'a HostId,
-    process: Process,
-    promise: Promise,
-    carried: &'a CarriedState,
-) -> HostView<'a> {
+fn view(at: &str, process: Process, promise: Promise) -> HostView {
     HostView {
-        host,
+        host: host(at),
         now: NOW,
         term: TERM,
         process,
@@ -74,7 +69,7 @@ fn view<'a>(
         holds: Some(SMALL),
         has_part: true,
         is_taken_over: false,
-        carried,
+        carried: carried(),
         ends_source: false,
         begins_moves: true,
     }
@@ -88,8 +83,7 @@ fn next(
     promise: Promise,
     shrink: Option<Shrink>,
 ) -> NextStep {
-    let (at, carried) = (host(at), carried());
-    let view = HostView { shrink, ..view(&at, process, promise, &carried) };
+    let view = HostView { shrink, ..view(at, process, promise) };
     host_step(Some(&record(phase)), &view)
 }
 
@@ -163,8 +157,7 @@ fn next_of_source(
     holds: Option<Bytes>,
     ends_source: bool,
 ) -> NextStep {
-    let (at, carried) = (host("a"), carried());
-    let view = view(&at, process, Promise::Entitled, &carried);
+    let view = view("a", process, Promise::Entitled);
     host_step(Some(record), &HostView { shrink, holds, ends_source, ..view })
 }
 
@@ -219,17 +212,16 @@ fn a_guest_whose_start_was_interrupted_is_started() {
 
 #[test]
 fn without_the_store_only_a_copy_is_cancelled() {
-    let (a, b, carried) = (host("a"), host("b"), carried());
     for phase in phases() {
         for (at, process) in [
-            (&a, Process::Runs(CopyState::Partly)),
-            (&a, Process::Left),
-            (&b, Process::Loaded),
-            (&b, Process::Runs(CopyState::Partly)),
+            ("a", Process::Runs(CopyState::Partly)),
+            ("a", Process::Left),
+            ("b", Process::Loaded),
+            ("b", Process::Runs(CopyState::Partly)),
         ] {
-            let view = HostView { is_taken_over: true, ..view(at, process, RESERVED, &carried) };
+            let view = HostView { is_taken_over: true, ..view(at, process, RESERVED) };
             let cancels = matches!(phase, Phase::Copying { .. })
-                && (at, process) == (&a, Process::Runs(CopyState::Partly));
+                && (at, process) == ("a", Process::Runs(CopyState::Partly));
             let expected =
                 if cancels { NextStep::Act(HostAction::CancelCopy) } else { NextStep::Wait };
             assert_eq!(host_step_without_store(&record(phase.clone()), &view), expected);
@@ -240,7 +232,6 @@ fn without_the_store_only_a_copy_is_cancelled() {
 /// As after a change of mode. From then on the move goes on as a cancelled one does.
 #[test]
 fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
-    let carried = carried();
     for phase in phases() {
         for (at, process) in [
             ("a", Process::Runs(CopyState::Nothing)),
@@ -248,9 +239,8 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
             ("b", Process::Waiting(address())),
             ("c", Process::Absent),
         ] {
-            let id = host(at);
-            let begins = view(&id, process, RESERVED, &carried);
-            let view = HostView { begins_moves: false, ..begins };
+            let begins = view(at, process, RESERVED);
+            let view = HostView { begins_moves: false, ..begins.clone() };
             let record = record(phase.clone());
             let is_abandoned = at != "c" && matches!(phase, Phase::Ordered | Phase::Ready { .. });
             let expected = match is_abandoned {
@@ -265,7 +255,6 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
 /// Another machine has the host's name, and the guest may be there.
 #[test]
 fn absence_says_nothing_to_a_machine_without_a_part() {
-    let carried = carried();
     let all = phases().into_iter().flat_map(|phase| [(phase.clone(), false), (phase, true)]);
     for (phase, ends_source) in all {
         let phase = match phase {
@@ -274,12 +263,11 @@ fn absence_says_nothing_to_a_machine_without_a_part() {
         };
         let record = record(phase);
         for at in ["a", "b"] {
-            let id = host(at);
             let view = HostView {
                 holds: None,
                 has_part: false,
                 ends_source,
-                ..view(&id, Process::Absent, Promise::Nothing, &carried)
+                ..view(at, Process::Absent, Promise::Nothing)
             };
             let expected = match (&record.phase, at) {
                 (Phase::Ordered | Phase::Ready { .. }, "a") => {

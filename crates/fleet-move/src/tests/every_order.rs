@@ -56,8 +56,8 @@ fn bend(record: &mut Option<MoveRecord>, bent: impl FnOnce(&Phase) -> Option<Pha
     }
 }
 
-fn is_source(record: &Option<MoveRecord>, view: &HostView<'_>) -> bool {
-    record.as_ref().is_some_and(|it| it.from == *view.host)
+fn is_source(record: &Option<MoveRecord>, view: &HostView) -> bool {
+    record.as_ref().is_some_and(|it| it.from == view.host)
 }
 
 fn carried(phase: &Phase) -> Option<Box<CarriedState>> {
@@ -70,7 +70,7 @@ fn carried(phase: &Phase) -> Option<Box<CarriedState>> {
 const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 
 /// Changes what hosts see, and nothing else.
-const fn of_hosts(host: fn(&mut Option<MoveRecord>, &mut HostView<'_>)) -> Sabotage {
+const fn of_hosts(host: fn(&mut Option<MoveRecord>, &mut HostView)) -> Sabotage {
     Sabotage { host, ..HONEST }
 }
 

@@ -222,10 +222,10 @@ pub(super) enum Event {
 /// One safety taken away: what a role sees is changed before it decides.
 #[derive(Clone, Copy)]
 pub(super) struct Sabotage {
-    pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView<'_>),
+    pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView),
     pub(super) leader: fn(&mut Option<MoveRecord>, &mut Timestamp),
     /// The same for another machine of a host's name.
-    pub(super) stranger: fn(&mut HostView<'_>),
+    pub(super) stranger: fn(&mut HostView),
     /// The same for an operator who asks to remove a record.
     pub(super) operator: fn(&mut MoveRecord),
     /// Whether writes succeed whatever is in the store.
@@ -694,9 +694,8 @@ impl World {
         is_unknown: bool,
         sabotage: &Sabotage,
     ) -> Result<(), String> {
-        let (id, carried) = (host_id(host), carried());
         let mut record = self.record(guest);
-        let mut view = self.view(host, guest, &id, &carried);
+        let mut view = self.view(host, guest);
         if is_unknown {
             view.process = Process::Unknown;
         }
@@ -718,7 +717,6 @@ impl World {
 
     /// What that machine does on itself changes nothing here; what it writes does.
     fn look_as_stranger(&mut self, host: u8, guest: u8, sabotage: &Sabotage) {
-        let (id, carried) = (host_id(host), carried());
         let mut view = HostView {
             process: Process::Absent,
             promise: Promise::Nothing,
@@ -726,7 +724,7 @@ impl World {
             holds: None,
             has_part: false,
             is_taken_over: false,
-            ..self.view(host, guest, &id, &carried)
+            ..self.view(host, guest)
         };
         (sabotage.stranger)(&mut view);
         if let NextStep::Write(next) = host_step(self.record(guest).as_ref(), &view) {
@@ -735,26 +733,19 @@ impl World {
     }
 
     fn look_without_store(&mut self, host: u8, guest: u8) {
-        let (id, carried) = (host_id(host), carried());
         let Some(record) = self.record(guest) else { return };
-        match host_step_without_store(&record, &self.view(host, guest, &id, &carried)) {
+        match host_step_without_store(&record, &self.view(host, guest)) {
             NextStep::Wait => {}
             NextStep::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
             next => panic!("written without a store: {next:?}"),
         }
     }
 
-    fn view<'a>(
-        &self,
-        host: u8,
-        guest: u8,
-        id: &'a HostId,
-        carried: &'a CarriedState,
-    ) -> HostView<'a> {
+    fn view(&self, host: u8, guest: u8) -> HostView {
         let side = self.side(host, guest);
         let is_source = self.store[usize::from(guest)].is_some_and(|it| it.from == host);
         HostView {
-            host: id,
+            host: host_id(host),
             now: Timestamp::ZERO,
             term: Term(self.term.into()),
             process: match side.real {
@@ -780,7 +771,7 @@ impl World {
             holds: has_process(side).then(|| side.holds()),
             has_part: true,
             is_taken_over: side.is_taken_over,
-            carried,
+            carried: carried(),
             ends_source: self.ends_source,
             begins_moves: true,
         }
