@@ -32,7 +32,8 @@ const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.
 pub struct FleetMetrics {
     is_member: AtomicBool,
     is_leader: AtomicBool,
-    planned: Mutex<Option<PlanFigures>>,
+    /// Name, help text and value of each figure of the latest plan; none if the host does not lead.
+    planned: Mutex<Vec<(&'static str, &'static str, u64)>>,
     calls: Family<Labels<1>, Histogram>,
     errors: Family<Labels<2>, Counter>,
     /// Figures about moves.
@@ -45,18 +46,6 @@ pub struct MoveMetrics {
     under_way: Mutex<BTreeMap<&'static str, u64>>,
     ended: Family<Labels<1>, Counter>,
     copied: Counter,
-}
-
-/// Figures of a leader's latest plan.
-#[derive(Clone, Copy, Debug)]
-struct PlanFigures {
-    hosts: u64,
-    guests: u64,
-    migrations: u64,
-    waiting: u64,
-    unmet: u64,
-    left_out: u64,
-    is_paused: bool,
 }
 
 impl Default for FleetMetrics {
@@ -104,22 +93,30 @@ impl FleetMetrics {
         self.is_leader.store(is_leader, Ordering::Relaxed);
         if !is_leader {
             self.moves.set_under_way(BTreeMap::new());
-            *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.planned.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
     /// Sets the plan that this host has made as leader.
     pub(crate) fn set_plan(&self, plan: &PlanRecord) {
-        let planned = PlanFigures {
-            hosts: plan.hosts as u64,
-            guests: plan.guests as u64,
-            migrations: plan.migrations.len() as u64,
-            waiting: plan.waiting.len() as u64,
-            unmet: plan.unmet.len() as u64,
-            left_out: plan.left_out.len() as u64,
-            is_paused: plan.paused_by.is_some(),
-        };
-        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = Some(planned);
+        let figures = vec![
+            (
+                "paused",
+                "Whether nothing is planned by an operator's order",
+                u64::from(plan.paused_by.is_some()),
+            ),
+            ("hosts", "Hosts that this leader plans for", plan.hosts as u64),
+            ("guests", "Guests that this leader plans for", plan.guests as u64),
+            ("planned_moves", "Moves that the plan would have now", plan.migrations.len() as u64),
+            (
+                "waiting_moves",
+                "Moves that the plan would have after those",
+                plan.waiting.len() as u64,
+            ),
+            ("unmet_needs", "Needs that no move of the plan meets", plan.unmet.len() as u64),
+            ("hosts_left_out", "Hosts that cannot be planned for", plan.left_out.len() as u64),
+        ];
+        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
 
     /// Counts a call to etcd.
@@ -149,23 +146,8 @@ impl FleetMetrics {
         let is = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
         set(&mut registry, "member", "Whether the host is registered", is(&self.is_member));
         set(&mut registry, "leader", "Whether the host leads", is(&self.is_leader));
-        let planned = *self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = planned {
-            for (name, help, value) in [
-                (
-                    "paused",
-                    "Whether nothing is planned by an operator's order",
-                    plan.is_paused.into(),
-                ),
-                ("hosts", "Hosts that this leader plans for", plan.hosts),
-                ("guests", "Guests that this leader plans for", plan.guests),
-                ("planned_moves", "Moves that the plan would have now", plan.migrations),
-                ("waiting_moves", "Moves that the plan would have after those", plan.waiting),
-                ("unmet_needs", "Needs that no move of the plan meets", plan.unmet),
-                ("hosts_left_out", "Hosts that cannot be planned for", plan.left_out),
-            ] {
-                set(&mut registry, name, help, value);
-            }
+        for &(name, help, value) in &*self.planned.lock().unwrap_or_else(PoisonError::into_inner) {
+            set(&mut registry, name, help, value);
         }
         self.moves.register(&mut registry);
         let help = "Calls to etcd by how long they took";

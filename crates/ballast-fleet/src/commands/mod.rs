@@ -18,7 +18,7 @@ use ballast_report::Output;
 
 use crate::config::{self, CONFIG_FILE, FleetConfig};
 
-/// Which fleet, and how to print.
+/// A fleet, and how to print.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FleetArgs {
     #[command(flatten)]
@@ -27,7 +27,7 @@ pub struct FleetArgs {
     output: Output,
 }
 
-/// Which guest of which fleet, and how to print.
+/// A guest, its fleet, and how to print.
 #[derive(Clone, Debug, clap::Args)]
 pub struct GuestArgs {
     /// The guest's name
@@ -36,7 +36,7 @@ pub struct GuestArgs {
     fleet: FleetArgs,
 }
 
-/// Which fleet.
+/// The configuration, which names the fleet.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ConfigArg {
     /// This host's fleet configuration (TOML)

@@ -16,7 +16,7 @@ use super::{FleetArgs, GuestArgs, read};
 use crate::config::FleetConfig;
 use crate::session::wall_clock;
 
-/// Which host of which fleet, and what to do about its drain.
+/// A host that is to be drained, or no longer.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DrainArgs {
     /// The host's name

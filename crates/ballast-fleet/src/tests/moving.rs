@@ -1,7 +1,6 @@
 //! Guests move between stand-ins of hosts, in virtual time, through failures at every step.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use ballast_fleet_move::{MoveRecord, Phase, Term};
@@ -79,7 +78,7 @@ impl World {
         let (metrics, identity) = (self.metrics.clone(), identity.to_owned());
         tokio::task::spawn_local(async move {
             let member = Member::new(coordinator, machine.clone(), config, identity);
-            let member = Rc::new(member.with_metrics(metrics));
+            let member = member.with_metrics(metrics);
             let executor = MoveExecutor::new(&member, machine, &notes).unwrap();
             tokio::select! {
                 () = member.run_until(std::future::pending()) => {}

@@ -9,7 +9,6 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ballast_fleet_proto::{FleetView, MemoryCoordinator};
@@ -205,7 +204,6 @@ impl World {
             let all = self.folder.path();
             let hypervisor = self.hosts[place].hypervisor(all, self.addresses[place], mib_per_s);
             let notes = all.join(format!("notes-{name}"));
-            let member = Rc::new(member);
             programs.push(async move {
                 let executor = MoveExecutor::new(&member, hypervisor, &notes).unwrap();
                 tokio::select! {

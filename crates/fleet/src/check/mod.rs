@@ -185,7 +185,7 @@ impl<'a> Checker<'a> {
         let sums = Sums::of(checked.from);
         let floors = sums.staying_floors - sums.capacity;
         let needed = sums.staying_needed - sums.capacity;
-        let is_true = |short: Bytes, actual: i128| actual > 0 && i128::from(short.get()) == actual;
+        let is_true = |short: Bytes, actual: i128| actual > 0 && wide(short) == actual;
         let wrong = match checked.migration.reason {
             MigrationReason::Floors { short } => (!is_true(short, floors))
                 .then_some("its host is not short of so many bytes for floors"),
@@ -261,7 +261,7 @@ impl<'a> Checker<'a> {
         let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
         for CheckedMigration { migration, to, .. } in all {
             let (_, reserved, gentle) = coming.entry(&to.id).or_insert((to, 0, false));
-            *reserved += i128::from(migration.reserve.get());
+            *reserved += wide(migration.reserve);
             *gentle |= matches!(migration.reason, MigrationReason::Benefit { .. });
         }
         for (id, (host, reserved, gentle)) in coming {
@@ -269,7 +269,7 @@ impl<'a> Checker<'a> {
             // For a benefit no guest may have to give way.
             let taken = if gentle { sums.full } else { sums.needed };
             let seen = sums.seen - filled.get(id).unwrap_or(&0);
-            let room = seen.min(i128::from(host.budget.get())) - sums.promised - taken;
+            let room = seen.min(wide(host.budget)) - sums.promised - taken;
             if reserved > room {
                 let (reserved, room) = (bytes(reserved), bytes(room));
                 self.found.push(Violation::NoRoom { host: id.clone(), reserved, room });
@@ -309,14 +309,13 @@ impl<'a> Checker<'a> {
                 more.entry(&from.id).or_insert((from, 0));
             }
             let (_, comes) = more.entry(&to.id).or_insert((to, 0));
-            *comes += i128::from(migration.reserve.get());
+            *comes += wide(migration.reserve);
         }
         for (id, (host, comes)) in more {
             let Some(filled) = filled.get(id) else { continue };
-            let there: i128 =
-                host.reservations.iter().map(|it| i128::from(it.resident.get())).sum();
+            let there: i128 = host.reservations.iter().map(|it| wide(it.resident)).sum();
             let awaited = (Sums::of(host).promised - there).max(0);
-            let beyond = i128::from(host.free.get()) - i128::from(host.reserve.get());
+            let beyond = wide(host.free) - wide(host.reserve);
             let (taken, vacant) = (filled + comes, beyond - awaited);
             if taken > vacant {
                 let (fills, vacant) = (bytes(taken), bytes(vacant));
@@ -353,7 +352,7 @@ impl<'a> Checker<'a> {
 
 /// What the copy of a guest fills of its host's memory, in bytes.
 fn fills(guest: &GuestRecord) -> i128 {
-    let more = i128::from(guest.copied_resident.get()) - i128::from(guest.resident.get());
+    let more = wide(guest.copied_resident) - wide(guest.resident);
     more.max(0)
 }
 
@@ -362,13 +361,13 @@ fn check_sizes(checked: &CheckedMigration<'_>, found: &mut Vec<Violation>) {
     let CheckedMigration { migration, guest, from, to } = checked;
     let id = || guest.id.clone();
     let sizes = Sizes::of(guest);
-    let resident = i128::from(guest.resident.get());
+    let resident = wide(guest.resident);
     let mut copied = resident;
     match migration.shrink_to {
         Some(_) if !guest.can_shrink => found.push(Violation::CannotShrink(id())),
         Some(shrink_to) => {
-            let least = sizes.full.min(i128::from(guest.allocation.get()));
-            let planned = i128::from(shrink_to.get());
+            let least = sizes.full.min(wide(guest.allocation));
+            let planned = wide(shrink_to);
             if planned < least {
                 let least = bytes(least);
                 found.push(Violation::ShrunkTooFar { guest: id(), shrink_to, least });
@@ -377,24 +376,24 @@ fn check_sizes(checked: &CheckedMigration<'_>, found: &mut Vec<Violation>) {
         }
         None => {}
     }
-    let reserve = i128::from(migration.reserve.get());
+    let reserve = wide(migration.reserve);
     if reserve < sizes.full {
         let (reserve, least) = (migration.reserve, bytes(sizes.full));
         found.push(Violation::ReservesTooLittle { guest: id(), reserve, least });
     }
-    if i128::from(migration.fills.get()) != fills(guest) {
+    if wide(migration.fills) != fills(guest) {
         found.push(Violation::WrongFigure(id(), "bytes that the copy fills"));
     }
-    if i128::from(migration.bytes.get()) != copied {
+    if wide(migration.bytes) != copied {
         found.push(Violation::WrongFigure(id(), "bytes copied once"));
     }
-    let source = i128::from(from.bandwidth_per_s.get());
-    let again = copied * i128::from(guest.dirty_per_s.get()) / source;
-    if i128::from(migration.traffic.get()) != copied + again {
+    let source = wide(from.bandwidth_per_s);
+    let again = copied * wide(guest.dirty_per_s) / source;
+    if wide(migration.traffic) != copied + again {
         found.push(Violation::WrongFigure(id(), "bytes copied in all"));
     }
-    let slower = source.min(i128::from(to.bandwidth_per_s.get()));
-    let millis = i128::from(migration.traffic.get()) * 1000 / slower;
+    let slower = source.min(wide(to.bandwidth_per_s));
+    let millis = wide(migration.traffic) * 1000 / slower;
     if i128::try_from(migration.copy_time.as_millis()) != Ok(millis) {
         found.push(Violation::WrongFigure(id(), "seconds it takes"));
     }
@@ -441,8 +440,8 @@ impl Sizes {
 impl Sums {
     fn of(host: &HostRecord) -> Sums {
         let mut sums = Sums::default();
-        let mut seen = i128::from(host.free.get()) - i128::from(host.reserve.get());
-        let mut promised = i128::from(host.committed.get());
+        let mut seen = wide(host.free) - wide(host.reserve);
+        let mut promised = wide(host.committed);
         for guest in &host.guests {
             let sizes = Sizes::of(guest);
             sums.needed += sizes.needed;
@@ -451,16 +450,21 @@ impl Sums {
                 sums.staying_floors += sizes.floor;
                 sums.staying_needed += sizes.needed;
             }
-            seen += i128::from(guest.resident.get());
-            promised -= i128::from(guest.allocation.get());
+            seen += wide(guest.resident);
+            promised -= wide(guest.allocation);
         }
         for reservation in &host.reservations {
-            seen += i128::from(reservation.resident.get());
+            seen += wide(reservation.resident);
         }
-        sums.capacity = seen.min(i128::from(host.budget.get())) - promised;
+        sums.capacity = seen.min(wide(host.budget)) - promised;
         (sums.seen, sums.promised) = (seen, promised);
         sums
     }
+}
+
+/// A size in bytes, in a type that no sum of sizes overflows.
+fn wide(size: Bytes) -> i128 {
+    i128::from(size.get())
 }
 
 /// A size for a message; zero if it is negative.
