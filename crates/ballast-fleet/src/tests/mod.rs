@@ -80,7 +80,7 @@ impl FakeDaemon {
     }
 }
 
-/// What a daemon reports of a host with so much available memory as its budget.
+/// What a daemon reports of a host whose available memory is its budget.
 fn status_reply(
     reserve: u64,
     budget: u64,

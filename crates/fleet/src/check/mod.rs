@@ -49,8 +49,8 @@ pub fn check(
     let mut known = Vec::new();
     for migration in &plan.migrations {
         if !moved.insert((&migration.from, &migration.guest)) {
-            let (guest, host) = (migration.guest.clone(), migration.from.clone());
-            checker.found.push(Violation::Twice { guest, host });
+            let twice = Violation::Twice(migration.guest.clone(), migration.from.clone());
+            checker.found.push(twice);
         }
         if let Some(checked) = checker.join(migration) {
             checker.check_migration(&checked);
@@ -66,7 +66,7 @@ pub fn check(
     let under_way = guests.filter(|it| it.moving_to.is_some()).count();
     let migrations = plan.migrations.len() + under_way;
     if !plan.migrations.is_empty() && migrations > settings.migrations_max {
-        checker.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
+        checker.found.push(Violation::TooMany(migrations, settings.migrations_max));
     }
     if checker.found.is_empty() { Ok(()) } else { Err(checker.found) }
 }
@@ -121,8 +121,8 @@ impl<'a> Checker<'a> {
         let (from, to) = (host(&migration.from), host(&migration.to));
         let (from, to) = (from?, to?);
         let Some(guest) = from.guests.iter().find(|it| it.id == migration.guest) else {
-            let (guest, host) = (migration.guest.clone(), from.id.clone());
-            self.found.push(Violation::UnknownGuest { guest, host });
+            let unknown = Violation::UnknownGuest(migration.guest.clone(), from.id.clone());
+            self.found.push(unknown);
             return None;
         };
         Some(CheckedMigration { migration, guest, from, to })
@@ -271,8 +271,7 @@ impl<'a> Checker<'a> {
             let seen = sums.seen - filled.get(id).unwrap_or(&0);
             let room = seen.min(wide(host.budget)) - sums.promised - taken;
             if reserved > room {
-                let (reserved, room) = (bytes(reserved), bytes(room));
-                self.found.push(Violation::NoRoom { host: id.clone(), reserved, room });
+                self.found.push(Violation::NoRoom(id.clone(), bytes(reserved), bytes(room)));
             }
         }
     }
@@ -318,8 +317,7 @@ impl<'a> Checker<'a> {
             let beyond = wide(host.free) - wide(host.reserve);
             let (taken, vacant) = (filled + comes, beyond - awaited);
             if taken > vacant {
-                let (fills, vacant) = (bytes(taken), bytes(vacant));
-                self.found.push(Violation::FillsTooMuch { host: id.clone(), fills, vacant });
+                self.found.push(Violation::FillsTooMuch(id.clone(), bytes(taken), bytes(vacant)));
             }
         }
     }
@@ -369,8 +367,7 @@ fn check_sizes(checked: &CheckedMigration<'_>, found: &mut Vec<Violation>) {
             let least = sizes.full.min(wide(guest.allocation));
             let planned = wide(shrink_to);
             if planned < least {
-                let least = bytes(least);
-                found.push(Violation::ShrunkTooFar { guest: id(), shrink_to, least });
+                found.push(Violation::ShrunkTooFar(id(), shrink_to, bytes(least)));
             }
             copied = resident.min(planned);
         }
@@ -378,8 +375,8 @@ fn check_sizes(checked: &CheckedMigration<'_>, found: &mut Vec<Violation>) {
     }
     let reserve = wide(migration.reserve);
     if reserve < sizes.full {
-        let (reserve, least) = (migration.reserve, bytes(sizes.full));
-        found.push(Violation::ReservesTooLittle { guest: id(), reserve, least });
+        let least = bytes(sizes.full);
+        found.push(Violation::ReservesTooLittle(id(), migration.reserve, least));
     }
     if wide(migration.fills) != fills(guest) {
         found.push(Violation::WrongFigure(id(), "bytes that the copy fills"));
