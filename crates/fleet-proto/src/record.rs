@@ -44,22 +44,12 @@ pub enum RecordError {
     /// Not a record at all, or a field out of bounds.
     #[error("{0}")]
     Malformed(String),
-    /// Sizes that belong to another slow part than the one that is there.
-    #[error("its sizes are for list {fast} of its guests, and list {slow} is there")]
-    OtherList {
-        /// The number of the slow part that the sizes belong to.
-        fast: u64,
-        /// The number of the slow part that is there.
-        slow: u64,
-    },
-    /// Sizes of more or fewer guests than the slow part has.
-    #[error("its sizes are for {fast} guests, and its list has {slow}")]
-    Guests {
-        /// Guests with sizes.
-        fast: usize,
-        /// Guests in the list.
-        slow: usize,
-    },
+    /// Sizes that belong to another slow part than the one that is there: the numbers of both.
+    #[error("its sizes are for list {0} of its guests, and list {1} is there")]
+    OtherList(u64, u64),
+    /// Sizes of more or fewer guests than the slow part has: the numbers of both.
+    #[error("its sizes are for {0} guests, and its list has {1}")]
+    Guests(usize, usize),
 }
 
 /// Which machine has a host's name.
@@ -391,11 +381,10 @@ pub fn join(
     is_draining: bool,
 ) -> Result<HostRecord, RecordError> {
     if slow.number != fast.list {
-        return Err(RecordError::OtherList { fast: fast.list, slow: slow.number });
+        return Err(RecordError::OtherList(fast.list, slow.number));
     }
     if slow.guests.len() != fast.guests.len() {
-        let (fast, slow) = (fast.guests.len(), slow.guests.len());
-        return Err(RecordError::Guests { fast, slow });
+        return Err(RecordError::Guests(fast.guests.len(), slow.guests.len()));
     }
     let guests = slow.guests.iter().zip(&fast.guests);
     let reservations = fast.reserved.iter().map(|it| {
