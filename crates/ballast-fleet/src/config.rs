@@ -318,17 +318,10 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         };
         guests.insert(id, guest);
     }
-    let qemu = match read.qemu {
-        Some(table) => {
-            Some(table.config(read.bandwidth).map_err(|(key, why)| wrong(&["qemu", key], why))?)
-        }
-        None => None,
-    };
-    let bandwidth = read.bandwidth;
-    let libvirt = read
-        .libvirt
-        .map(|table| table.config(bandwidth).map_err(|(key, why)| wrong(&["libvirt", key], why)));
-    let libvirt = libvirt.transpose()?;
+    let qemu = read.qemu.map(|table| table.config(read.bandwidth)).transpose();
+    let qemu = qemu.map_err(|(key, why)| wrong(&["qemu", key], why))?;
+    let libvirt = read.libvirt.map(|table| table.config(read.bandwidth)).transpose();
+    let libvirt = libvirt.map_err(|(key, why)| wrong(&["libvirt", key], why))?;
     if read.mode == FleetMode::Move && qemu.is_some() == libvirt.is_some() {
         let why = "mode `move` needs a table [qemu] or [libvirt], not both: how guests are moved";
         return Err(wrong(&["mode"], why.to_owned()));

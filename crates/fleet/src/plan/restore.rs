@@ -51,8 +51,8 @@ struct Approach {
     floors_first: bool,
 }
 
-/// Guests that are to leave one host, each with the host that it goes to.
-type Leaving<'a> = Vec<(Candidate<'a>, u32)>;
+/// Guests that are to leave one host, each with the host that it is placed on.
+type Placements<'a> = Vec<(Candidate<'a>, u32)>;
 
 /// An attempt and its result so far.
 pub(crate) struct Attempt<'a, 's> {
@@ -211,7 +211,7 @@ impl<'a> Attempt<'a, '_> {
 
     /// Relieves the host of its whole shortage, and returns whether that was possible; if not,
     /// nothing changes.
-    fn relieve(&mut self, host: u32, level: Level, leaving: &mut Leaving<'a>) -> bool {
+    fn relieve(&mut self, host: u32, level: Level, leaving: &mut Placements<'a>) -> bool {
         let short = self.short(host, level, leaving);
         if short == 0 {
             return true;
@@ -238,7 +238,7 @@ impl<'a> Attempt<'a, '_> {
     }
 
     /// Relieves the host of floors as far as there is room, the cheapest relief first.
-    fn relieve_in_part(&mut self, host: u32, leaving: &mut Leaving<'a>) {
+    fn relieve_in_part(&mut self, host: u32, leaving: &mut Placements<'a>) {
         let candidates = self.candidates(host, Level::Floors, leaving);
         for item in by_price(&items(&candidates, Level::Floors)) {
             if self.short(host, Level::Floors, leaving) == 0 {
@@ -283,7 +283,7 @@ impl<'a> Attempt<'a, '_> {
 
     /// Reserves room for all of `chosen`, the largest first. `None` if there is not enough room;
     /// then nothing is reserved.
-    fn place(&mut self, candidates: &[Candidate<'a>], chosen: &[usize]) -> Option<Leaving<'a>> {
+    fn place(&mut self, candidates: &[Candidate<'a>], chosen: &[usize]) -> Option<Placements<'a>> {
         let mut largest: Vec<&Candidate<'a>> = chosen.iter().map(|&it| &candidates[it]).collect();
         largest.sort_by_key(|it| (Reverse(it.sizes.full), &it.guest.id));
         let fits = [self.approach.fit, Fit::Tight];
@@ -330,7 +330,7 @@ impl<'a> Attempt<'a, '_> {
     }
 
     /// Adds the migrations that relieve a host to the plan, without those that it does not need.
-    fn finish(&mut self, host: u32, mut leaving: Leaving<'a>) {
+    fn finish(&mut self, host: u32, mut leaving: Placements<'a>) {
         let figures = &self.input.figures[host as usize];
         let (floors, needed) = (figures.short_of_floors(), figures.short_of_needed());
         if self.short(host, Level::Needed, &leaving) == 0 {
