@@ -114,6 +114,19 @@ impl GuestOnHost {
         matches!(self.real, ProcessState::Runs | ProcessState::Copies | ProcessState::Failed)
     }
 
+    fn has_process(&self) -> bool {
+        !matches!(self.real, ProcessState::Absent | ProcessState::Open | ProcessState::Ended)
+    }
+
+    /// Whether it has a hypervisor that memory has to be promised to.
+    fn is_due(&self) -> bool {
+        self.has_process() && !self.is_owed
+    }
+
+    fn is_promised(&self) -> bool {
+        matches!(self.kept, Promise::Entitled | Promise::Reserved { .. })
+    }
+
     fn holds(&self) -> Bytes {
         match self.small {
             ShrinkState::No | ShrinkState::Asked => LARGE,
@@ -368,7 +381,7 @@ impl World {
         }
         for guest in 0..self.guests {
             let stored = self.store[usize::from(guest)];
-            if stored.is_some_and(|it| !has_process(self.side(it.from, guest))) {
+            if stored.is_some_and(|it| !self.side(it.from, guest).has_process()) {
                 events.push(Event::Forget { guest });
             }
             for term in 1..=self.term {
@@ -406,7 +419,7 @@ impl World {
         if has_faults && side.todo == Some(PendingAction::Reserve) {
             events.push(Event::RefuseRoom { host, guest });
         }
-        if has_faults && has_process(side) {
+        if has_faults && side.has_process() {
             events.push(Event::ProcessDies { host, guest });
         }
         let stored = self.store[usize::from(guest)];
@@ -768,7 +781,7 @@ impl World {
                 }
                 ShrinkState::Done => Some(Shrink { to: SMALL, is_done: true }),
             },
-            holds: has_process(side).then(|| side.holds()),
+            holds: side.has_process().then(|| side.holds()),
             has_part: true,
             is_taken_over: side.is_taken_over,
             carried: carried(),
@@ -934,11 +947,8 @@ impl World {
 
     /// The number of guests that a host promises memory to.
     fn promised(&self, host: u8) -> u8 {
-        let is_promised = |side: &GuestOnHost| {
-            has_process(side) && !side.is_owed
-                || matches!(side.kept, Promise::Entitled | Promise::Reserved { .. })
-        };
-        (0..self.guests).filter(|guest| is_promised(self.side(host, *guest))).count() as u8
+        let sides = (0..self.guests).map(|guest| self.side(host, guest));
+        sides.filter(|side| side.is_due() || side.is_promised()).count() as u8
     }
 
     /// What has to hold at every moment.
@@ -952,11 +962,7 @@ impl World {
             if !is_whole && !self.died[usize::from(guest)] {
                 return Err(format!("the last copy of g{guest} is gone"));
             }
-            let is_promised = |side: &GuestOnHost| {
-                matches!(side.kept, Promise::Entitled | Promise::Reserved { .. })
-            };
-            let is_due = |side: &GuestOnHost| has_process(side) && !side.is_owed;
-            if sides.clone().any(|side| is_due(side) && !is_promised(side)) {
+            if sides.clone().any(|side| side.is_due() && !side.is_promised()) {
                 return Err(format!("g{guest} has a hypervisor without a promise"));
             }
             if sides.clone().any(|side| side.runs() && side.kept != Promise::Entitled) {
@@ -985,10 +991,6 @@ impl World {
                 .all(|it| it.todo.is_none() && it.small == ShrinkState::No && is_over(it))
             && (0..self.guests).all(|guest| runs(guest) || self.died[usize::from(guest)])
     }
-}
-
-fn has_process(side: &GuestOnHost) -> bool {
-    !matches!(side.real, ProcessState::Absent | ProcessState::Open | ProcessState::Ended)
 }
 
 fn todo(action: &HostAction) -> PendingAction {
