@@ -52,33 +52,22 @@ pub struct Measurements {
 }
 
 /// The calls to the daemon.
+#[expect(async_fn_in_trait, reason = "one thread runs them: the futures need not be Send")]
 pub trait Daemon {
     /// The host and its guests.
-    fn status(&self) -> impl Future<Output = Result<StatusReply, ClientError>>;
+    async fn status(&self) -> Result<StatusReply, ClientError>;
     /// All that the daemon knows of one guest.
-    fn explain(&self, guest: &GuestId) -> impl Future<Output = Result<ExplainReply, ClientError>>;
+    async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError>;
     /// What is carried along with a guest that leaves.
-    fn carried(&self, guest: &GuestId) -> impl Future<Output = Result<CarriedState, ClientError>>;
+    async fn carried(&self, guest: &GuestId) -> Result<CarriedState, ClientError>;
     /// Puts in force what an arriving guest carried.
-    fn take_over(
-        &self,
-        guest: &GuestId,
-        carried: &CarriedState,
-    ) -> impl Future<Output = Result<(), ClientError>>;
+    async fn take_over(&self, guest: &GuestId, carried: &CarriedState) -> Result<(), ClientError>;
     /// Changes a guest's limits.
-    fn set(
-        &self,
-        guest: &GuestId,
-        change: &GuestChange,
-    ) -> impl Future<Output = Result<(), ClientError>>;
+    async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError>;
     /// Keeps memory free for an arriving guest.
-    fn reserve(
-        &self,
-        guest: &GuestId,
-        reserve: &Reserve,
-    ) -> impl Future<Output = Result<(), ClientError>>;
+    async fn reserve(&self, guest: &GuestId, reserve: &Reserve) -> Result<(), ClientError>;
     /// Ends such a reservation.
-    fn unreserve(&self, guest: &GuestId) -> impl Future<Output = Result<(), ClientError>>;
+    async fn unreserve(&self, guest: &GuestId) -> Result<(), ClientError>;
 }
 
 impl Daemon for Client {

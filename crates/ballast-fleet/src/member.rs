@@ -109,7 +109,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                 Err(error) => error.to_string(),
             };
             if machine != self.machine {
-                return Err(SessionEnd::NameTaken { host: host.to_string(), machine });
+                return Err(SessionEnd::NameTaken(host.clone(), machine));
             }
         }
         let value = encode(&Identity { machine: self.machine.clone() })?;

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ballast_fleet::HostId;
 use ballast_fleet_proto::{Coordinator, CoordinatorError, LeaseId, RecordError, Revision};
 use ballast_model::Timestamp;
 use tokio::sync::Mutex;
@@ -54,17 +55,12 @@ pub enum SessionEnd {
     /// The daemon gives no figures to register with.
     #[error("not in the fleet: {0}")]
     Look(#[from] ObserverError),
-    /// Another machine has this host's name.
+    /// Another machine has this host's name: the name, and the machine.
     #[error(
-        "not in the fleet: another machine ({machine}) is registered as {host}: give one of them \
-         another `host`"
+        "not in the fleet: another machine ({1}) is registered as {0}: give one of them another \
+         `host`"
     )]
-    NameTaken {
-        /// The host's name.
-        host: String,
-        /// The machine that has it.
-        machine: String,
-    },
+    NameTaken(HostId, String),
     /// A call to the coordinator failed.
     #[error("etcd is out of reach, the host works on alone: {0}")]
     Coordinator(#[from] CoordinatorError),
