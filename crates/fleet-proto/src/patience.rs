@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn only_a_need_that_lasts_moves_somebody() {
-        let short = MigrationReason::Floors { short: Bytes::gib(1) };
+        let short = MigrationReason::Floors(Bytes::gib(1));
         let mut patience = NeedTimers::default();
         let at = |s: u64| Timestamp::from_millis(1000 * s);
         let a = plan(&[("g", "a", short)]);

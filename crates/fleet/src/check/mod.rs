@@ -187,9 +187,9 @@ impl<'a> Checker<'a> {
         let needed = sums.staying_needed - sums.capacity;
         let is_true = |short: Bytes, actual: i128| actual > 0 && wide(short) == actual;
         let wrong = match checked.migration.reason {
-            MigrationReason::Floors { short } => (!is_true(short, floors))
+            MigrationReason::Floors(short) => (!is_true(short, floors))
                 .then_some("its host is not short of so many bytes for floors"),
-            MigrationReason::Objectives { short } => (floors > 0 || !is_true(short, needed))
+            MigrationReason::Objectives(short) => (floors > 0 || !is_true(short, needed))
                 .then_some("its host is not short of so many bytes for objectives"),
             MigrationReason::Drain => {
                 (!checked.from.is_draining).then_some("its host is not to be drained")
@@ -327,10 +327,8 @@ impl<'a> Checker<'a> {
         let mut leaving: BTreeMap<&HostId, Vec<&CheckedMigration<'_>>> = BTreeMap::new();
         for checked in all {
             let reason = checked.migration.reason;
-            let is_needed = matches!(
-                reason,
-                MigrationReason::Floors { .. } | MigrationReason::Objectives { .. }
-            );
+            let is_needed =
+                matches!(reason, MigrationReason::Floors(_) | MigrationReason::Objectives(_));
             if is_needed {
                 leaving.entry(&checked.from.id).or_default().push(checked);
             }

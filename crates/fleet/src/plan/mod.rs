@@ -57,9 +57,9 @@ pub fn plan(snapshot: &FleetSnapshot, settings: &FleetSettings, now: Timestamp) 
 /// The sort key: the kind of the reason, then how many bytes or misses it is about.
 fn urgency(reason: MigrationReason) -> (u8, Reverse<u64>) {
     match reason {
-        MigrationReason::Floors { short } => (0, Reverse(short.get())),
+        MigrationReason::Floors(short) => (0, Reverse(short.get())),
         MigrationReason::Drain => (1, Reverse(0)),
-        MigrationReason::Objectives { short } => (2, Reverse(short.get())),
+        MigrationReason::Objectives(short) => (2, Reverse(short.get())),
         MigrationReason::Benefit { misses_saved, misses_asked } => {
             (3, Reverse(misses_saved - misses_asked))
         }
@@ -132,7 +132,7 @@ fn obstacles(
             continue;
         }
         let obstacle = match Candidate::of(place, host, guest, input.settings, input.now) {
-            Err(Obstacle::Rests { until }) => {
+            Err(Obstacle::Rests(until)) => {
                 let (first, count) = resting.unwrap_or((until, 0));
                 resting = Some((until.min(first), count + 1));
                 continue;
@@ -144,6 +144,6 @@ fn obstacles(
         };
         *counts.entry(obstacle).or_insert(0) += 1;
     }
-    let resting = resting.map(|(until, count)| (Obstacle::Rests { until }, count));
+    let resting = resting.map(|(until, count)| (Obstacle::Rests(until), count));
     counts.into_iter().chain(resting).collect()
 }

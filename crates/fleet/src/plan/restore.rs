@@ -349,8 +349,8 @@ impl<'a> Attempt<'a, '_> {
             self.failed.push(host);
         }
         let reason = match floors {
-            0 => MigrationReason::Objectives { short: Bytes::new(needed) },
-            _ => MigrationReason::Floors { short: Bytes::new(floors) },
+            0 => MigrationReason::Objectives(Bytes::new(needed)),
+            _ => MigrationReason::Floors(Bytes::new(floors)),
         };
         for (candidate, to) in leaving {
             self.choose(candidate, to, reason);

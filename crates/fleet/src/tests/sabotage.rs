@@ -87,11 +87,9 @@ const ALWAYS: [(&str, Sabotage<()>); 25] = [
     }),
     ("a reason that is not so", |plan, _| {
         plan.migrations[0].reason = match plan.migrations[0].reason {
-            MigrationReason::Floors { short } => {
-                MigrationReason::Floors { short: short + Bytes::pages(1) }
-            }
-            MigrationReason::Drain => MigrationReason::Floors { short: Bytes::pages(1) },
-            MigrationReason::Objectives { .. } | MigrationReason::Benefit { .. } => {
+            MigrationReason::Floors(short) => MigrationReason::Floors(short + Bytes::pages(1)),
+            MigrationReason::Drain => MigrationReason::Floors(Bytes::pages(1)),
+            MigrationReason::Objectives(_) | MigrationReason::Benefit { .. } => {
                 MigrationReason::Drain
             }
         };
