@@ -6,18 +6,12 @@
 //! operator decides.
 
 use crate::clean_up::clean_up;
-use crate::view::Process::{Absent, Loaded, Paused, Runs, Unknown, Waiting};
+use crate::view::Process::{Absent, Loaded, Paused, Runs, Waiting};
 use crate::{AbandonReason, HostAction, HostView, MoveRecord, NextStep, Phase, Promise};
 
-/// What the destination of `record` does next.
+/// What the destination of `record` does next, if its hypervisor answers.
 pub(crate) fn step(record: &MoveRecord, view: &HostView) -> NextStep {
     let abandon = |why| NextStep::write(record.abandoned(why));
-    if view.process == Unknown {
-        return NextStep::Wait;
-    }
-    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
-        return abandon(why);
-    }
     match &record.phase {
         Phase::Ordered => prepare(record, view),
         // This host may have the whole guest, and no other copy may be left: it must not abandon.

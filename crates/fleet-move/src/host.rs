@@ -8,30 +8,32 @@ use crate::{AbandonReason, MoveRecord, Phase, destination, source};
 /// only cleans up after earlier moves. `record` is the guest's record as it is in the store now;
 /// `None` if there is none.
 pub fn host_step(record: Option<&MoveRecord>, view: &HostView) -> NextStep {
-    match record {
-        Some(record) if must_abandon(record, view) => {
-            NextStep::write(record.abandoned(AbandonReason::Cancelled))
-        }
-        Some(record) if may_be_elsewhere(record, view) => NextStep::Wait,
-        Some(record) if record.from == view.host => source::step(record, view),
-        Some(record) if record.to == view.host => destination::step(record, view),
-        _ => clean_up(view),
+    let Some(record) = record.filter(|it| it.from == view.host || it.to == view.host) else {
+        return clean_up(view);
+    };
+    let is_uncopied = matches!(record.phase, Phase::Ordered | Phase::Ready { .. });
+    if is_uncopied && !view.begins_moves {
+        return NextStep::write(record.abandoned(AbandonReason::Cancelled));
     }
-}
-
-/// Whether this host takes part in the move but begins no moves, and the copy has not begun.
-fn must_abandon(record: &MoveRecord, view: &HostView) -> bool {
-    let is_about_here = record.from == view.host || record.to == view.host;
-    let is_begun = !matches!(record.phase, Phase::Ordered | Phase::Ready { .. });
-    is_about_here && !view.begins_moves && !is_begun
+    if may_be_elsewhere(record, view) || view.process == Process::Unknown {
+        return NextStep::Wait;
+    }
+    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
+        return NextStep::write(record.abandoned(why));
+    }
+    match record.from == view.host {
+        true => source::step(record, view),
+        false => destination::step(record, view),
+    }
 }
 
 /// Whether the guest's hypervisor may be on another machine of this host's name: this one sees
 /// none, and has no part in the move. A destination may still give back what it reserved.
 fn may_be_elsewhere(record: &MoveRecord, view: &HostView) -> bool {
-    let is_host = record.from == view.host || record.to == view.host && !record.phase.is_over();
+    // A destination has nothing to lose once the move is over.
+    let has_a_stake = record.from == view.host || !record.phase.is_over();
     let is_seen = view.process != Process::Absent;
-    is_host && !is_seen && !view.has_part && !record.can_be_joined(&view.host)
+    has_a_stake && !is_seen && !view.has_part && !record.can_be_joined(&view.host)
 }
 
 /// What a host does while it cannot reach the store. `last` is the record that it last read.

@@ -13,14 +13,11 @@ use crate::view::CopyState::{Failed, Nothing, Partly};
 use crate::view::Process::{Absent, Ended, Left, Loaded, Paused, Runs, Unknown, Waiting};
 use crate::{AbandonReason, HostAction, HostView, MoveRecord, NextStep, Phase, START_PATIENCE};
 
-/// What the source of `record` does next.
+/// What the source of `record` does next, if its hypervisor answers.
 pub(crate) fn step(record: &MoveRecord, view: &HostView) -> NextStep {
     let abandon = |why| NextStep::write(record.abandoned(why));
-    if view.process == Unknown || record.is_closed {
+    if record.is_closed {
         return NextStep::Wait;
-    }
-    if let Some(why) = record.reason_to_abandon(view.term, view.now) {
-        return abandon(why);
     }
     match &record.phase {
         Phase::Ordered | Phase::Ready { .. } => prepare(record, view),
