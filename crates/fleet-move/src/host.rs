@@ -30,10 +30,9 @@ pub fn host_step(record: Option<&MoveRecord>, view: &HostView) -> NextStep {
 /// Whether the guest's hypervisor may be on another machine of this host's name: this one sees
 /// none, and has no part in the move. A destination may still give back what it reserved.
 fn may_be_elsewhere(record: &MoveRecord, view: &HostView) -> bool {
-    // A destination has nothing to lose once the move is over.
-    let has_a_stake = record.from == view.host || !record.phase.is_over();
+    let gives_back = record.to == view.host && record.phase.is_over();
     let is_seen = view.process != Process::Absent;
-    has_a_stake && !is_seen && !view.has_part && !record.can_be_joined(&view.host)
+    !gives_back && !is_seen && !view.has_part && !record.can_be_joined(&view.host)
 }
 
 /// What a host does while it cannot reach the store. `last` is the record that it last read.
