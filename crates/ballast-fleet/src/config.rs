@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use ballast_etcd::{EndpointError, EtcdClient, EtcdTls, EtcdUser, TlsIdentity};
 use ballast_fleet::{Compatibility, FleetSettings, HostId, HypervisorVersion, Label};
 use ballast_fleet_proto::{Keyspace, MODE_ADVISE, MODE_MOVE};
@@ -449,7 +449,7 @@ fn first_line(file: &Path) -> anyhow::Result<String> {
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let line = text.lines().next().unwrap_or_default().trim().to_owned();
     if line.is_empty() || line.len() > SHORT_FILE_BYTES_MAX {
-        return Err(anyhow!("{}: expected a short first line", file.display()));
+        bail!("{}: expected a short first line", file.display());
     }
     Ok(line)
 }

@@ -1,6 +1,6 @@
 //! `ballast fleet explain`: one guest in the fleet.
 
-use anyhow::anyhow;
+use anyhow::bail;
 use ballast_fleet::{GuestRecord, HostRecord};
 use ballast_fleet_proto::FleetView;
 use ballast_model::{Bytes, GuestId, Timestamp};
@@ -67,9 +67,7 @@ pub fn explanation(view: &FleetView, guest: &GuestId) -> anyhow::Result<FleetExp
     }
     if places.is_empty() {
         let hosts = snapshot.hosts().len();
-        return Err(anyhow!(
-            "no guest {guest} on {hosts} hosts; `ballast fleet status` lists them"
-        ));
+        bail!("no guest {guest} on {hosts} hosts; `ballast fleet status` lists them");
     }
     Ok(FleetExplanation { guest: guest.to_string(), places })
 }

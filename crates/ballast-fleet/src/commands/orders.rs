@@ -4,7 +4,7 @@
 //! leads. `forget` only removes the record of a finished move, as the leader does once the source
 //! has closed it.
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use ballast_fleet::HostId;
 use ballast_fleet_proto::{
     Author, Condition, Coordinator, FleetKey, KeyWrite, MoveEntry, PutResult, encode,
@@ -62,7 +62,7 @@ pub async fn order_drain(
         (false, false) if view.hosts().all(|it| it != host) => {
             let names: Vec<&str> = view.hosts().map(HostId::as_str).take(20).collect();
             let names = names.join(", ");
-            return Err(anyhow!("no host {host} is registered; registered hosts: {names}"));
+            bail!("no host {host} is registered; registered hosts: {names}");
         }
         _ => {}
     }
@@ -119,22 +119,20 @@ pub async fn forget_move(
 ) -> anyhow::Result<String> {
     let view = read(coordinator, config).await?;
     let Some(MoveEntry { record, written }) = view.move_of(guest) else {
-        return Err(anyhow!(
-            "no move of {guest} is under way; `ballast fleet status` lists those that are"
-        ));
+        bail!("no move of {guest} is under way; `ballast fleet status` lists those that are");
     };
     let record = record.as_ref().map_err(|why| {
         anyhow!("the record of {guest} stays, as it cannot be read: {why}; update this program")
     })?;
     if let Some(why) = record.why_kept() {
-        return Err(anyhow!(why));
+        bail!(why);
     }
     let from = &record.from;
     if view.hosts().any(|host| host == from) {
-        return Err(anyhow!(
+        bail!(
             "{from} is registered, and closes the record itself once nothing of {guest} is left \
              there; if another machine has that name now, stop `ballast-fleet` on it first"
-        ));
+        );
     }
     let key = config.keys.key(&FleetKey::Move(guest.clone()));
     let identity = config.keys.key(&FleetKey::Identity(from.clone()));

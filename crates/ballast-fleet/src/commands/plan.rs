@@ -1,6 +1,6 @@
 //! `ballast fleet plan`: the leader's latest plan.
 
-use anyhow::anyhow;
+use anyhow::bail;
 use ballast_fleet_proto::{FleetView, MODE_ADVISE, MigrationRecord, PlanRecord};
 use ballast_report::format::wrapped;
 use serde::Serialize;
@@ -36,16 +36,16 @@ pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
 pub fn shown(view: &FleetView) -> anyhow::Result<PlanView> {
     let plan = match view.plan() {
         Some(Ok(plan)) => plan.clone(),
-        Some(Err(error)) => return Err(anyhow!("the plan cannot be read: {error}")),
+        Some(Err(error)) => bail!("the plan cannot be read: {error}"),
         None => {
             let hosts = view.hosts().count();
-            return Err(anyhow!(
+            bail!(
                 "there is no plan yet: {hosts} hosts are registered and {}",
                 match view.leader() {
                     Some((leader, _)) => format!("{leader} leads"),
                     None => "none leads; does `ballast-fleet run` run on a host?".to_owned(),
                 }
-            ));
+            );
         }
     };
     let void = match view.leader() {

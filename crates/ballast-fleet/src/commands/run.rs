@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use ballast_api::Client;
 use ballast_model::GuestId;
 use sd_notify::NotifyState;
@@ -52,7 +52,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     if config.mode == FleetMode::Move
         && let Some(why) = other_manager(Path::new("/"), &config.beside)
     {
-        return Err(anyhow!(why));
+        bail!(why);
     }
     if args.check {
         let text = format!(
@@ -90,12 +90,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
                 noted_moves(&member.config.state).context("cannot read the notes of moves")?;
             if !left.is_empty() {
                 let guests: Vec<&str> = left.iter().map(GuestId::as_str).collect();
-                return Err(anyhow!(
+                bail!(
                     "{} has begun to move {}: to finish, it needs the table [qemu] or [libvirt] \
                      that it had before, even in mode `advise`",
                     member.config.host,
                     guests.join(", ")
-                ));
+                );
             }
             None
         }
