@@ -3,8 +3,8 @@
 //! Idea: a move is a [`MoveRecord`] under one key of the coordinator, which replaces a record only
 //! if it is still as the writer read it (compare and put). The leader orders the move, the
 //! destination reserves memory and listens, the source copies. Each role is a function of the
-//! record and of what it sees itself; it returns one [`NextStep`]: the next write, or one action. It
-//! keeps no other state: a role that crashed reads the record, looks at its host, and goes on.
+//! record and of what it sees itself; it returns one [`NextStep`]: the next write, or one action.
+//! It keeps no other state: a role that crashed reads the record, looks at its host, and goes on.
 //! Every action may therefore be done twice.
 //!
 //! | phase | written by | the guest lives at | memory promised at the destination |

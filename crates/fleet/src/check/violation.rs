@@ -52,8 +52,8 @@ pub enum Violation {
     /// More is reserved on a host than it has room for: the sum of all reservations, and the room.
     #[error("{1} are reserved on {0}, which has room for {2}")]
     NoRoom(HostId, Bytes, Bytes),
-    /// Copies and arrivals take more memory of a host than it has free: what all copies from it fill
-    /// and what comes to it meanwhile; and what is free beyond the reserve and what was promised.
+    /// Copies and arrivals take more memory of a host than it has free: what all copies from it
+    /// fill and what comes to it meanwhile; and what is free beyond the reserve and promises.
     #[error("copies fill {1} of {0}, which has {2} free beyond its reserve")]
     FillsTooMuch(HostId, Bytes, Bytes),
     /// More migrations at once, with those under way, than the setting allows.
