@@ -3,8 +3,8 @@
 #![no_main]
 
 use ballast_fleet_move::{
-    Carried, CopyState, HostAction, HostView, MoveRecord, Next, Process, Promise, RECORD_BYTES_MAX,
-    Term, host_step,
+    CarriedState, CopyState, HostAction, HostView, MoveRecord, NextStep, Process, Promise,
+    RECORD_BYTES_MAX, Term, host_step,
 };
 use ballast_model::{GuestChange, Timestamp};
 
@@ -13,13 +13,13 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     assert!(bytes.len() <= RECORD_BYTES_MAX);
     let again = MoveRecord::parse(record.to_json().as_bytes()).expect("what was written");
     assert_eq!(again, record);
-    let carried = Carried { limits: GuestChange::default(), credits: None, thrashed: None };
+    let carried = CarriedState { limits: GuestChange::default(), credits: None, thrashed: None };
     for (host, begins) in
         [&record.from, &record.to].into_iter().flat_map(|host| [(host, true), (host, false)])
     {
         let view = HostView {
             begins_moves: begins,
-            host,
+            host: host.clone(),
             now: Timestamp::ZERO,
             term: Term(0),
             process: Process::Runs(CopyState::Nothing),
@@ -28,11 +28,11 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             holds: None,
             has_part: true,
             is_taken_over: false,
-            carried: &carried,
+            carried: carried.clone(),
             ends_source: false,
         };
         let next = host_step(Some(&record), &view);
-        let ends = matches!(next, Next::Act(HostAction::End | HostAction::Quit));
+        let ends = matches!(next, NextStep::Act(HostAction::End | HostAction::Quit));
         assert!(!ends, "{record:?} ends a guest that runs");
     }
 });

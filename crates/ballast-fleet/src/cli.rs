@@ -2,7 +2,8 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::commands::{explain, orders, plan, run, status};
+use crate::commands::orders::DrainArgs;
+use crate::commands::{FleetArgs, GuestArgs, run};
 
 /// Runs several hosts as one fleet and plans which guests should move to another host.
 #[derive(Clone, Debug, Parser)]
@@ -32,19 +33,58 @@ pub enum Command {
     /// Run this host as a member of the fleet, in the foreground until stopped.
     Run(run::Args),
     /// Show the leader, the hosts and their memory, and moves under way.
-    Status(status::StatusArgs),
+    #[command(after_help = "\
+Examples:
+  ballast fleet status
+  ballast fleet status --json | jq '.hosts[] | select(.short_bytes > 0)'")]
+    Status(FleetArgs),
     /// Show the status live in the terminal.
-    Top(status::TopArgs),
+    #[command(after_help = "\
+Example:
+  ballast fleet top
+
+Ctrl-C stops it.")]
+    Top(FleetArgs),
     /// Show which guests should move to another host, and why.
-    Plan(plan::Args),
+    #[command(after_help = "\
+Examples:
+  ballast fleet plan
+  ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
+
+In mode `advise` the plan is only advice. In mode `move` its moves are carried out, except those
+from or to a host in mode `advise`; these are marked `by hand`.")]
+    Plan(FleetArgs),
     /// Show what the fleet knows of a guest, and what is planned for it.
-    Explain(explain::Args),
+    #[command(after_help = "\
+Examples:
+  ballast fleet explain web-1
+  ballast fleet explain web-1 --json")]
+    Explain(GuestArgs),
     /// Plan to move all guests away from a host.
-    Drain(orders::DrainArgs),
+    #[command(after_help = "\
+Examples:
+  ballast fleet drain node-3 && ballast fleet plan
+  ballast fleet drain node-3 --undo
+
+No guest moves to a draining host. The order survives restarts of the host and of the leader.")]
+    Drain(DrainArgs),
     /// Stop planning until `ballast fleet resume`.
-    Pause(orders::PauseArgs),
+    #[command(after_help = "\
+Example:
+  ballast fleet pause")]
+    Pause(FleetArgs),
     /// Plan again after `ballast fleet pause`.
-    Resume(orders::ResumeArgs),
+    #[command(after_help = "\
+Example:
+  ballast fleet resume")]
+    Resume(FleetArgs),
     /// Remove the record of a finished move whose source never comes back.
-    Forget(orders::ForgetArgs),
+    #[command(after_help = "\
+Example:
+  ballast fleet forget web-1
+
+Only once the machine that the guest left is certainly gone: if it comes back without the record, a
+copy that stands still there is neither resumed nor ended. A move that is not over is kept, as its
+record may be all that keeps the only copy of the guest.")]
+    Forget(GuestArgs),
 }

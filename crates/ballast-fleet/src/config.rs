@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use ballast_etcd::{EndpointError, EtcdClient, EtcdTls, EtcdUser, TlsIdentity};
 use ballast_fleet::{Compatibility, FleetSettings, HostId, HypervisorVersion, Label};
 use ballast_fleet_proto::{Keyspace, MODE_ADVISE, MODE_MOVE};
@@ -318,17 +318,10 @@ pub fn parse(text: &str, file: &Path, machine: &str) -> Result<FleetConfig, Erro
         };
         guests.insert(id, guest);
     }
-    let qemu = match read.qemu {
-        Some(table) => {
-            Some(table.config(read.bandwidth).map_err(|(key, why)| wrong(&["qemu", key], why))?)
-        }
-        None => None,
-    };
-    let bandwidth = read.bandwidth;
-    let libvirt = read
-        .libvirt
-        .map(|table| table.config(bandwidth).map_err(|(key, why)| wrong(&["libvirt", key], why)));
-    let libvirt = libvirt.transpose()?;
+    let qemu = read.qemu.map(|table| table.config(read.bandwidth)).transpose();
+    let qemu = qemu.map_err(|(key, why)| wrong(&["qemu", key], why))?;
+    let libvirt = read.libvirt.map(|table| table.config(read.bandwidth)).transpose();
+    let libvirt = libvirt.map_err(|(key, why)| wrong(&["libvirt", key], why))?;
     if read.mode == FleetMode::Move && qemu.is_some() == libvirt.is_some() {
         let why = "mode `move` needs a table [qemu] or [libvirt], not both: how guests are moved";
         return Err(wrong(&["mode"], why.to_owned()));
@@ -456,7 +449,7 @@ fn first_line(file: &Path) -> anyhow::Result<String> {
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let line = text.lines().next().unwrap_or_default().trim().to_owned();
     if line.is_empty() || line.len() > SHORT_FILE_BYTES_MAX {
-        return Err(anyhow!("{}: expected a short first line", file.display()));
+        bail!("{}: expected a short first line", file.display());
     }
     Ok(line)
 }

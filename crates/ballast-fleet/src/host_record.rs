@@ -15,11 +15,10 @@ use ballast_api::{
     CarriedView, Client, ClientError, ExplainReply, GuestView, Reserve, StatusReply, ThrashedView,
 };
 use ballast_fleet::{CompactCurve, GuestRecord, HostRecord, PinnedBy, ReservationRecord};
-use ballast_fleet_move::{Carried, CarriedThrash};
+use ballast_fleet_move::{CarriedState, CarriedThrash};
 use ballast_model::{Bytes, GuestChange, GuestId, Timestamp, overhead_assumed};
 
 use crate::config::{FleetConfig, FleetMode, GuestConfig};
-use crate::measured::Measured;
 
 /// Most guests whose curves are asked for at a time.
 const EXPLAINED_MAX: usize = 64;
@@ -31,7 +30,7 @@ const INCOMING: &str = "incoming";
 
 /// Why there is no record of this host.
 #[derive(Debug, thiserror::Error)]
-pub enum LookError {
+pub enum ObserverError {
     /// The daemon does not answer.
     #[error(transparent)]
     Daemon(#[from] ClientError),
@@ -43,34 +42,32 @@ pub enum LookError {
     Missing(&'static str),
 }
 
+/// What was measured on this host.
+#[derive(Clone, Debug, Default)]
+pub struct Measurements {
+    /// Dirty rate of each guest, in bytes a second.
+    pub writes_per_s: BTreeMap<GuestId, Bytes>,
+    /// Bandwidth of the last copy from this host, in bytes a second.
+    pub bandwidth_per_s: Option<Bytes>,
+}
+
 /// The calls to the daemon.
+#[expect(async_fn_in_trait, reason = "one thread runs them: the futures need not be Send")]
 pub trait Daemon {
     /// The host and its guests.
-    fn status(&self) -> impl Future<Output = Result<StatusReply, ClientError>>;
+    async fn status(&self) -> Result<StatusReply, ClientError>;
     /// All that the daemon knows of one guest.
-    fn explain(&self, guest: &GuestId) -> impl Future<Output = Result<ExplainReply, ClientError>>;
+    async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError>;
     /// What is carried along with a guest that leaves.
-    fn carried(&self, guest: &GuestId) -> impl Future<Output = Result<Carried, ClientError>>;
+    async fn carried(&self, guest: &GuestId) -> Result<CarriedState, ClientError>;
     /// Puts in force what an arriving guest carried.
-    fn take_over(
-        &self,
-        guest: &GuestId,
-        carried: &Carried,
-    ) -> impl Future<Output = Result<(), ClientError>>;
+    async fn take_over(&self, guest: &GuestId, carried: &CarriedState) -> Result<(), ClientError>;
     /// Changes a guest's limits.
-    fn set(
-        &self,
-        guest: &GuestId,
-        change: &GuestChange,
-    ) -> impl Future<Output = Result<(), ClientError>>;
+    async fn set(&self, guest: &GuestId, change: &GuestChange) -> Result<(), ClientError>;
     /// Keeps memory free for an arriving guest.
-    fn reserve(
-        &self,
-        guest: &GuestId,
-        reserve: &Reserve,
-    ) -> impl Future<Output = Result<(), ClientError>>;
+    async fn reserve(&self, guest: &GuestId, reserve: &Reserve) -> Result<(), ClientError>;
     /// Ends such a reservation.
-    fn unreserve(&self, guest: &GuestId) -> impl Future<Output = Result<(), ClientError>>;
+    async fn unreserve(&self, guest: &GuestId) -> Result<(), ClientError>;
 }
 
 impl Daemon for Client {
@@ -82,19 +79,19 @@ impl Daemon for Client {
         Client::explain(self, guest).await
     }
 
-    async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
+    async fn carried(&self, guest: &GuestId) -> Result<CarriedState, ClientError> {
         let CarriedView { limits, credits, thrashed } = Client::carried(self, guest).await?.carried;
         let thrashed = thrashed.map(|it| CarriedThrash {
-            least: Bytes::new(it.least_bytes),
+            least_bytes: it.least_bytes,
             left_ms: it.left_ms,
             pause_ms: it.pause_ms,
         });
-        Ok(Carried { limits, credits, thrashed })
+        Ok(CarriedState { limits, credits, thrashed })
     }
 
-    async fn take_over(&self, guest: &GuestId, carried: &Carried) -> Result<(), ClientError> {
+    async fn take_over(&self, guest: &GuestId, carried: &CarriedState) -> Result<(), ClientError> {
         let thrashed = carried.thrashed.map(|it| ThrashedView {
-            least_bytes: it.least.get(),
+            least_bytes: it.least_bytes,
             left_ms: it.left_ms,
             pause_ms: it.pause_ms,
         });
@@ -140,8 +137,8 @@ impl Observer {
         &mut self,
         daemon: &impl Daemon,
         config: &FleetConfig,
-        measured: &Measured,
-    ) -> Result<HostRecord, LookError> {
+        measured: &Measurements,
+    ) -> Result<HostRecord, ObserverError> {
         let status = daemon.status().await?;
         self.looks += 1;
         let mut ids: Vec<GuestId> =
@@ -177,16 +174,17 @@ fn record(
     config: &FleetConfig,
     status: &StatusReply,
     explained: &BTreeMap<GuestId, Explanation>,
-    measured: &Measured,
-) -> Result<HostRecord, LookError> {
+    measured: &Measurements,
+) -> Result<HostRecord, ObserverError> {
     let age = Duration::from_millis(status.tick.age_ms);
     if age > STATUS_AGE_MAX {
-        return Err(LookError::Stale(age));
+        return Err(ObserverError::Stale(age));
     }
     let free = status.host.memory_available_bytes;
-    let free = free.ok_or(LookError::Missing("how much memory of the host is available"))?;
+    let free = free.ok_or(ObserverError::Missing("how much memory of the host is available"))?;
     let reserve = status.daemon.as_ref().and_then(|daemon| daemon.host_reserve_bytes);
-    let reserve = reserve.ok_or(LookError::Missing("the host's reserve: it is an earlier one"))?;
+    let reserve =
+        reserve.ok_or(ObserverError::Missing("the host's reserve: it is an earlier one"))?;
     let mut guests = Vec::new();
     for view in &status.guests {
         let Ok(id) = view.guest.parse() else { continue };
@@ -217,7 +215,7 @@ fn record(
             .bandwidth_per_s
             .map_or(config.bandwidth_per_s, |it| it.min(config.bandwidth_per_s)),
         compatibility: config.compatibility.clone(),
-        carries_moves: config.mode == FleetMode::Move,
+        executes_moves: config.mode == FleetMode::Move,
         is_draining: false,
         reservations,
         guests,
@@ -280,7 +278,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::tests::configured;
+    use crate::tests::local;
 
     const MIB: u64 = 1 << 20;
 
@@ -299,7 +297,7 @@ mod tests {
             "boot_bytes": 1024 * MIB, "floor_bytes": 128 * MIB, "resident_bytes": resident * MIB,
             "copied_resident_bytes": bytes(copied),
         });
-        let config = configured("a", &["http://h:1".to_owned()], "");
+        let config = local("a", "");
         let view = serde_json::from_value(view).unwrap();
         guest(&config, "g".parse().unwrap(), &view, &BTreeMap::new(), None)
     }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ballast_fleet_move::Term;
 use ballast_fleet_proto::{
     Author, Condition, Coordinator, CoordinatorError, Decision, FleetKey, FleetView, KeyWatch,
-    KeyWrite, LeaderWrite, MoveEntry, Patience, PlanRecord, PutResult, RecordError, Revision,
+    KeyWrite, LeaderWrite, MoveEntry, NeedTimers, PlanRecord, PutResult, RecordError, Revision,
     decide, decode, encode, leader_writes,
 };
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until, timeout};
@@ -37,10 +37,10 @@ const ORDERS_NOTHING: &str = "leads in mode `advise` and orders no move, though 
 
 /// What a leader keeps while it leads.
 #[derive(Default)]
-struct LeaderMemory {
+struct LeaderState {
     /// The last plan that was written.
     plan: Option<PlanRecord>,
-    patience: Patience,
+    patience: NeedTimers,
 }
 
 /// Why a leadership ended, or did not begin.
@@ -119,9 +119,9 @@ async fn lead<C: Coordinator, D: Daemon>(
     let config = &member.config;
     let mut ticks = interval(config.tick);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut memory = LeaderMemory::default();
+    let mut memory = LeaderState::default();
     let settled_at = Instant::now() + config.lease;
-    let mut view = read(member).await?;
+    let mut view = FleetView::read(&member.coordinator, &config.keys).await?;
     loop {
         let mut watch = member.coordinator.watch(config.keys.prefix(), view.revision()).await?;
         let until = Instant::now() + WATCH_TIME_MAX;
@@ -133,7 +133,7 @@ async fn lead<C: Coordinator, D: Daemon>(
                         false
                     }
                     Err(CoordinatorError::Compacted(_)) => {
-                        view = read(member).await?;
+                        view = FleetView::read(&member.coordinator, &config.keys).await?;
                         break;
                     }
                     // The next watch goes on where this one ended.
@@ -157,19 +157,13 @@ async fn lead<C: Coordinator, D: Daemon>(
     }
 }
 
-/// Reads all keys of the fleet.
-async fn read<C: Coordinator, D: Daemon>(member: &Member<C, D>) -> Result<FleetView, LeadError> {
-    let keys = &member.config.keys;
-    Ok(FleetView::new(keys.clone(), member.coordinator.read(keys.prefix()).await?))
-}
-
 /// Plans, orders, and settles moves. Returns whether this host still leads.
 async fn lead_once<C: Coordinator, D: Daemon>(
     member: &Member<C, D>,
     view: &FleetView,
     leadership: Revision,
     may_order: bool,
-    memory: &mut LeaderMemory,
+    memory: &mut LeaderState,
 ) -> Result<bool, LeadError> {
     let config = &member.config;
     let (leader, mode) = (config.host.as_str(), config.mode.code());
@@ -179,7 +173,7 @@ async fn lead_once<C: Coordinator, D: Daemon>(
         return Ok(false);
     }
     member.metrics.moves.set_under_way(phases(view));
-    if config.mode == FleetMode::Advise && view.carriers().next().is_some() {
+    if config.mode == FleetMode::Advise && view.executing_hosts().next().is_some() {
         member.status_log.log("mode", ORDERS_NOTHING);
     }
     let mut due = memory.patience.lasting(&plan, config.patience, now);

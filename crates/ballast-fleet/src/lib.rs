@@ -15,7 +15,6 @@
 //! | `carry` | how does the host do its part of moves? |
 //! | `serve` | what does the program answer on its host? |
 //! | `metrics`, `timed` | what is counted, and which calls to etcd? |
-//! | `measured` | what was measured of guests and copies? |
 //! | `status_log` | what goes to standard error? |
 //! | `commands` | what do operators see and order? |
 //!
@@ -30,7 +29,6 @@ pub mod config;
 mod config_moves;
 pub mod host_record;
 mod lead;
-pub mod measured;
 pub mod member;
 pub mod metrics;
 pub mod other_managers;

@@ -20,7 +20,7 @@ use ballast_fleet_proto::{
 };
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::host_record::{Daemon, LookError};
+use crate::host_record::{Daemon, ObserverError};
 use crate::lead;
 use crate::session::{RECORD_AGE_MAX, Session};
 
@@ -91,7 +91,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
     }
 
     /// The host's record as of now.
-    async fn look(&self) -> Result<HostRecord, LookError> {
+    async fn look(&self) -> Result<HostRecord, ObserverError> {
         let measured = self.measured.borrow().clone();
         self.observer.lock().await.look(&self.daemon, &self.config, &measured).await
     }
@@ -109,7 +109,7 @@ impl<C: Coordinator, D: Daemon> Member<C, D> {
                 Err(error) => error.to_string(),
             };
             if machine != self.machine {
-                return Err(SessionEnd::NameTaken { host: host.to_string(), machine });
+                return Err(SessionEnd::NameTaken(host.clone(), machine));
             }
         }
         let value = encode(&Identity { machine: self.machine.clone() })?;

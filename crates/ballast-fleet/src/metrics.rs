@@ -13,14 +13,16 @@ use std::time::Duration;
 
 use ballast_fleet_proto::{CoordinatorError, PlanRecord};
 use ballast_model::Bytes;
-use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-type Whole = Gauge<u64, AtomicU64>;
+type IntegerGauge = Gauge<u64, AtomicU64>;
+/// Names and values.
+type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// Buckets of calls to etcd, in seconds: most take milliseconds, and none more than 60 s.
 const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0, 10.0];
@@ -30,9 +32,10 @@ const CALL_BOUNDS_S: [f64; 9] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 2.
 pub struct FleetMetrics {
     is_member: AtomicBool,
     is_leader: AtomicBool,
-    planned: Mutex<Option<Planned>>,
-    calls: Family<CallLabels, Histogram>,
-    errors: Family<ErrorLabels, Counter>,
+    /// Name, help text and value of each figure of the latest plan; none if the host does not lead.
+    planned: Mutex<Vec<(&'static str, &'static str, u64)>>,
+    calls: Family<Labels<1>, Histogram>,
+    errors: Family<Labels<2>, Counter>,
     /// Figures about moves.
     pub moves: MoveMetrics,
 }
@@ -41,41 +44,8 @@ pub struct FleetMetrics {
 #[derive(Debug, Default)]
 pub struct MoveMetrics {
     under_way: Mutex<BTreeMap<&'static str, u64>>,
-    ended: Family<ResultLabels, Counter>,
+    ended: Family<Labels<1>, Counter>,
     copied: Counter,
-}
-
-/// Figures of a leader's latest plan.
-#[derive(Clone, Copy, Debug)]
-struct Planned {
-    hosts: u64,
-    guests: u64,
-    migrations: u64,
-    waiting: u64,
-    unmet: u64,
-    left_out: u64,
-    is_paused: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct CallLabels {
-    call: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ErrorLabels {
-    call: &'static str,
-    error: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct PhaseLabels {
-    phase: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabels {
-    result: &'static str,
 }
 
 impl Default for FleetMetrics {
@@ -100,7 +70,7 @@ impl MoveMetrics {
     /// Counts a move that this leader has closed, by its last phase: `moved`, `abandoned` or
     /// `lost`.
     pub fn count_end(&self, result: &'static str) {
-        self.ended.get_or_create(&ResultLabels { result }).inc();
+        self.ended.get_or_create(&[("result", result)]).inc();
     }
 
     /// Counts bytes that this host has copied to another one.
@@ -123,22 +93,30 @@ impl FleetMetrics {
         self.is_leader.store(is_leader, Ordering::Relaxed);
         if !is_leader {
             self.moves.set_under_way(BTreeMap::new());
-            *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = None;
+            self.planned.lock().unwrap_or_else(PoisonError::into_inner).clear();
         }
     }
 
     /// Sets the plan that this host has made as leader.
     pub(crate) fn set_plan(&self, plan: &PlanRecord) {
-        let planned = Planned {
-            hosts: plan.hosts as u64,
-            guests: plan.guests as u64,
-            migrations: plan.migrations.len() as u64,
-            waiting: plan.waiting.len() as u64,
-            unmet: plan.unmet.len() as u64,
-            left_out: plan.left_out.len() as u64,
-            is_paused: plan.paused_by.is_some(),
-        };
-        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = Some(planned);
+        let figures = vec![
+            (
+                "paused",
+                "Whether nothing is planned by an operator's order",
+                u64::from(plan.paused_by.is_some()),
+            ),
+            ("hosts", "Hosts that this leader plans for", plan.hosts as u64),
+            ("guests", "Guests that this leader plans for", plan.guests as u64),
+            ("planned_moves", "Moves that the plan would have now", plan.migrations.len() as u64),
+            (
+                "waiting_moves",
+                "Moves that the plan would have after those",
+                plan.waiting.len() as u64,
+            ),
+            ("unmet_needs", "Needs that no move of the plan meets", plan.unmet.len() as u64),
+            ("hosts_left_out", "Hosts that cannot be planned for", plan.left_out.len() as u64),
+        ];
+        *self.planned.lock().unwrap_or_else(PoisonError::into_inner) = figures;
     }
 
     /// Counts a call to etcd.
@@ -148,10 +126,9 @@ impl FleetMetrics {
         took: Duration,
         error: Option<&CoordinatorError>,
     ) {
-        self.calls.get_or_create(&CallLabels { call }).observe(took.as_secs_f64());
+        self.calls.get_or_create(&[("call", call)]).observe(took.as_secs_f64());
         if let Some(error) = error {
-            let labels = ErrorLabels { call, error: code(error) };
-            self.errors.get_or_create(&labels).inc();
+            self.errors.get_or_create(&[("call", call), ("error", code(error))]).inc();
         }
     }
 
@@ -162,30 +139,15 @@ impl FleetMetrics {
     pub(crate) fn encode(&self) -> Result<String, fmt::Error> {
         let mut registry = Registry::with_prefix("ballast_fleet");
         let set = |registry: &mut Registry, name: &str, help: &str, value: u64| {
-            let gauge = Whole::default();
+            let gauge = IntegerGauge::default();
             gauge.set(value);
             registry.register(name, help, gauge);
         };
         let is = |flag: &AtomicBool| u64::from(flag.load(Ordering::Relaxed));
         set(&mut registry, "member", "Whether the host is registered", is(&self.is_member));
         set(&mut registry, "leader", "Whether the host leads", is(&self.is_leader));
-        let planned = *self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(plan) = planned {
-            for (name, help, value) in [
-                (
-                    "paused",
-                    "Whether nothing is planned by an operator's order",
-                    plan.is_paused.into(),
-                ),
-                ("hosts", "Hosts that this leader plans for", plan.hosts),
-                ("guests", "Guests that this leader plans for", plan.guests),
-                ("planned_moves", "Moves that the plan would have now", plan.migrations),
-                ("waiting_moves", "Moves that the plan would have after those", plan.waiting),
-                ("unmet_needs", "Needs that no move of the plan meets", plan.unmet),
-                ("hosts_left_out", "Hosts that cannot be planned for", plan.left_out),
-            ] {
-                set(&mut registry, name, help, value);
-            }
+        for &(name, help, value) in &*self.planned.lock().unwrap_or_else(PoisonError::into_inner) {
+            set(&mut registry, name, help, value);
         }
         self.moves.register(&mut registry);
         let help = "Calls to etcd by how long they took";
@@ -199,9 +161,9 @@ impl FleetMetrics {
 
 impl MoveMetrics {
     fn register(&self, registry: &mut Registry) {
-        let under_way = Family::<PhaseLabels, Whole>::default();
+        let under_way = Family::<Labels<1>, IntegerGauge>::default();
         for (&phase, &count) in &*self.under_way.lock().unwrap_or_else(PoisonError::into_inner) {
-            under_way.get_or_create(&PhaseLabels { phase }).set(count);
+            under_way.get_or_create(&[("phase", phase)]).set(count);
         }
         let help = "Moves of guests of the fleet that this host leads, by phase";
         registry.register("moves_under_way", help, under_way);

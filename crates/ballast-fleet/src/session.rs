@@ -4,14 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ballast_fleet::HostId;
 use ballast_fleet_proto::{Coordinator, CoordinatorError, LeaseId, RecordError, Revision};
 use ballast_model::Timestamp;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::config::FleetConfig;
-use crate::host_record::{Daemon, LookError, Observer};
-use crate::measured::Measured;
+use crate::host_record::{Daemon, Measurements, Observer, ObserverError};
 use crate::metrics::FleetMetrics;
 use crate::status_log::StatusLog;
 
@@ -30,7 +30,7 @@ pub struct Member<C, D> {
     /// The revision that wrote the host's identity, while it is registered.
     pub(crate) identity: Cell<Option<Revision>>,
     /// What was measured of guests and copies here.
-    pub(crate) measured: RefCell<Measured>,
+    pub(crate) measured: RefCell<Measurements>,
     began: Instant,
     /// The time since 1970 at `began`.
     began_at: Timestamp,
@@ -54,18 +54,13 @@ pub(crate) struct Session {
 pub enum SessionEnd {
     /// The daemon gives no figures to register with.
     #[error("not in the fleet: {0}")]
-    Look(#[from] LookError),
-    /// Another machine has this host's name.
+    Look(#[from] ObserverError),
+    /// Another machine has this host's name: the name, and the machine.
     #[error(
-        "not in the fleet: another machine ({machine}) is registered as {host}: give one of them \
-         another `host`"
+        "not in the fleet: another machine ({1}) is registered as {0}: give one of them another \
+         `host`"
     )]
-    NameTaken {
-        /// The host's name.
-        host: String,
-        /// The machine that has it.
-        machine: String,
-    },
+    NameTaken(HostId, String),
     /// A call to the coordinator failed.
     #[error("etcd is out of reach, the host works on alone: {0}")]
     Coordinator(#[from] CoordinatorError),

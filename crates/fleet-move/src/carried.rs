@@ -6,13 +6,13 @@
 //! Limits: the journal of samples stays on the host that wrote it. When a guest was moved is kept
 //! by the leader, not by its hosts.
 
-use ballast_model::{Bytes, GuestChange};
+use ballast_model::GuestChange;
 use serde::{Deserialize, Serialize};
 
 /// What goes along with a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Carried {
+pub struct CarriedState {
     /// The limits that were set for it.
     pub limits: GuestChange,
     /// What it can pay rent with, under a policy of rent.
@@ -28,24 +28,9 @@ pub struct Carried {
 #[serde(deny_unknown_fields)]
 pub struct CarriedThrash {
     /// The size below which it is not to be shrunk.
-    #[serde(rename = "least_bytes", with = "size")]
-    pub least: Bytes,
+    pub least_bytes: u64,
     /// For how many milliseconds more.
     pub left_ms: u64,
     /// How long the pause is in all, in milliseconds; the next one is twice as long.
     pub pause_ms: u64,
-}
-
-/// Sizes are written as whole numbers of bytes.
-mod size {
-    use ballast_model::Bytes;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(size: &Bytes, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_u64(size.get())
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
-        u64::deserialize(from).map(Bytes::new)
-    }
 }

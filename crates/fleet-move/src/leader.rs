@@ -6,45 +6,44 @@
 
 use ballast_model::Timestamp;
 
-use crate::record::is_over;
-use crate::{AbandonReason, MoveOrder, MoveRecord, Next, Phase, Term};
+use crate::{AbandonReason, MoveRecord, NextStep, Phase};
 
 /// What the leader wants of a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MoveIntent {
     /// Nothing, except that a move under way comes to an end.
     Settle,
-    /// Move it, unless it is being moved already.
-    Move(MoveOrder),
+    /// Move it, unless it is being moved already: the record to begin with, in phase `Ordered`.
+    Move(MoveRecord),
     /// Cancel its move, if that is still possible.
     Cancel,
 }
 
-/// What the leader elected as `term` does next about a guest with this record.
-pub fn step(record: Option<&MoveRecord>, intent: &MoveIntent, term: Term, now: Timestamp) -> Next {
+/// What the leader does next about a guest with this record.
+pub fn step(record: Option<&MoveRecord>, intent: &MoveIntent, now: Timestamp) -> NextStep {
     let Some(record) = record else {
         return match intent {
-            MoveIntent::Move(order) => Next::write(MoveRecord::ordered(order.clone(), term)),
-            MoveIntent::Settle | MoveIntent::Cancel => Next::Wait,
+            MoveIntent::Move(ordered) => NextStep::write(ordered.clone()),
+            MoveIntent::Settle | MoveIntent::Cancel => NextStep::Wait,
         };
     };
     if record.is_closed {
-        return Next::Remove;
+        return NextStep::Remove;
     }
     match record.phase {
         // Only the source may decide, as the destination may have the only copy.
-        Phase::Copying { ends_source: true, .. } => Next::Wait,
+        Phase::Copying { ends_source: true, .. } => NextStep::Wait,
         Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. } => {
             if *intent == MoveIntent::Cancel {
-                Next::write(record.abandoned(AbandonReason::Cancelled))
-            } else if is_over(record.due, now) {
-                Next::write(record.abandoned(AbandonReason::TimedOut))
+                NextStep::write(record.abandoned(AbandonReason::Cancelled))
+            } else if now >= record.due {
+                NextStep::write(record.abandoned(AbandonReason::TimedOut))
             } else {
-                Next::Wait
+                NextStep::Wait
             }
         }
         // Only the hosts may decide, as one of them may have the only copy that is left.
-        Phase::Copied { .. } | Phase::Starting { .. } => Next::Wait,
-        Phase::Moved | Phase::Abandoned { .. } | Phase::Lost => Next::Wait,
+        Phase::Copied { .. } | Phase::Starting { .. } => NextStep::Wait,
+        Phase::Moved | Phase::Abandoned { .. } | Phase::Lost => NextStep::Wait,
     }
 }

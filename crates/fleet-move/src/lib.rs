@@ -3,8 +3,8 @@
 //! Idea: a move is a [`MoveRecord`] under one key of the coordinator, which replaces a record only
 //! if it is still as the writer read it (compare and put). The leader orders the move, the
 //! destination reserves memory and listens, the source copies. Each role is a function of the
-//! record and of what it sees itself; it returns one [`Next`]: the next write, or one action. It
-//! keeps no other state: a role that crashed reads the record, looks at its host, and goes on.
+//! record and of what it sees itself; it returns one [`NextStep`]: the next write, or one action.
+//! It keeps no other state: a role that crashed reads the record, looks at its host, and goes on.
 //! Every action may therefore be done twice.
 //!
 //! | phase | written by | the guest lives at | memory promised at the destination |
@@ -74,10 +74,8 @@ mod tests;
 mod view;
 mod wire;
 
-pub use carried::{Carried, CarriedThrash};
+pub use carried::{CarriedState, CarriedThrash};
 pub use host::{host_step, host_step_without_store};
-pub use record::{
-    AbandonReason, MoveOrder, MoveRecord, Phase, SHRINK_TOLERANCE, START_PATIENCE, Term,
-};
-pub use view::{CopyState, HostAction, HostView, Next, Process, Promise, Shrink};
+pub use record::{AbandonReason, MoveRecord, Phase, SHRINK_TOLERANCE, START_PATIENCE, Term};
+pub use view::{CopyState, HostAction, HostView, NextStep, Process, Promise, Shrink};
 pub use wire::{RECORD_BYTES_MAX, RecordError};

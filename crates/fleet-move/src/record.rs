@@ -13,7 +13,7 @@ use ballast_fleet::HostId;
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Carried;
+use crate::CarriedState;
 
 /// How far above a size a guest may be and count as shrunk to it, or as within what is reserved for
 /// it: a balloon is no more exact.
@@ -30,28 +30,6 @@ pub const START_PATIENCE: Duration = Duration::from_secs(10);
 #[serde(transparent)]
 pub struct Term(pub u64);
 
-/// What a leader orders.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MoveOrder {
-    /// The guest.
-    pub guest: GuestId,
-    /// The source.
-    pub from: HostId,
-    /// The destination.
-    pub to: HostId,
-    /// When it was ordered.
-    pub ordered_at: Timestamp,
-    /// What the destination reserves: the most that the guest may hold after it has arrived.
-    pub reserve: Bytes,
-    /// The target to shrink it to before the copy. `None`: it gives no memory.
-    pub shrink_to: Option<Bytes>,
-    /// How long the source waits for it to be that small; then it is copied as it is, if it holds
-    /// no more than `reserve`.
-    pub shrink_until: Timestamp,
-    /// When the copy has to be complete; if it is not, the move is abandoned.
-    pub due: Timestamp,
-}
-
 /// A move, as it is kept in the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MoveRecord {
@@ -65,14 +43,15 @@ pub struct MoveRecord {
     pub term: Term,
     /// When this was ordered.
     pub ordered_at: Timestamp,
-    /// What the destination reserves.
+    /// What the destination reserves: the most that the guest may hold after it has arrived.
     pub reserve: Bytes,
     /// The target to shrink it to before the copy. `None`: it gives no memory.
     pub shrink_to: Option<Bytes>,
-    /// How long the source waits for that.
+    /// How long the source waits for that; then the guest is copied as it is, if it holds no more
+    /// than `reserve`.
     pub shrink_until: Timestamp,
     /// Until when the copy has to be complete, and in `Copied` until when the guest has to be
-    /// started.
+    /// started; if it is not, the move is abandoned.
     pub due: Timestamp,
     /// The present phase.
     pub phase: Phase,
@@ -105,12 +84,12 @@ pub enum Phase {
     /// The guest stands still at the source; the destination has all of it.
     Copied {
         /// What goes along with it.
-        carried: Box<Carried>,
+        carried: Box<CarriedState>,
     },
     /// From this phase on the guest lives at the destination.
     Starting {
         /// What goes along with it.
-        carried: Box<Carried>,
+        carried: Box<CarriedState>,
     },
     /// The guest runs at the destination.
     Moved,
@@ -156,9 +135,7 @@ impl MoveRecord {
         match &self.phase {
             Phase::Ordered if self.term < term => Some(AbandonReason::OlderTerm),
             Phase::Copying { ends_source: true, .. } => None,
-            Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. }
-                if is_over(self.due, now) =>
-            {
+            Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. } if now >= self.due => {
                 Some(AbandonReason::TimedOut)
             }
             _ => None,
@@ -179,26 +156,6 @@ impl MoveRecord {
     /// Whether the guest is certain to hold more than the destination keeps for it.
     pub(crate) fn is_exceeded(&self, holds: Option<Bytes>) -> bool {
         holds.is_some_and(|it| it > self.reserve.saturating_add(SHRINK_TOLERANCE))
-    }
-
-    /// An order of the leader elected as `term`.
-    pub fn ordered(order: MoveOrder, term: Term) -> MoveRecord {
-        let MoveOrder { guest, from, to, ordered_at, reserve, shrink_to, shrink_until, due } =
-            order;
-        let (phase, is_closed) = (Phase::Ordered, false);
-        MoveRecord {
-            guest,
-            from,
-            to,
-            term,
-            ordered_at,
-            reserve,
-            shrink_to,
-            shrink_until,
-            due,
-            phase,
-            is_closed,
-        }
     }
 
     /// The present phase in words, for people.
@@ -227,6 +184,11 @@ impl MoveRecord {
 }
 
 impl Phase {
+    /// Whether the move has ended, and what is left is to clean up.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost)
+    }
+
     /// Stable word for programs.
     pub const fn code(&self) -> &'static str {
         match self {
@@ -257,9 +219,4 @@ impl fmt::Display for AbandonReason {
             AbandonReason::NotStarted => "the destination did not start it in time",
         })
     }
-}
-
-/// Whether the time `moment` has come.
-pub(crate) fn is_over(moment: Timestamp, now: Timestamp) -> bool {
-    now >= moment
 }

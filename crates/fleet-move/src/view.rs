@@ -10,13 +10,13 @@ use std::net::SocketAddr;
 use ballast_fleet::HostId;
 use ballast_model::{Bytes, Timestamp};
 
-use crate::{Carried, MoveRecord, Term};
+use crate::{CarriedState, MoveRecord, Term};
 
 /// What a host sees of a guest.
-#[derive(Clone, Copy, Debug)]
-pub struct HostView<'a> {
+#[derive(Clone, Debug)]
+pub struct HostView {
     /// The name of the host.
-    pub host: &'a HostId,
+    pub host: HostId,
     /// The time on its clock, since 1970.
     pub now: Timestamp,
     /// The election in force, as the store has it.
@@ -37,7 +37,7 @@ pub struct HostView<'a> {
     /// Whether the limits and credits that the guest carried are in force here.
     pub is_taken_over: bool,
     /// What would be carried along with the guest now.
-    pub carried: &'a Carried,
+    pub carried: CarriedState,
     /// Whether the program that copies guests here ends the source's hypervisor itself once the
     /// destination has the whole guest, which stands still. libvirt does, between two hosts. With
     /// such a program a destination that is open to a guest is [`Process::Waiting`], whether it has
@@ -125,7 +125,7 @@ pub enum HostAction {
     End,
     /// Destination: turn the reservation into the entitlement of the hypervisor that has loaded the
     /// guest, and put in force what the guest carried. Does nothing if there is no such hypervisor.
-    TakeOver(Box<Carried>),
+    TakeOver(Box<CarriedState>),
     /// Destination: note that the guest is about to run here, if it can be noted, then start it.
     Start,
     /// Source: lower the guest's ceiling to this until it is copied.
@@ -164,7 +164,7 @@ impl HostAction {
 
 /// What a role does next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Next {
+pub enum NextStep {
     /// Nothing, until something has changed.
     Wait,
     /// Replace the record that was read by this one, if it has not changed.
@@ -175,8 +175,8 @@ pub enum Next {
     Act(HostAction),
 }
 
-impl Next {
-    pub(crate) fn write(record: MoveRecord) -> Next {
-        Next::Write(Box::new(record))
+impl NextStep {
+    pub(crate) fn write(record: MoveRecord) -> NextStep {
+        NextStep::Write(Box::new(record))
     }
 }

@@ -32,14 +32,9 @@ pub enum RecordError {
     /// It has another version.
     #[error("a record of version {0}: expected {VERSION}")]
     Version(u32),
-    /// A figure of it is impossible.
-    #[error("record of guest {guest}: {what}")]
-    Implausible {
-        /// The guest.
-        guest: GuestId,
-        /// What is impossible, and what was expected.
-        what: String,
-    },
+    /// A figure of it is impossible: the guest; which figure, and what was expected.
+    #[error("record of guest {0}: {1}")]
+    Implausible(GuestId, String),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -110,7 +105,7 @@ impl MoveRecord {
         };
         match record.find_implausible() {
             None => Ok(record),
-            Some(what) => Err(RecordError::Implausible { guest: record.guest, what }),
+            Some(what) => Err(RecordError::Implausible(record.guest, what)),
         }
     }
 
@@ -124,8 +119,7 @@ impl MoveRecord {
         if let Some(size) = self.shrink_to.filter(|size| *size > self.reserve) {
             return Some(format!("shrunk to {size}: expected no more than it reserves"));
         }
-        let is_over = matches!(self.phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
-        if self.is_closed && !is_over {
+        if self.is_closed && !self.phase.is_over() {
             return Some(format!(
                 "closed while {}: expected a move that is over",
                 self.phase.code()

@@ -7,7 +7,6 @@
 //! Limits: futures run on the thread that made them. Keys are text; values have at most
 //! [`VALUE_BYTES_MAX`].
 
-use std::future::Future;
 use std::time::Duration;
 
 /// Largest value of a key, in bytes: below the 1.5 MiB that etcd accepts in one request.
@@ -142,80 +141,74 @@ pub enum CoordinatorError {
 }
 
 /// Watches keys for changes.
+#[expect(async_fn_in_trait, reason = "one thread runs them: the futures need not be Send")]
 pub trait KeyWatch {
     /// Waits for the next changes. Dropping the future loses none.
-    fn next(&mut self) -> impl Future<Output = Result<Changes, CoordinatorError>>;
+    async fn next(&mut self) -> Result<Changes, CoordinatorError>;
 }
 
 /// A service with strongly consistent keys and leases.
+#[expect(async_fn_in_trait, reason = "one thread runs them: the futures need not be Send")]
 pub trait Coordinator {
     /// The type that [`watch`](Coordinator::watch) returns.
     type Watch: KeyWatch;
 
     /// Grants a new lease of `ttl`, in whole seconds.
-    fn grant(&self, ttl: Duration) -> impl Future<Output = Result<LeaseId, CoordinatorError>>;
+    async fn grant(&self, ttl: Duration) -> Result<LeaseId, CoordinatorError>;
 
     /// Renews a lease for its whole `ttl`.
-    fn renew(&self, lease: LeaseId) -> impl Future<Output = Result<(), CoordinatorError>>;
+    async fn renew(&self, lease: LeaseId) -> Result<(), CoordinatorError>;
 
     /// Ends a lease, which removes its keys.
-    fn release(&self, lease: LeaseId) -> impl Future<Output = Result<(), CoordinatorError>>;
+    async fn release(&self, lease: LeaseId) -> Result<(), CoordinatorError>;
 
     /// Reads all entries whose keys begin with `prefix`.
-    fn read(&self, prefix: &str) -> impl Future<Output = Result<Listing, CoordinatorError>>;
+    async fn read(&self, prefix: &str) -> Result<Listing, CoordinatorError>;
 
     /// Watches the keys that begin with `prefix`, from the first change after `after`.
-    fn watch(
-        &self,
-        prefix: &str,
-        after: Revision,
-    ) -> impl Future<Output = Result<Self::Watch, CoordinatorError>>;
+    async fn watch(&self, prefix: &str, after: Revision) -> Result<Self::Watch, CoordinatorError>;
 
     /// Makes all `writes` if every one of `conditions` holds, else none of them.
-    fn compare_and_put(
+    async fn compare_and_put(
         &self,
         conditions: &[Condition],
         writes: Vec<KeyWrite>,
-    ) -> impl Future<Output = Result<PutResult, CoordinatorError>>;
+    ) -> Result<PutResult, CoordinatorError>;
 
     /// Writes `key` under a new lease of `ttl`, if the key is still as `found`: last written by
     /// this revision, or absent.
-    fn register(
+    async fn register(
         &self,
         key: &str,
         value: Vec<u8>,
         ttl: Duration,
         found: Option<Revision>,
-    ) -> impl Future<Output = Result<Registration, CoordinatorError>> {
-        async move {
-            let lease = self.grant(ttl).await?;
-            let condition = Condition { key: key.to_owned(), written: found };
-            let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
-            match self.compare_and_put(&[condition], vec![write]).await? {
-                PutResult::Written(written) => Ok(Registration::Registered { lease, written }),
-                PutResult::Conflict => {
-                    self.release(lease).await?;
-                    Ok(Registration::Taken)
-                }
+    ) -> Result<Registration, CoordinatorError> {
+        let lease = self.grant(ttl).await?;
+        let condition = Condition { key: key.to_owned(), written: found };
+        let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
+        match self.compare_and_put(&[condition], vec![write]).await? {
+            PutResult::Written(written) => Ok(Registration::Registered { lease, written }),
+            PutResult::Conflict => {
+                self.release(lease).await?;
+                Ok(Registration::Taken)
             }
         }
     }
 
     /// Becomes leader if there is none: writes `key` under `lease` if the key is absent. Returns
     /// the revision of the leadership; a later leader has a larger one. `None`: another host leads.
-    fn campaign(
+    async fn campaign(
         &self,
         key: &str,
         value: Vec<u8>,
         lease: LeaseId,
-    ) -> impl Future<Output = Result<Option<Revision>, CoordinatorError>> {
-        async move {
-            let condition = Condition { key: key.to_owned(), written: None };
-            let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
-            match self.compare_and_put(&[condition], vec![write]).await? {
-                PutResult::Written(revision) => Ok(Some(revision)),
-                PutResult::Conflict => Ok(None),
-            }
+    ) -> Result<Option<Revision>, CoordinatorError> {
+        let condition = Condition { key: key.to_owned(), written: None };
+        let write = KeyWrite::Put { key: key.to_owned(), value, lease: Some(lease) };
+        match self.compare_and_put(&[condition], vec![write]).await? {
+            PutResult::Written(revision) => Ok(Some(revision)),
+            PutResult::Conflict => Ok(None),
         }
     }
 }

@@ -48,10 +48,9 @@ pub use keys::{FleetKey, Keyspace, ParseClusterError};
 pub use memory::MemoryCoordinator;
 pub use orders::{LeaderWrite, leader_writes};
 pub use past::{PAST_MOVES_MAX, PastMoves};
-pub use patience::Patience;
+pub use patience::NeedTimers;
 pub use plan_record::{
-    LISTED_MAX, LeftOutRecord, MODE_ADVISE, MODE_MOVE, MigrationRecord, PlanHeader, PlanRecord,
-    UnmetRecord,
+    LISTED_MAX, LeftOutRecord, MODE_ADVISE, MODE_MOVE, MigrationRecord, PlanRecord, UnmetNeedRecord,
 };
 pub use record::{
     Author, FastPart, Identity, RECORD_VERSION, RecordError, SlowPart, decode, encode, join,

@@ -9,9 +9,9 @@
 
 use std::time::Duration;
 
-use ballast_fleet::{HostId, Migration};
+use ballast_fleet::Migration;
 use ballast_fleet_move::leader::{MoveIntent, step};
-use ballast_fleet_move::{MoveOrder, MoveRecord, Next, Term};
+use ballast_fleet_move::{MoveRecord, NextStep, Phase, Term};
 use ballast_model::{GuestId, Timestamp};
 
 use crate::coordinator::Revision;
@@ -60,39 +60,48 @@ pub fn leader_writes(
     for (guest, entry) in view.moves() {
         // It is of another version; a program that reads that version has to settle it.
         let MoveEntry { record: Ok(record), written } = entry else { continue };
-        match step(Some(record), &intent, term, now) {
-            Next::Write(record) => {
+        match step(Some(record), &intent, now) {
+            NextStep::Write(record) => {
                 writes.push(LeaderWrite::Put { record, found: Some(*written) });
             }
-            Next::Remove => writes.push(LeaderWrite::Close {
+            NextStep::Remove => writes.push(LeaderWrite::Close {
                 guest: guest.clone(),
                 found: *written,
                 past: view.past(guest).cloned().unwrap_or_default().with(record, now),
             }),
-            Next::Wait | Next::Act(_) => {}
+            NextStep::Wait | NextStep::Act(_) => {}
         }
     }
     for guest in view.expired_past_moves(now) {
         writes.push(LeaderWrite::Forget(guest.clone()));
     }
-    let carries = |host: &HostId| view.carries_moves(host);
     for it in due {
-        if view.moves().any(|(guest, _)| *guest == it.guest)
-            || !carries(&it.from)
-            || !carries(&it.to)
-        {
-            continue;
-        }
-        if let Next::Write(record) = step(None, &MoveIntent::Move(order(it, now)), term, now) {
+        let may_move = view.move_of(&it.guest).is_none()
+            && view.executes_moves(&it.from)
+            && view.executes_moves(&it.to);
+        let intent = MoveIntent::Move(ordered(it, term, now));
+        if may_move && let NextStep::Write(record) = step(None, &intent, now) {
             writes.push(LeaderWrite::Put { record, found: None });
         }
     }
     writes
 }
 
-fn order(migration: &Migration, now: Timestamp) -> MoveOrder {
+fn ordered(migration: &Migration, term: Term, now: Timestamp) -> MoveRecord {
     let Migration { guest, from, to, shrink_to, reserve, copy_time, .. } = migration.clone();
     let shrink_until = now + SHRINK_PATIENCE;
     let due = shrink_until + copy_time.saturating_mul(COPY_TIMES) + COPY_PATIENCE;
-    MoveOrder { guest, from, to, ordered_at: now, reserve, shrink_to, shrink_until, due }
+    MoveRecord {
+        guest,
+        from,
+        to,
+        term,
+        ordered_at: now,
+        reserve,
+        shrink_to,
+        shrink_until,
+        due,
+        phase: Phase::Ordered,
+        is_closed: false,
+    }
 }

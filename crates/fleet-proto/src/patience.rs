@@ -13,11 +13,11 @@ use ballast_model::Timestamp;
 
 /// Since when each host has had a need.
 #[derive(Clone, Debug, Default)]
-pub struct Patience {
+pub struct NeedTimers {
     since: BTreeMap<HostId, Timestamp>,
 }
 
-impl Patience {
+impl NeedTimers {
     /// The moves to start of `plan`, made at `now`, whose need has lasted for `patience`. Has to be
     /// called with every plan.
     pub fn lasting<'a>(
@@ -65,8 +65,8 @@ mod tests {
 
     #[test]
     fn only_a_need_that_lasts_moves_somebody() {
-        let short = MigrationReason::Floors { short: Bytes::gib(1) };
-        let mut patience = Patience::default();
+        let short = MigrationReason::Floors(Bytes::gib(1));
+        let mut patience = NeedTimers::default();
         let at = |s: u64| Timestamp::from_millis(1000 * s);
         let a = plan(&[("g", "a", short)]);
         assert!(patience.lasting(&a, MINUTE, at(0)).is_empty());

@@ -5,13 +5,9 @@
 //! seen is void.
 //! Limits: at most [`LISTED_MAX`] of each kind are listed, with the number of those left out.
 
-use std::fmt::Display;
-
-use ballast_fleet::{HostId, Migration, MigrationPlan, RefusedRecord};
+use ballast_fleet::Migration;
 use ballast_model::Bytes;
 use serde::{Deserialize, Serialize};
-
-use crate::coordinator::Revision;
 
 /// Most migrations, waiting migrations, unmet needs, left-out hosts and violations that a plan
 /// lists. At 1,500 bytes each at most, five lists stay below the largest value.
@@ -44,7 +40,7 @@ pub struct PlanRecord {
     /// As justified, but beyond the number that may run at once.
     pub waiting: Vec<MigrationRecord>,
     /// Needs that no migration meets.
-    pub unmet: Vec<UnmetRecord>,
+    pub unmet: Vec<UnmetNeedRecord>,
     /// Hosts that are left out, with the reasons.
     pub left_out: Vec<LeftOutRecord>,
     /// What the checker found wrong; if anything, there are no migrations.
@@ -86,7 +82,7 @@ pub struct MigrationRecord {
 
 /// A need of a host that no migration meets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnmetRecord {
+pub struct UnmetNeedRecord {
     /// The host.
     pub host: String,
     /// What it is and why, as a sentence.
@@ -102,66 +98,7 @@ pub struct LeftOutRecord {
     pub text: String,
 }
 
-/// Who made a plan, and from what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlanHeader {
-    /// The leader's host.
-    pub leader: String,
-    /// The revision of its leadership.
-    pub leadership: Revision,
-    /// The revision of the keys that it was made from.
-    pub planned_at: Revision,
-    /// The leader's mode.
-    pub mode: String,
-    /// Who paused the fleet, if anybody.
-    pub paused_by: Option<String>,
-    /// Number of hosts that were planned for.
-    pub hosts: usize,
-    /// Number of their guests.
-    pub guests: usize,
-}
-
 impl PlanRecord {
-    /// The record of a plan; `carries` tells whether a host carries out orders.
-    pub fn new(
-        header: PlanHeader,
-        plan: &MigrationPlan,
-        refused: &[RefusedRecord],
-        violations: &[impl Display],
-        carries: impl Fn(&HostId) -> bool,
-    ) -> PlanRecord {
-        let mut unlisted = 0;
-        let is_by_hand =
-            |it: &Migration| header.mode != MODE_MOVE || !carries(&it.from) || !carries(&it.to);
-        let record = |it: &Migration| MigrationRecord::of(it, is_by_hand(it));
-        let migrations = listed(&plan.migrations, &mut unlisted, record);
-        let waiting = listed(&plan.waiting, &mut unlisted, record);
-        let unmet = listed(&plan.unmet, &mut unlisted, |need| UnmetRecord {
-            host: need.host.to_string(),
-            text: need.to_string(),
-        });
-        let left_out = listed(refused, &mut unlisted, |it| LeftOutRecord {
-            host: it.host.to_string(),
-            text: it.fault.clone(),
-        });
-        let violations = listed(violations, &mut unlisted, ToString::to_string);
-        PlanRecord {
-            leader: header.leader,
-            leader_revision: header.leadership.0,
-            planned_at_revision: header.planned_at.0,
-            mode: header.mode,
-            paused_by: header.paused_by,
-            hosts: header.hosts,
-            guests: header.guests,
-            migrations,
-            waiting,
-            unmet,
-            left_out,
-            violations,
-            unlisted,
-        }
-    }
-
     /// Whether the other plan is the same, apart from the revision of the keys.
     pub fn equals_apart_from_revision(&self, other: &PlanRecord) -> bool {
         let planned_at_revision = other.planned_at_revision;
@@ -170,7 +107,7 @@ impl PlanRecord {
 }
 
 impl MigrationRecord {
-    fn of(migration: &Migration, by_hand: bool) -> MigrationRecord {
+    pub(crate) fn of(migration: &Migration, by_hand: bool) -> MigrationRecord {
         MigrationRecord {
             guest: migration.guest.to_string(),
             from: migration.from.to_string(),
@@ -189,7 +126,7 @@ impl MigrationRecord {
 }
 
 /// The first [`LISTED_MAX`] of `items`; the others are counted in `unlisted`.
-fn listed<T, R>(items: &[T], unlisted: &mut usize, record: impl Fn(&T) -> R) -> Vec<R> {
+pub(crate) fn listed<T, R>(items: &[T], unlisted: &mut usize, record: impl Fn(&T) -> R) -> Vec<R> {
     *unlisted += items.len().saturating_sub(LISTED_MAX);
     items.iter().take(LISTED_MAX).map(record).collect()
 }

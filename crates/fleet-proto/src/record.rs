@@ -44,22 +44,12 @@ pub enum RecordError {
     /// Not a record at all, or a field out of bounds.
     #[error("{0}")]
     Malformed(String),
-    /// Sizes that belong to another slow part than the one that is there.
-    #[error("its sizes are for list {fast} of its guests, and list {slow} is there")]
-    OtherList {
-        /// The number of the slow part that the sizes belong to.
-        fast: u64,
-        /// The number of the slow part that is there.
-        slow: u64,
-    },
-    /// Sizes of more or fewer guests than the slow part has.
-    #[error("its sizes are for {fast} guests, and its list has {slow}")]
-    Guests {
-        /// Guests with sizes.
-        fast: usize,
-        /// Guests in the list.
-        slow: usize,
-    },
+    /// Sizes that belong to another slow part than the one that is there: the numbers of both.
+    #[error("its sizes are for list {0} of its guests, and list {1} is there")]
+    OtherList(u64, u64),
+    /// Sizes of more or fewer guests than the slow part has: the numbers of both.
+    #[error("its sizes are for {0} guests, and its list has {1}")]
+    Guests(usize, usize),
 }
 
 /// Which machine has a host's name.
@@ -92,7 +82,7 @@ pub struct SlowPart {
     bandwidth: u64,
     /// Whether the host carries out moves that are ordered.
     #[serde(default, skip_serializing_if = "is_false")]
-    moves: bool,
+    pub(crate) moves: bool,
     guests: Vec<SlowGuest>,
 }
 
@@ -264,14 +254,9 @@ impl SlowPart {
             storage: words(storage),
             networks: words(networks),
             bandwidth: mib_down(host.bandwidth_per_s).max(1),
-            moves: host.carries_moves,
+            moves: host.executes_moves,
             guests: host.guests.iter().map(SlowGuest::of).collect(),
         }
-    }
-
-    /// Whether the host carries out moves that are ordered.
-    pub(crate) fn carries_moves(&self) -> bool {
-        self.moves
     }
 
     /// The group of a guest; `None` if it has none, or is not there.
@@ -374,12 +359,13 @@ impl FastPart {
 
     /// Whether both have the same guests and reservations.
     pub(crate) fn has_same_guests(&self, other: &FastPart) -> bool {
-        let names = |part: &FastPart| -> Vec<(GuestId, Option<String>)> {
-            part.reserved.iter().map(|it| (it.name.clone(), it.group.clone())).collect()
+        let is_same = |(ours, others): (&ReservedPart, &ReservedPart)| {
+            ours.name == others.name && ours.group == others.group
         };
         self.list == other.list
             && self.guests.len() == other.guests.len()
-            && names(self) == names(other)
+            && self.reserved.len() == other.reserved.len()
+            && self.reserved.iter().zip(&other.reserved).all(is_same)
     }
 }
 
@@ -395,11 +381,10 @@ pub fn join(
     is_draining: bool,
 ) -> Result<HostRecord, RecordError> {
     if slow.number != fast.list {
-        return Err(RecordError::OtherList { fast: fast.list, slow: slow.number });
+        return Err(RecordError::OtherList(fast.list, slow.number));
     }
     if slow.guests.len() != fast.guests.len() {
-        let (fast, slow) = (fast.guests.len(), slow.guests.len());
-        return Err(RecordError::Guests { fast, slow });
+        return Err(RecordError::Guests(fast.guests.len(), slow.guests.len()));
     }
     let guests = slow.guests.iter().zip(&fast.guests);
     let reservations = fast.reserved.iter().map(|it| {
@@ -425,7 +410,7 @@ pub fn join(
             storage: labels(&slow.storage)?,
             networks: labels(&slow.networks)?,
         },
-        carries_moves: slow.moves,
+        executes_moves: slow.moves,
         is_draining,
         reservations: reservations.collect::<Result<_, RecordError>>()?,
         guests: guests.map(|(slow, sizes)| guest(slow, sizes)).collect::<Result<_, _>>()?,

@@ -15,7 +15,7 @@ use ballast_fleet::{
 use ballast_fleet_move::{MoveRecord, Phase};
 use ballast_model::{GuestId, Timestamp};
 
-use crate::coordinator::{Changes, KeyEvent, Listing, Revision};
+use crate::coordinator::{Changes, Coordinator, CoordinatorError, KeyEvent, Listing, Revision};
 use crate::keys::{FleetKey, Keyspace};
 use crate::past::PastMoves;
 use crate::plan_record::PlanRecord;
@@ -26,7 +26,7 @@ use crate::record::{Author, FastPart, Identity, RecordError, SlowPart, decode, j
 pub struct FleetView {
     keys: Keyspace,
     revision: Revision,
-    hosts: BTreeMap<HostId, Parts>,
+    hosts: BTreeMap<HostId, HostParts>,
     draining: BTreeSet<HostId>,
     pause: Option<String>,
     leader: Option<(String, Revision)>,
@@ -46,7 +46,7 @@ pub struct MoveEntry {
 
 /// The parts of one host's record that exist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Parts {
+struct HostParts {
     identity: Option<Result<Identity, RecordError>>,
     slow: Option<Result<SlowPart, RecordError>>,
     fast: Option<Result<FastPart, RecordError>>,
@@ -70,6 +70,18 @@ impl FleetView {
             view.take(KeyEvent::Written(entry));
         }
         view
+    }
+
+    /// Reads all keys of a fleet.
+    ///
+    /// # Errors
+    /// The coordinator does not answer.
+    pub async fn read(
+        coordinator: &impl Coordinator,
+        keys: &Keyspace,
+    ) -> Result<FleetView, CoordinatorError> {
+        let listing = coordinator.read(keys.prefix()).await?;
+        Ok(FleetView::new(keys.clone(), listing))
     }
 
     /// Takes in changes since the listing or the last call.
@@ -107,31 +119,22 @@ impl FleetView {
             Some(FleetKey::Pause) => self.pause = value.map(author),
             Some(FleetKey::Leader) => self.leader = value.map(|value| (author(value), written)),
             Some(FleetKey::Plan) => self.plan = value.map(decode),
-            Some(FleetKey::Move(guest)) => match value {
-                Some(value) => {
-                    let entry = MoveEntry { record: read_move(&guest, value), written };
-                    self.moves.insert(guest, entry);
-                }
-                None => {
-                    self.moves.remove(&guest);
-                }
-            },
-            Some(FleetKey::Past(guest)) => match value {
-                // A value that cannot be read makes no guest rest.
-                Some(value) => {
-                    self.past.insert(guest, decode(value).unwrap_or_default());
-                }
-                None => {
-                    self.past.remove(&guest);
-                }
-            },
+            Some(FleetKey::Move(guest)) => {
+                let record = value.map(|value| read_move(&guest, value));
+                set(&mut self.moves, guest, record.map(|record| MoveEntry { record, written }));
+            }
+            // A value that cannot be read makes no guest rest.
+            Some(FleetKey::Past(guest)) => {
+                let past = value.map(|value| decode(value).unwrap_or_default());
+                set(&mut self.past, guest, past);
+            }
         }
     }
 
-    fn parts(&mut self, host: HostId, change: impl FnOnce(&mut Parts)) {
+    fn parts(&mut self, host: HostId, change: impl FnOnce(&mut HostParts)) {
         let parts = self.hosts.entry(host.clone()).or_default();
         change(parts);
-        if *parts == Parts::default() {
+        if *parts == HostParts::default() {
             self.hosts.remove(&host);
         }
     }
@@ -187,14 +190,14 @@ impl FleetView {
     }
 
     /// Whether `host` carries out moves that are ordered.
-    pub fn carries_moves(&self, host: &HostId) -> bool {
+    pub fn executes_moves(&self, host: &HostId) -> bool {
         let slow = self.hosts.get(host).and_then(|parts| parts.slow.as_ref());
-        slow.is_some_and(|slow| slow.as_ref().is_ok_and(SlowPart::carries_moves))
+        slow.is_some_and(|slow| slow.as_ref().is_ok_and(|slow| slow.moves))
     }
 
     /// The registered hosts that carry out moves that are ordered, sorted by name.
-    pub fn carriers(&self) -> impl Iterator<Item = &HostId> {
-        self.hosts.keys().filter(move |host| self.carries_moves(host))
+    pub fn executing_hosts(&self) -> impl Iterator<Item = &HostId> {
+        self.hosts.keys().filter(move |host| self.executes_moves(host))
     }
 
     /// The records that are accepted, dated `now`, and why the others are left out.
@@ -213,6 +216,14 @@ impl FleetView {
         refused.extend(more);
         refused.sort_by(|a, b| a.host.cmp(&b.host));
         (snapshot, refused)
+    }
+}
+
+/// Gives a key its new value, or removes it.
+fn set<V>(map: &mut BTreeMap<GuestId, V>, guest: GuestId, value: Option<V>) {
+    match value {
+        Some(value) => drop(map.insert(guest, value)),
+        None => drop(map.remove(&guest)),
     }
 }
 
@@ -277,7 +288,7 @@ fn add_move(guest: &mut GuestRecord, host: &HostId, entry: &MoveEntry, now: Time
     }
 }
 
-impl Parts {
+impl HostParts {
     fn record(
         &self,
         host: &HostId,

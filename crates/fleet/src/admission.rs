@@ -82,15 +82,11 @@ fn arrange(host: &mut HostRecord) {
     host.guests.sort_by(|a, b| a.id.cmp(&b.id));
     host.reservations.sort_by(|a, b| a.guest.cmp(&b.guest));
     let Compatibility { storage, networks, .. } = &mut host.compatibility;
-    for labels in [storage, networks] {
+    let guests = host.guests.iter_mut();
+    let of_guests = guests.flat_map(|guest| [&mut guest.storage, &mut guest.networks]);
+    for labels in of_guests.chain([storage, networks]) {
         labels.sort();
         labels.dedup();
-    }
-    for guest in &mut host.guests {
-        for labels in [&mut guest.storage, &mut guest.networks] {
-            labels.sort();
-            labels.dedup();
-        }
     }
 }
 

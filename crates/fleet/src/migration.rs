@@ -53,18 +53,12 @@ pub struct Migration {
 /// Why a guest is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MigrationReason {
-    /// The floors on its host add up to more than the host has for guests.
-    Floors {
-        /// How much more.
-        short: Bytes,
-    },
+    /// The floors on its host add up to this much more than the host has for guests.
+    Floors(Bytes),
     /// Its host is to be drained.
     Drain,
-    /// Floors and objectives on its host need more than the host has for guests.
-    Objectives {
-        /// How much more.
-        short: Bytes,
-    },
+    /// Floors and objectives on its host need this much more than the host has for guests.
+    Objectives(Bytes),
     /// It saves more misses than it costs.
     Benefit {
         /// Misses saved over the horizon.
@@ -101,11 +95,8 @@ pub enum UnmetKind {
 pub enum Obstacle {
     /// It must not be moved.
     Pinned(PinnedBy),
-    /// It was moved too recently.
-    Rests {
-        /// Until when.
-        until: Timestamp,
-    },
+    /// It was moved too recently; it rests until then.
+    Rests(Timestamp),
     /// It writes pages faster than they can be copied.
     WritesTooFast,
     /// Its copy fills more memory than its host has free.
@@ -120,9 +111,9 @@ impl MigrationReason {
     /// Stable word for programs.
     pub const fn code(self) -> &'static str {
         match self {
-            MigrationReason::Floors { .. } => "floors",
+            MigrationReason::Floors(_) => "floors",
             MigrationReason::Drain => "drain",
-            MigrationReason::Objectives { .. } => "objectives",
+            MigrationReason::Objectives(_) => "objectives",
             MigrationReason::Benefit { .. } => "benefit",
         }
     }
@@ -150,11 +141,11 @@ impl fmt::Display for Migration {
 impl fmt::Display for MigrationReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MigrationReason::Floors { short } => {
+            MigrationReason::Floors(short) => {
                 write!(f, "its host is {short} short of its guests' floors")
             }
             MigrationReason::Drain => f.write_str("its host is to be drained"),
-            MigrationReason::Objectives { short } => {
+            MigrationReason::Objectives(short) => {
                 write!(f, "its host is {short} short of its guests' objectives")
             }
             MigrationReason::Benefit { misses_saved, misses_asked } => write!(
@@ -195,7 +186,7 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Obstacle::Pinned(by) => by.fmt(f),
-            Obstacle::Rests { until } => write!(f, "moved lately: at rest until {until}"),
+            Obstacle::Rests(until) => write!(f, "moved lately: at rest until {until}"),
             Obstacle::WritesTooFast => f.write_str("writing faster than can be copied"),
             Obstacle::FillsTooMuch => f.write_str("whose copy fills more memory here than is free"),
             Obstacle::NoDestination => f.write_str("without a compatible host that has room"),

@@ -32,7 +32,7 @@ pub struct HostRecord {
     /// What runs there, and which storage and networks it reaches.
     pub compatibility: Compatibility,
     /// Whether it carries out moves that are ordered; if not, plans are for its operator to read.
-    pub carries_moves: bool,
+    pub executes_moves: bool,
     /// Whether all its guests are to leave.
     pub is_draining: bool,
     /// Memory that is kept for guests that are about to come.

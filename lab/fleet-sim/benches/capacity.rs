@@ -10,8 +10,8 @@ use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
 };
 use ballast_fleet_sim::{
-    Balancer, Division, Figures, LoadDay, LoadSpec, Placement, Planned, SLOW_PPM_MAX, SearchResult,
-    WORST_PPM_MAX, most_guests, play,
+    Balancer, Division, Figures, FleetPlanner, LoadDay, LoadSpec, Placement, SLOW_PPM_MAX,
+    SearchResult, WORST_PPM_MAX, most_guests, play,
 };
 use ballast_model::PolicyName;
 
@@ -50,12 +50,12 @@ fn ways() -> Vec<Approach> {
         fixed("fixed, at this day's peak", Placement::AtPeak),
         divided("global, no moves", BY_STATISTICS, |_| None),
         divided("global, ballast-fleet", BY_STATISTICS_TRACKED, |_| {
-            Some(Box::new(Planned::with_curves()))
+            Some(Box::new(FleetPlanner::with_curves()))
         }),
         divided("meb, no moves", BY_CURVES, |_| None),
-        divided("meb, ballast-fleet", BY_CURVES, |_| Some(Box::new(Planned::with_curves()))),
+        divided("meb, ballast-fleet", BY_CURVES, |_| Some(Box::new(FleetPlanner::with_curves()))),
         divided("meb, ballast-fleet that foresees", BY_CURVES, |day| {
-            Some(Box::new(Planned::foreseeing(day.yesterday())))
+            Some(Box::new(FleetPlanner::foreseeing(day.yesterday())))
         }),
         divided("meb, first fit of use", BY_CURVES, |_| {
             Some(Box::new(FirstFit { load: LoadKind::Use }))

@@ -6,7 +6,7 @@
 use ballast_fleet_sim::rivals::{
     FirstFit, LoadKind, LowNodeUtilization, ProxmoxRebalancer, WorkloadBalance,
 };
-use ballast_fleet_sim::{Balancer, Division, Figures, FloorDay, FloorSpec, Planned, play};
+use ballast_fleet_sim::{Balancer, Division, Figures, FleetPlanner, FloorDay, FloorSpec, play};
 use ballast_model::PolicyName;
 
 const SEEDS: u64 = 10;
@@ -15,7 +15,7 @@ const SEEDS: u64 = 10;
 type MakeBalancer = Box<dyn Fn() -> Box<dyn Balancer>>;
 
 fn contestants() -> Vec<MakeBalancer> {
-    let mut all: Vec<MakeBalancer> = vec![Box::new(|| Box::new(Planned::default()))];
+    let mut all: Vec<MakeBalancer> = vec![Box::new(|| Box::new(FleetPlanner::default()))];
     for load in [LoadKind::Floors, LoadKind::Use] {
         all.push(Box::new(move || Box::new(FirstFit { load })));
         for (low_percent, high_percent) in [(20, 50), (75, 90), (85, 95), (90, 100)] {

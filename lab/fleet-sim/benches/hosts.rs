@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use ballast_fleet_sim::{Division, LoadDay, LoadSpec, Planned, play};
+use ballast_fleet_sim::{Division, FleetPlanner, LoadDay, LoadSpec, play};
 use ballast_model::{Bytes, PolicyName};
 
 fn number(name: &str) -> Option<usize> {
@@ -39,7 +39,7 @@ fn main() {
             println!("so many guests cannot be placed");
             return;
         };
-        let mut planned = Planned::with_curves();
+        let mut planned = FleetPlanner::with_curves();
         let begun = Instant::now();
         let figures = match moves {
             true => play(&mut day, division, Some(&mut planned)),

@@ -99,7 +99,7 @@ fn fleet(hosts: usize, kind: &Kind) -> FleetSnapshot {
                 storage: vec![label("san")],
                 networks: vec![label("lan")],
             },
-            carries_moves: true,
+            executes_moves: true,
             is_draining: false,
             reservations: Vec::new(),
             guests,

@@ -118,7 +118,7 @@ fn random_floor(rng: &mut fastrand::Rng) -> u64 {
 mod tests {
     use super::*;
     use crate::rivals::{FirstFit, LoadKind, LowNodeUtilization};
-    use crate::{Balancer, Division, Figures, Planned, play};
+    use crate::{Balancer, Division, Figures, FleetPlanner, play};
     use ballast_model::PolicyName;
 
     fn day(seed: u64, balancer: &mut dyn Balancer) -> Figures {
@@ -138,7 +138,7 @@ mod tests {
     fn planner_meets_all_floors_with_fewer_bytes_than_rivals() {
         let (mut ours, mut first_fit, mut low_node) = (0, 0, 0);
         for seed in 1..=3 {
-            let planned = day(seed, &mut Planned::default());
+            let planned = day(seed, &mut FleetPlanner::default());
             let short = (planned.short_hosts, planned.below_floor);
             assert_eq!(short, (0, 0), "seed {seed}: {planned:?}");
             assert!(planned.short_before > 10, "seed {seed}: {planned:?}");

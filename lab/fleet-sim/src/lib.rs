@@ -16,7 +16,7 @@
 mod floor_day;
 mod load_day;
 mod miss_model;
-mod planned;
+mod planner;
 mod play;
 mod policy_host;
 pub mod rivals;
@@ -25,7 +25,7 @@ mod world;
 
 pub use floor_day::{FloorDay, FloorSpec};
 pub use load_day::{LoadDay, LoadSpec, Placement};
-pub use planned::Planned;
+pub use planner::FleetPlanner;
 pub use play::{Figures, Scene, play};
 pub use policy_host::Division;
 pub use search::{SLOW_PPM_MAX, SearchResult, WORST_PPM_MAX, most_guests};

@@ -9,7 +9,6 @@
 //! Cost: some 25 µs for a host of 30 guests and a second under `global`, 100 µs under `meb`.
 //! Limits: statistics are current, nothing fails, no guest lies, and reading back costs no time.
 //! Sizes are whole MiB. The simulator of a single host (`lab/sim`) models all this in more detail.
-//! no time. Sizes are whole MiB. The simulator of one host (`lab/sim`) knows all that better.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -80,11 +80,6 @@ impl World {
         self.on(host).map(|(_, guest)| guest.floor).sum()
     }
 
-    /// The sum of the working sets of a host's guests, in MiB.
-    pub fn demands(&self, host: usize) -> u64 {
-        self.on(host).map(|(_, guest)| guest.demand).sum()
-    }
-
     /// By how much the floors exceed the budget, in MiB.
     pub fn short(&self, host: usize) -> u64 {
         self.floors(host).saturating_sub(self.hosts[host].budget)

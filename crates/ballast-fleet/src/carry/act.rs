@@ -7,17 +7,19 @@
 
 use std::time::Duration;
 
+use anyhow::{Context, anyhow};
 use ballast_api::{ClientError, Reserve, SourcesView};
-use ballast_fleet_move::{Carried, HostAction, MoveRecord, Phase};
+use ballast_fleet_move::{CarriedState, HostAction, HostView, MoveRecord, Phase, Term};
 use ballast_fleet_proto::Coordinator;
 use ballast_model::{Bytes, GuestChange, GuestId, LimitSource, Timestamp};
 use ballast_qmp::migration::Origin;
 use tokio::time::{Instant, sleep};
 
-use super::Carrier;
-use super::hypervisor::Hypervisor;
+use super::MoveExecutor;
+use super::hypervisor::{CopyProgress, Hypervisor};
 use super::note::{Note, ShrinkNote};
-use super::seen::{Seen, holds, promise, shrink};
+use super::observation::{holds, promise, shrink};
+use crate::config::FleetMode;
 use crate::host_record::Daemon;
 
 /// Longest wait for the daemon to find a guest that has arrived and stands still.
@@ -28,14 +30,16 @@ const RESERVATION_MARGIN: Duration = Duration::from_secs(600);
 /// Longest reservation that a daemon accepts, in seconds.
 const RESERVED_MAX_S: u64 = 86_400;
 
-impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
-    /// Looks at a guest's hypervisor, and at what the daemon reports of the guest.
+impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
+    /// Looks at a guest's hypervisor, and at what the daemon reports of the guest. Returns what the
+    /// host sees, and the progress of the last copy.
     pub(super) async fn look(
         &self,
         guest: &GuestId,
         record: Option<&MoveRecord>,
         note: &mut Note,
-    ) -> Seen {
+        term: Term,
+    ) -> (HostView, Option<CopyProgress>) {
         let (daemon, here) = (&self.member.daemon, &self.member.config.host);
         let origin = Origin { is_listener: note.is_listener, began_copy: note.began_copy };
         // The daemon is asked first: a guest that it does not know yet may appear a moment later.
@@ -47,19 +51,24 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         if is_about_to_leave && let Ok(carried) = daemon.carried(guest).await {
             let ceiling = note.own_ceiling(carried.limits.ceiling);
             let limits = GuestChange { ceiling, ..carried.limits };
-            note.carried = Some(Carried { limits, ..carried });
+            note.carried = Some(CarriedState { limits, ..carried });
         }
         let holds = holds(guest, status.as_ref());
-        Seen {
-            ends_source: self.hypervisor.ends_source(),
-            hypervisor: seen,
+        let view = HostView {
+            host: here.clone(),
+            now: self.member.now(),
+            term,
+            process: seen.process,
             promise: promise(guest, note, status.as_ref()),
             shrink: shrink(note, holds),
             holds,
             has_part: record.is_some_and(|record| note.has_part(record, here)),
             is_taken_over: note.is_taken_over,
             carried: note.carried.clone().unwrap_or_default(),
-        }
+            ends_source: self.hypervisor.ends_source(),
+            begins_moves: self.member.config.mode == FleetMode::Move,
+        };
+        (view, seen.copy)
     }
 
     /// Notes the action, then does it.
@@ -69,7 +78,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
         record: Option<&MoveRecord>,
         mut note: Note,
         action: &HostAction,
-    ) -> Result<(), String> {
+    ) -> anyhow::Result<()> {
         let daemon = &self.member.daemon;
         let hypervisor = &self.hypervisor;
         match action {
@@ -82,7 +91,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
                 let reserve = Reserve { size_bytes: size.get(), lasts_s };
                 match daemon.reserve(guest, &reserve).await {
                     Err(error) if is_refusal(&error) => note.is_refused = true,
-                    done => done.map_err(|error| error.to_string())?,
+                    done => done?,
                 }
             }
             HostAction::Release => {
@@ -92,7 +101,7 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             HostAction::Listen => {
                 note.is_listener = true;
                 self.note(guest, &note)?;
-                hypervisor.listen(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.listen(guest).await?;
             }
             HostAction::TakeOver(carried) => {
                 note.to_take_over = Some((**carried).clone());
@@ -110,13 +119,14 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             HostAction::Start => {
                 (note.is_listener, note.reserved) = (false, None);
                 self.hold(guest, &note);
-                hypervisor.run(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.run(guest).await?;
             }
             HostAction::Shrink(to) => {
-                let own = daemon.carried(guest).await.map_err(|error| error.to_string())?.limits;
-                let known = daemon.explain(guest).await.map_err(|error| error.to_string())?.limits;
+                let own = daemon.carried(guest).await?.limits;
+                let known = daemon.explain(guest).await?.limits;
                 let before = known.ceiling_bytes;
-                let before = before.ok_or_else(|| format!("{guest}: its ceiling is not known"))?;
+                let before =
+                    before.with_context(|| format!("{guest}: its ceiling is not known"))?;
                 let by_command = |it: SourcesView| it.ceiling == LimitSource::Set.as_str();
                 let is_set = known.sources.is_none_or(by_command);
                 let shrink = note.shrink.get_or_insert(ShrinkNote {
@@ -140,16 +150,16 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
             HostAction::Copy(to) => {
                 note.began_copy = true;
                 self.note(guest, &note)?;
-                hypervisor.copy(guest, *to).await.map_err(|error| error.to_string())?;
+                hypervisor.copy(guest, *to).await?;
             }
             HostAction::CancelCopy => {
-                hypervisor.cancel(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.cancel(guest).await?;
             }
             HostAction::Resume => {
-                hypervisor.run(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.run(guest).await?;
             }
             HostAction::End | HostAction::Quit => {
-                hypervisor.end(guest).await.map_err(|error| error.to_string())?;
+                hypervisor.end(guest).await?;
                 note.is_listener = false;
             }
         }
@@ -181,9 +191,9 @@ impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
     }
 
     /// Notes what must not be lost before it is done.
-    pub(super) fn note(&self, guest: &GuestId, note: &Note) -> Result<(), String> {
+    pub(super) fn note(&self, guest: &GuestId, note: &Note) -> anyhow::Result<()> {
         let written = self.notes.borrow_mut().write(guest, note.clone());
-        written.map_err(|error| format!("the note of {guest} is not written: {error}"))
+        written.map_err(|error| anyhow!("the note of {guest} is not written: {error}"))
     }
 
     /// Notes what may be lost.
@@ -199,10 +209,10 @@ const NOT_FOUND: u16 = 404;
 const BUSY: u16 = 500;
 
 /// If the daemon refuses, there is nothing to do.
-fn done_or_refused(done: Result<(), ClientError>) -> Result<(), String> {
+fn done_or_refused(done: Result<(), ClientError>) -> Result<(), ClientError> {
     match done {
-        Err(error) if !is_refusal(&error) => Err(error.to_string()),
-        Ok(()) | Err(_) => Ok(()),
+        Err(error) if is_refusal(&error) => Ok(()),
+        done => done,
     }
 }
 

@@ -40,6 +40,7 @@ pub struct CopyProgress {
 }
 
 /// The hypervisors of a host.
+#[expect(async_fn_in_trait, reason = "one thread runs them: the futures need not be Send")]
 pub trait Hypervisor {
     /// Whether the program that copies a guest ends its source itself
     /// ([`HostView::ends_source`](ballast_fleet_move::HostView::ends_source)).
@@ -48,30 +49,26 @@ pub trait Hypervisor {
     }
 
     /// The state of the guest's hypervisor; `origin` is what the host has noted of it.
-    fn look(&self, guest: &GuestId, origin: Origin) -> impl Future<Output = HypervisorView>;
+    async fn look(&self, guest: &GuestId, origin: Origin) -> HypervisorView;
 
     /// The guest's dirty rate in bytes a second as last measured; also starts the next measurement.
     /// `None` if it is not known yet, or cannot be measured.
-    fn writes_per_s(&self, guest: &GuestId) -> impl Future<Output = Option<Bytes>>;
+    async fn writes_per_s(&self, guest: &GuestId) -> Option<Bytes>;
 
     /// Starts an empty hypervisor that listens, unless it exists.
-    fn listen(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
+    async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError>;
 
     /// Begins to copy the guest to the hypervisor that listens at `to`.
-    fn copy(
-        &self,
-        guest: &GuestId,
-        to: SocketAddr,
-    ) -> impl Future<Output = Result<(), HypervisorError>>;
+    async fn copy(&self, guest: &GuestId, to: SocketAddr) -> Result<(), HypervisorError>;
 
     /// Stops the copy.
-    fn cancel(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
+    async fn cancel(&self, guest: &GuestId) -> Result<(), HypervisorError>;
 
     /// Lets a guest that stands still run.
-    fn run(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
+    async fn run(&self, guest: &GuestId) -> Result<(), HypervisorError>;
 
     /// Ends the hypervisor.
-    fn end(&self, guest: &GuestId) -> impl Future<Output = Result<(), HypervisorError>>;
+    async fn end(&self, guest: &GuestId) -> Result<(), HypervisorError>;
 }
 
 /// The beginning of a program's error output, on one line.

@@ -1,4 +1,4 @@
-//! Measures how fast guests of this host write; `Carrier` notes how fast copies are.
+//! Measures how fast guests of this host write; `MoveExecutor` notes how fast copies are.
 //!
 //! Idea: each tick the hypervisor of one guest is asked, in turn, unless a move of that guest is
 //! under way. The bandwidth is that of the last copy from this host. `host_record` says how these
@@ -11,10 +11,10 @@ use ballast_fleet_proto::Coordinator;
 use ballast_model::GuestId;
 use tokio::time::sleep;
 
-use super::{Carrier, Hypervisor};
+use super::{Hypervisor, MoveExecutor};
 use crate::host_record::Daemon;
 
-impl<C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'_, C, D, H> {
+impl<C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'_, C, D, H> {
     /// Measures one guest after the other, for ever.
     pub(super) async fn measure(&self) {
         let mut last: Option<GuestId> = None;

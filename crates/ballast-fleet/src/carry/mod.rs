@@ -13,7 +13,7 @@
 //! |---|---|
 //! | `hypervisor` | what does a move need from a guest's hypervisor? |
 //! | `qemu`, `libvirt`, `choice` | how do QEMU and libvirt do that, and which of them is used? |
-//! | `seen` | what does the host see of a guest? |
+//! | `observation` | what do the daemon and the notes say of a guest? |
 //! | `act` | how is each action carried out, with the daemon and the hypervisor? |
 //! | `note` | what survives a crash? |
 //! | `measure` | how fast do guests write, and how fast are copies? |
@@ -27,8 +27,8 @@ mod hypervisor;
 mod libvirt;
 mod measure;
 mod note;
+mod observation;
 mod qemu;
-mod seen;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -36,19 +36,21 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ballast_fleet_move::{MoveRecord, Next, Phase, Term, host_step, host_step_without_store};
+use ballast_fleet_move::{
+    CopyState, HostView, MoveRecord, NextStep, Phase, Process, Promise, Term, host_step,
+    host_step_without_store,
+};
 use ballast_fleet_proto::{
     Condition, Coordinator, CoordinatorError, FleetKey, FleetView, KeyEvent, KeyWatch, KeyWrite,
     PutResult, Revision,
 };
-use ballast_model::GuestId;
+use ballast_model::{Bytes, GuestId};
 use tokio::time::{sleep, timeout};
 
 use crate::config::FleetMode;
 use crate::host_record::Daemon;
 use crate::session::{Member, RETRY};
 use note::{Note, Notes};
-use seen::Seen;
 
 pub use choice::AnyHypervisor;
 pub use hypervisor::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
@@ -65,7 +67,7 @@ const COPY_TURN_PAUSE: Duration = Duration::from_millis(100);
 const WATCH_TIME_MAX: Duration = Duration::from_secs(600);
 
 /// Carries out orders on one host.
-pub struct Carrier<'a, C, D, H> {
+pub struct MoveExecutor<'a, C, D, H> {
     member: &'a Member<C, D>,
     hypervisor: H,
     notes: RefCell<Notes>,
@@ -95,8 +97,8 @@ enum Turn {
     Progress,
 }
 
-impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
-    /// The carrier of `member`'s host, with its notes in `folder`.
+impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> MoveExecutor<'a, C, D, H> {
+    /// The executor of `member`'s host, with its notes in `folder`.
     ///
     /// # Errors
     /// The notes cannot be read.
@@ -104,9 +106,9 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         member: &'a Member<C, D>,
         hypervisor: H,
         folder: &Path,
-    ) -> io::Result<Carrier<'a, C, D, H>> {
+    ) -> io::Result<MoveExecutor<'a, C, D, H>> {
         let notes = RefCell::new(Notes::open(folder)?);
-        Ok(Carrier { member, hypervisor, notes, last: RefCell::default() })
+        Ok(MoveExecutor { member, hypervisor, notes, last: RefCell::default() })
     }
 
     /// Carries out orders, and measures, for as long as this is polled. In mode `advise` it only
@@ -229,7 +231,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                 None => self.step(&guest, None, term).await,
             };
             turn = turn.max(step.unwrap_or_else(|why| {
-                self.member.status_log.log_of("move", &guest, &why);
+                self.member.status_log.log_of("move", &guest, &why.to_string());
                 Turn::Waiting
             }));
         }
@@ -249,7 +251,7 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         guest: &GuestId,
         found: Option<(&MoveRecord, Revision)>,
         term: Term,
-    ) -> Result<Turn, String> {
+    ) -> anyhow::Result<Turn> {
         // An order that names other hosts means that no move of this guest is under way here.
         let found = found.filter(|(record, _)| self.names_this_host(record));
         let record = found.map(|(record, _)| record);
@@ -264,29 +266,29 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
             self.note(guest, &note)?;
         }
         self.try_take_over(guest, &mut note).await;
-        let seen = self.look(guest, record, &mut note).await;
+        let (view, copy) = self.look(guest, record, &mut note, term).await;
         if note.began_copy
-            && let Some(bandwidth) = seen.bandwidth_per_s()
+            && let Some(CopyProgress { bandwidth_per_s: Some(bandwidth), .. }) = copy
         {
             self.member.measured.borrow_mut().bandwidth_per_s = Some(bandwidth);
         }
-        let next = host_step(record, &seen.view(self.member, term));
-        match (next, found) {
-            (Next::Act(action), _) => {
+        match (host_step(record, &view), found) {
+            (NextStep::Act(action), _) => {
                 let text = format!("{guest}: {}", action.in_words());
                 self.member.status_log.log_of("move", guest, &text);
                 self.act(guest, record, note, &action).await?;
                 Ok(Turn::Progress)
             }
-            (Next::Write(next), Some((record, written))) => {
+            (NextStep::Write(next), Some((record, written))) => {
                 if next.phase == Phase::Moved {
                     note = note.arrived(record);
                     self.note(guest, &note)?;
                 }
-                match self.write(&next, written).await.map_err(|error| error.to_string())? {
+                match self.write(&next, written).await? {
                     PutResult::Written(_) => {
                         if matches!(next.phase, Phase::Copied { .. }) {
-                            self.member.metrics.moves.count_copied(seen.copied());
+                            let copied = copy.map_or(Bytes::ZERO, |it| it.sent);
+                            self.member.metrics.moves.count_copied(copied);
                         }
                         let text = format!("{guest}: {}", next.in_words());
                         self.member.status_log.log_of("move", guest, &text);
@@ -295,9 +297,14 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
                     PutResult::Conflict => Ok(Turn::Waiting),
                 }
             }
-            (Next::Wait, None) => self.close(guest, note, &seen).await,
-            (Next::Wait | Next::Write(_) | Next::Remove, _) => {
-                self.log_progress(guest, &seen);
+            (NextStep::Wait, None) => self.close(guest, note, &view).await,
+            (NextStep::Wait | NextStep::Write(_) | NextStep::Remove, _) => {
+                if view.process == Process::Runs(CopyState::Partly)
+                    && let Some(CopyProgress { sent, remaining, .. }) = copy
+                {
+                    let text = format!("{guest}: {sent} copied, {remaining} left");
+                    self.member.status_log.log_of("copy", guest, &text);
+                }
                 Ok(Turn::Waiting)
             }
         }
@@ -323,21 +330,26 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
     }
 
     /// No move of the guest is under way any more: cleans up and removes the note.
-    async fn close(&self, guest: &GuestId, mut note: Note, seen: &Seen) -> Result<Turn, String> {
-        if seen.is_absent() {
+    async fn close(
+        &self,
+        guest: &GuestId,
+        mut note: Note,
+        view: &HostView,
+    ) -> anyhow::Result<Turn> {
+        if matches!(view.process, Process::Absent | Process::Ended) {
             note.to_take_over = None;
             if note.is_listener {
                 // A hypervisor that was started but never listened is ended; usually there is none.
                 let _ = self.hypervisor.end(guest).await;
             }
         }
-        if seen.has_no_promise() {
+        if view.promise == Promise::Nothing {
             // The reservation has expired, or ended with the guest that used it.
             note.reserved = None;
         }
         match note.is_done() {
             true => {
-                self.notes.borrow_mut().remove(guest).map_err(|error| error.to_string())?;
+                self.notes.borrow_mut().remove(guest)?;
                 Ok(Turn::Idle)
             }
             false => Ok(Turn::Waiting),
@@ -351,25 +363,17 @@ impl<'a, C: Coordinator, D: Daemon, H: Hypervisor> Carrier<'a, C, D, H> {
         let last = self.last.borrow().clone();
         for (guest, record) in last {
             let Some(mut note) = self.notes.borrow().of(&guest).cloned() else { continue };
-            let seen = self.look(&guest, Some(&record), &mut note).await;
-            let view = seen.view(self.member, record.term);
-            if let Next::Act(action) = host_step_without_store(&record, &view) {
+            let (view, _) = self.look(&guest, Some(&record), &mut note, record.term).await;
+            if let NextStep::Act(action) = host_step_without_store(&record, &view) {
                 let done = self.act(&guest, Some(&record), note, &action).await;
                 let text = match done {
                     Ok(()) => format!("{guest}: {}, as etcd is gone", action.in_words()),
-                    Err(why) => why,
+                    Err(why) => why.to_string(),
                 };
                 self.member.status_log.log_of("move", &guest, &text);
             }
         }
         sleep(RETRY).await;
         Turn::Waiting
-    }
-
-    fn log_progress(&self, guest: &GuestId, seen: &Seen) {
-        if let Some(CopyProgress { sent, remaining, .. }) = seen.copy_under_way() {
-            let text = format!("{guest}: {sent} copied, {remaining} left");
-            self.member.status_log.log_of("copy", guest, &text);
-        }
     }
 }

@@ -13,7 +13,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use ballast_fleet::HostId;
-use ballast_fleet_move::{Carried, MoveRecord, Phase};
+use ballast_fleet_move::{CarriedState, MoveRecord, Phase};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -40,13 +40,13 @@ pub(crate) struct Note {
     /// Destination: whether what the guest carried is in force, or will be once the daemon answers.
     pub is_taken_over: bool,
     /// Destination: what the guest carried, as long as it is not in force.
-    pub to_take_over: Option<Carried>,
+    pub to_take_over: Option<CarriedState>,
     /// Source: the lowered ceiling that is in force for the move.
     pub shrink: Option<ShrinkNote>,
     /// Source: whether a copy was begun for this order.
     pub began_copy: bool,
     /// Source: what is to be carried along, as last seen.
-    pub carried: Option<Carried>,
+    pub carried: Option<CarriedState>,
 }
 
 /// A ceiling that a move has lowered.

@@ -1,29 +1,13 @@
 //! `ballast fleet explain`: one guest in the fleet.
 
-use anyhow::anyhow;
+use anyhow::bail;
 use ballast_fleet::{GuestRecord, HostRecord};
 use ballast_fleet_proto::FleetView;
 use ballast_model::{Bytes, GuestId, Timestamp};
-use ballast_report::Output;
 use ballast_report::format::{size, wrapped};
 use serde::Serialize;
 
-use super::{Place, plan, read};
-
-/// Show what the fleet knows of a guest, and what is planned for it.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast fleet explain web-1
-  ballast fleet explain web-1 --json")]
-pub struct Args {
-    /// The guest's name
-    guest: GuestId,
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
+use super::{GuestArgs, plan, read};
 
 /// A guest in the fleet, on each host that has one of its name.
 #[derive(Debug, Serialize)]
@@ -31,12 +15,12 @@ pub struct FleetExplanation {
     /// Its name.
     pub guest: String,
     /// Each host that has it.
-    pub places: Vec<GuestPlace>,
+    pub places: Vec<GuestOnHost>,
 }
 
 /// A guest on one host. Sizes are in bytes.
 #[derive(Debug, Serialize)]
-pub struct GuestPlace {
+pub struct GuestOnHost {
     /// The host.
     pub host: String,
     /// Its allocation.
@@ -63,10 +47,10 @@ pub struct GuestPlace {
 ///
 /// # Errors
 /// No host has it, or the coordinator does not answer.
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn run(args: GuestArgs) -> anyhow::Result<()> {
+    let config = args.fleet.config.load()?;
     let view = read(&config.etcd()?, &config).await?;
-    args.output.print(&explanation(&view, &args.guest)?, render)
+    args.fleet.output.print(&explanation(&view, &args.guest)?, render)
 }
 
 /// What is known of `guest`.
@@ -83,18 +67,16 @@ pub fn explanation(view: &FleetView, guest: &GuestId) -> anyhow::Result<FleetExp
     }
     if places.is_empty() {
         let hosts = snapshot.hosts().len();
-        return Err(anyhow!(
-            "no guest {guest} on {hosts} hosts; `ballast fleet status` lists them"
-        ));
+        bail!("no guest {guest} on {hosts} hosts; `ballast fleet status` lists them");
     }
     Ok(FleetExplanation { guest: guest.to_string(), places })
 }
 
-fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestPlace {
+fn place(view: &FleetView, host: &HostRecord, guest: &GuestRecord) -> GuestOnHost {
     let floors: Bytes = host.guests.iter().map(|it| it.floor).sum();
     let demand: Bytes = host.guests.iter().map(|it| it.demand).sum();
     let misses = guest.curve.as_ref().map(|curve| curve.misses_per_s(guest.allocation));
-    GuestPlace {
+    GuestOnHost {
         host: host.id.to_string(),
         allocation_bytes: guest.allocation.get(),
         floor_bytes: guest.floor.get(),

@@ -13,18 +13,38 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use ballast_fleet_proto::{Coordinator, FleetView};
+use ballast_model::GuestId;
+use ballast_report::Output;
 
 use crate::config::{self, CONFIG_FILE, FleetConfig};
 
-/// Which fleet.
+/// A fleet, and how to print.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Place {
+pub struct FleetArgs {
+    #[command(flatten)]
+    config: ConfigArg,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A guest, its fleet, and how to print.
+#[derive(Clone, Debug, clap::Args)]
+pub struct GuestArgs {
+    /// The guest's name
+    guest: GuestId,
+    #[command(flatten)]
+    fleet: FleetArgs,
+}
+
+/// The configuration, which names the fleet.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ConfigArg {
     /// This host's fleet configuration (TOML)
     #[arg(long, value_name = "FILE", default_value = CONFIG_FILE)]
     config: PathBuf,
 }
 
-impl Place {
+impl ConfigArg {
     fn load(&self) -> anyhow::Result<FleetConfig> {
         config::load(&self.config)
     }
@@ -38,7 +58,6 @@ pub async fn read(
     coordinator: &impl Coordinator,
     config: &FleetConfig,
 ) -> anyhow::Result<FleetView> {
-    let listing = coordinator.read(config.keys.prefix()).await;
-    let listing = listing.with_context(|| format!("cannot read the fleet {}", config.cluster))?;
-    Ok(FleetView::new(config.keys.clone(), listing))
+    let view = FleetView::read(coordinator, &config.keys).await;
+    view.with_context(|| format!("cannot read the fleet {}", config.cluster))
 }

@@ -4,27 +4,20 @@
 //! leads. `forget` only removes the record of a finished move, as the leader does once the source
 //! has closed it.
 
-use anyhow::anyhow;
+use anyhow::{anyhow, bail};
 use ballast_fleet::HostId;
 use ballast_fleet_proto::{
     Author, Condition, Coordinator, FleetKey, KeyWrite, MoveEntry, PutResult, encode,
 };
 use ballast_model::GuestId;
-use ballast_report::Output;
 use serde::Serialize;
 
-use super::{Place, read};
+use super::{FleetArgs, GuestArgs, read};
 use crate::config::FleetConfig;
 use crate::session::wall_clock;
 
-/// Plan to move all guests away from a host.
+/// A host that is to be drained, or no longer.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast fleet drain node-3 && ballast fleet plan
-  ballast fleet drain node-3 --undo
-
-No guest moves to a draining host. The order survives restarts of the host and of the leader.")]
 pub struct DrainArgs {
     /// The host's name
     host: HostId,
@@ -32,56 +25,12 @@ pub struct DrainArgs {
     #[arg(long)]
     undo: bool,
     #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Stop planning until `ballast fleet resume`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast fleet pause")]
-pub struct PauseArgs {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Plan again after `ballast fleet pause`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast fleet resume")]
-pub struct ResumeArgs {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Remove the record of a finished move whose source never comes back.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast fleet forget web-1
-
-Only once the machine that the guest left is certainly gone: if it comes back without the record, a
-copy that stands still there is neither resumed nor ended. A move that is not over is kept, as its
-record may be all that keeps the only copy of the guest.")]
-pub struct ForgetArgs {
-    /// The guest's name
-    guest: GuestId,
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
+    fleet: FleetArgs,
 }
 
 /// The message about what was done.
 #[derive(Debug, Serialize)]
-struct Done {
+struct Message {
     message: String,
 }
 
@@ -90,9 +39,9 @@ struct Done {
 /// # Errors
 /// The fleet has no such host, or the coordinator refuses.
 pub async fn drain(args: DrainArgs) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+    let config = args.fleet.config.load()?;
     let message = order_drain(&config.etcd()?, &config, &args.host, args.undo).await?;
-    args.output.print(&Done { message }, render)
+    args.fleet.output.print(&Message { message }, render)
 }
 
 /// Orders a drain, or takes it back; returns what was done, in words.
@@ -113,7 +62,7 @@ pub async fn order_drain(
         (false, false) if view.hosts().all(|it| it != host) => {
             let names: Vec<&str> = view.hosts().map(HostId::as_str).take(20).collect();
             let names = names.join(", ");
-            return Err(anyhow!("no host {host} is registered; registered hosts: {names}"));
+            bail!("no host {host} is registered; registered hosts: {names}");
         }
         _ => {}
     }
@@ -128,33 +77,34 @@ pub async fn order_drain(
 ///
 /// # Errors
 /// The coordinator refuses.
-pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
-    let config = args.place.load()?;
-    write(&config.etcd()?, &config, FleetKey::Pause, true).await?;
+pub async fn pause(args: FleetArgs) -> anyhow::Result<()> {
     let message = "paused: nothing is planned, and moves that can be cancelled are; each host goes \
                    on balancing its own guests";
-    let message = message.to_owned();
-    args.output.print(&Done { message }, render)
+    set_pause(args, true, message).await
 }
 
 /// Ends the pause.
 ///
 /// # Errors
 /// The coordinator refuses.
-pub async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
-    let config = args.place.load()?;
-    write(&config.etcd()?, &config, FleetKey::Pause, false).await?;
-    args.output.print(&Done { message: "resumed: the leader plans again".to_owned() }, render)
+pub async fn resume(args: FleetArgs) -> anyhow::Result<()> {
+    set_pause(args, false, "resumed: the leader plans again").await
+}
+
+async fn set_pause(args: FleetArgs, is_on: bool, message: &str) -> anyhow::Result<()> {
+    let config = args.config.load()?;
+    write(&config.etcd()?, &config, FleetKey::Pause, is_on).await?;
+    args.output.print(&Message { message: message.to_owned() }, render)
 }
 
 /// Removes the record of a finished move.
 ///
 /// # Errors
 /// There is no such record, it must stay, its source is registered, or the coordinator refuses.
-pub async fn forget(args: ForgetArgs) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn forget(args: GuestArgs) -> anyhow::Result<()> {
+    let config = args.fleet.config.load()?;
     let message = forget_move(&config.etcd()?, &config, &args.guest).await?;
-    args.output.print(&Done { message }, render)
+    args.fleet.output.print(&Message { message }, render)
 }
 
 /// Removes the record of a finished move of `guest`, and notes the end of the move, so that the
@@ -169,22 +119,20 @@ pub async fn forget_move(
 ) -> anyhow::Result<String> {
     let view = read(coordinator, config).await?;
     let Some(MoveEntry { record, written }) = view.move_of(guest) else {
-        return Err(anyhow!(
-            "no move of {guest} is under way; `ballast fleet status` lists those that are"
-        ));
+        bail!("no move of {guest} is under way; `ballast fleet status` lists those that are");
     };
     let record = record.as_ref().map_err(|why| {
         anyhow!("the record of {guest} stays, as it cannot be read: {why}; update this program")
     })?;
     if let Some(why) = record.why_kept() {
-        return Err(anyhow!(why));
+        bail!(why);
     }
     let from = &record.from;
     if view.hosts().any(|host| host == from) {
-        return Err(anyhow!(
+        bail!(
             "{from} is registered, and closes the record itself once nothing of {guest} is left \
              there; if another machine has that name now, stop `ballast-fleet` on it first"
-        ));
+        );
     }
     let key = config.keys.key(&FleetKey::Move(guest.clone()));
     let identity = config.keys.key(&FleetKey::Identity(from.clone()));
@@ -231,6 +179,6 @@ pub async fn write(
     Ok(())
 }
 
-fn render(done: &Done, _width: Option<u16>) -> String {
+fn render(done: &Message, _width: Option<u16>) -> String {
     format!("{}\n", done.message)
 }

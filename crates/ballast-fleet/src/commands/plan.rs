@@ -1,35 +1,18 @@
 //! `ballast fleet plan`: the leader's latest plan.
 
-use anyhow::anyhow;
+use anyhow::bail;
 use ballast_fleet_proto::{FleetView, MODE_ADVISE, MigrationRecord, PlanRecord};
-use ballast_report::Output;
 use ballast_report::format::wrapped;
 use serde::Serialize;
 
-use super::{Place, read};
+use super::{FleetArgs, read};
 
 /// Indentation of wrapped lines.
 const INDENT: usize = 4;
 
-/// Show which guests should move to another host, and why.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast fleet plan
-  ballast fleet plan --json | jq -r '.plan.migrations[] | \"\\(.guest) \\(.to)\"'
-
-In mode `advise` the plan is only advice. In mode `move` its moves are carried out, except those
-from or to a host in mode `advise`; these are marked `by hand`.")]
-pub struct Args {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
-
 /// The latest plan, and whether it still counts.
 #[derive(Debug, Serialize)]
-pub struct PlanShown {
+pub struct PlanView {
     /// Why it is void; `None` if its author still leads.
     pub void: Option<String>,
     /// The plan.
@@ -40,8 +23,8 @@ pub struct PlanShown {
 ///
 /// # Errors
 /// There is no plan, it cannot be read, or the coordinator does not answer.
-pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
+    let config = args.config.load()?;
     let shown = shown(&read(&config.etcd()?, &config).await?)?;
     args.output.print(&shown, render)
 }
@@ -50,19 +33,19 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// There is no plan, or it cannot be read.
-pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
+pub fn shown(view: &FleetView) -> anyhow::Result<PlanView> {
     let plan = match view.plan() {
         Some(Ok(plan)) => plan.clone(),
-        Some(Err(error)) => return Err(anyhow!("the plan cannot be read: {error}")),
+        Some(Err(error)) => bail!("the plan cannot be read: {error}"),
         None => {
             let hosts = view.hosts().count();
-            return Err(anyhow!(
+            bail!(
                 "there is no plan yet: {hosts} hosts are registered and {}",
                 match view.leader() {
                     Some((leader, _)) => format!("{leader} leads"),
                     None => "none leads; does `ballast-fleet run` run on a host?".to_owned(),
                 }
-            ));
+            );
         }
     };
     let void = match view.leader() {
@@ -70,11 +53,11 @@ pub fn shown(view: &FleetView) -> anyhow::Result<PlanShown> {
         Some((leader, _)) => Some(format!("{leader} leads now and has not planned yet")),
         None => Some("no host leads".to_owned()),
     };
-    Ok(PlanShown { void, plan })
+    Ok(PlanView { void, plan })
 }
 
 /// The plan as text.
-pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
+pub fn render(shown: &PlanView, width: Option<u16>) -> String {
     let plan = &shown.plan;
     let mut lines = vec![format!(
         "plan of {} (revision {}) for {} hosts with {} guests; mode {}{}",
@@ -91,28 +74,22 @@ pub fn render(shown: &PlanShown, width: Option<u16>) -> String {
     if let Some(host) = &plan.paused_by {
         lines.push(format!("paused from {host}: nothing is planned"));
     }
-    let mut part = |title: &str, texts: Vec<&str>| {
+    let mut part = |title: &str, texts: Vec<String>| {
         if !texts.is_empty() {
             lines.push(format!("{title}:"));
             lines.extend(texts.into_iter().map(|text| format!("  {text}")));
         }
     };
-    let moves = |them: &'_ [MigrationRecord]| -> Vec<String> {
-        let by_hand = |it: &MigrationRecord| it.by_hand && plan.mode != MODE_ADVISE;
-        let text = |it| match by_hand(it) {
-            true => format!("{} (by hand)", it.text),
-            false => it.text.clone(),
-        };
-        them.iter().map(text).collect()
+    let is_by_hand = |it: &MigrationRecord| it.by_hand && plan.mode != MODE_ADVISE;
+    let text = |it: &MigrationRecord| match is_by_hand(it) {
+        true => format!("{} (by hand)", it.text),
+        false => it.text.clone(),
     };
-    let (now, later) = (moves(&plan.migrations), moves(&plan.waiting));
-    part("move now", now.iter().map(String::as_str).collect());
-    part("move later", later.iter().map(String::as_str).collect());
-    part("unmet", plan.unmet.iter().map(|it| it.text.as_str()).collect());
-    let left_out: Vec<String> =
-        plan.left_out.iter().map(|it| format!("{}: {}", it.host, it.text)).collect();
-    part("left out", left_out.iter().map(String::as_str).collect());
-    part("refused by the checker", plan.violations.iter().map(String::as_str).collect());
+    part("move now", plan.migrations.iter().map(text).collect());
+    part("move later", plan.waiting.iter().map(text).collect());
+    part("unmet", plan.unmet.iter().map(|it| it.text.clone()).collect());
+    part("left out", plan.left_out.iter().map(|it| format!("{}: {}", it.host, it.text)).collect());
+    part("refused by the checker", plan.violations.clone());
     if plan.unlisted > 0 {
         lines.push(format!("and {} more that are not listed", plan.unlisted));
     }

@@ -4,15 +4,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use ballast_api::Client;
 use ballast_model::GuestId;
 use sd_notify::NotifyState;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
 
-use super::Place;
-use crate::carry::{Carrier, noted_moves};
+use super::ConfigArg;
+use crate::carry::{MoveExecutor, noted_moves};
 use crate::config::{self, FleetMode};
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
@@ -35,7 +35,7 @@ SIGTERM or Ctrl-C stops it, and the host leaves the fleet. Changes are reported 
 docs/fleet.example.toml is an annotated example of the configuration.")]
 pub struct Args {
     #[command(flatten)]
-    place: Place,
+    config: ConfigArg,
     /// Check the configuration, print a summary and exit
     #[arg(long)]
     check: bool,
@@ -46,13 +46,13 @@ pub struct Args {
 /// # Errors
 /// The configuration is wrong, or this machine has no identity.
 pub async fn run(args: Args) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+    let config = args.config.load()?;
     let socket = config.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
     let etcd = config.etcd()?;
     if config.mode == FleetMode::Move
         && let Some(why) = other_manager(Path::new("/"), &config.beside)
     {
-        return Err(anyhow!(why));
+        bail!(why);
     }
     if args.check {
         let text = format!(
@@ -84,29 +84,29 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         }
         notify(NotifyState::Stopping);
     };
-    let carrier = match member.config.hypervisor() {
+    let executor = match member.config.hypervisor() {
         None => {
             let left =
                 noted_moves(&member.config.state).context("cannot read the notes of moves")?;
             if !left.is_empty() {
                 let guests: Vec<&str> = left.iter().map(GuestId::as_str).collect();
-                return Err(anyhow!(
+                bail!(
                     "{} has begun to move {}: to finish, it needs the table [qemu] or [libvirt] \
                      that it had before, even in mode `advise`",
                     member.config.host,
                     guests.join(", ")
-                ));
+                );
             }
             None
         }
         Some(hypervisor) => {
-            let carrier = Carrier::new(&member, hypervisor, &member.config.state);
-            Some(carrier.context("cannot read the notes of moves")?)
+            let executor = MoveExecutor::new(&member, hypervisor, &member.config.state);
+            Some(executor.context("cannot read the notes of moves")?)
         }
     };
-    let carried = async {
-        match &carrier {
-            Some(carrier) => carrier.run().await,
+    let executed = async {
+        match &executor {
+            Some(executor) => executor.run().await,
             None => std::future::pending().await,
         }
     };
@@ -114,7 +114,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     notify(NotifyState::Ready);
     tokio::select! {
         () = member.run_until(stopped) => {}
-        () = carried => {}
+        () = executed => {}
         () = serve(service, &socket, &status_log) => {}
         () = keep_watchdog() => {}
     }

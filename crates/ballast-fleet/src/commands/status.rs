@@ -6,44 +6,17 @@ use ballast_fleet::{HostId, HostRecord};
 use ballast_fleet_proto::{FleetView, MODE_ADVISE, MoveEntry, PlanRecord};
 use ballast_model::{Bytes, GuestId, Timestamp};
 use ballast_report::format::size;
-use ballast_report::{Live, Output, Report};
+use ballast_report::{Live, Report};
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::{Place, read};
+use super::{FleetArgs, read};
 use crate::config::FleetConfig;
 
 /// Time between two frames of `top`.
 const FRAME_EVERY: Duration = Duration::from_secs(2);
 /// Most hosts that one line names.
 const NAMED_MAX: usize = 20;
-
-/// Show the leader, the hosts and their memory, and moves under way.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Examples:
-  ballast fleet status
-  ballast fleet status --json | jq '.hosts[] | select(.short_bytes > 0)'")]
-pub struct StatusArgs {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Show the status live in the terminal.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast fleet top
-
-Ctrl-C stops it.")]
-pub struct TopArgs {
-    #[command(flatten)]
-    place: Place,
-    #[command(flatten)]
-    output: Output,
-}
 
 /// The fleet at a glance. Sizes are in bytes.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -84,7 +57,7 @@ pub struct MoveLine {
 }
 
 /// One host. Without figures if it is left out.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HostLine {
     /// Its name.
     pub host: String,
@@ -114,8 +87,8 @@ pub struct HostLine {
 ///
 /// # Errors
 /// The coordinator does not answer, or standard output cannot be written.
-pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn run(args: FleetArgs) -> anyhow::Result<()> {
+    let config = args.config.load()?;
     let view = read(&config.etcd()?, &config).await?;
     args.output.print(&fleet_status(&config, &view), render)
 }
@@ -124,8 +97,8 @@ pub async fn run(args: StatusArgs) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub async fn top(args: TopArgs) -> anyhow::Result<()> {
-    let config = args.place.load()?;
+pub async fn top(args: FleetArgs) -> anyhow::Result<()> {
+    let config = args.config.load()?;
     let etcd = config.etcd()?;
     let mut live = Live::begin(args.output)?;
     loop {
@@ -149,26 +122,27 @@ pub fn fleet_status(config: &FleetConfig, view: &FleetView) -> FleetStatus {
     let (snapshot, refused) = view.snapshot(Timestamp::ZERO);
     let mut hosts: Vec<HostLine> = snapshot.hosts().iter().map(HostLine::of).collect();
     hosts.extend(refused.iter().map(|it| HostLine {
+        host: it.host.to_string(),
         left_out: Some(it.fault.clone()),
         draining: view.draining().any(|host| *host == it.host),
-        ..HostLine::unknown(it.host.to_string())
+        ..HostLine::default()
     }));
     hosts.sort_by(|a, b| a.host.cmp(&b.host));
-    let is_absent = |name: &&str| hosts.iter().all(|line| line.host != **name);
-    let draining_absent = view.draining().map(|host| host.as_str()).filter(is_absent);
-    let draining_absent = draining_absent.map(str::to_owned).collect();
+    let mut draining_absent: Vec<String> = view.draining().map(HostId::to_string).collect();
+    draining_absent.retain(|name| hosts.iter().all(|line| line.host != *name));
     let plan = view.plan().and_then(|plan| plan.as_ref().ok());
-    let leadership = view.leader().map(|(_, revision)| revision.0);
-    let advises =
-        |plan: &&PlanRecord| plan.mode == MODE_ADVISE && Some(plan.leader_revision) == leadership;
+    let leader_revision = view.leader().map(|(_, revision)| revision.0);
+    let advises = |plan: &&PlanRecord| {
+        plan.mode == MODE_ADVISE && Some(plan.leader_revision) == leader_revision
+    };
     let without_orders = match plan.filter(advises) {
-        Some(_) => view.carriers().map(HostId::to_string).collect(),
+        Some(_) => view.executing_hosts().map(HostId::to_string).collect(),
         None => Vec::new(),
     };
     FleetStatus {
         cluster: config.cluster.clone(),
         leader: view.leader().map(|(host, _)| host.to_owned()),
-        leader_revision: view.leader().map(|(_, revision)| revision.0),
+        leader_revision,
         mode: plan.map_or(config.mode.code(), |plan| &plan.mode).to_owned(),
         paused_by: view.paused_by().map(str::to_owned),
         draining_absent,
@@ -191,26 +165,11 @@ impl MoveLine {
 }
 
 impl HostLine {
-    fn unknown(host: String) -> HostLine {
-        HostLine {
-            host,
-            guests: None,
-            budget_bytes: None,
-            floors_bytes: None,
-            committed_bytes: None,
-            demand_bytes: None,
-            free_bytes: None,
-            short_bytes: None,
-            short_of_objectives_bytes: None,
-            draining: false,
-            left_out: None,
-        }
-    }
-
     fn of(host: &HostRecord) -> HostLine {
         let floors: Bytes = host.guests.iter().map(|guest| guest.floor).sum();
         let demand: Bytes = host.guests.iter().map(|guest| guest.demand).sum();
         HostLine {
+            host: host.id.to_string(),
             guests: Some(host.guests.len()),
             budget_bytes: Some(host.budget.get()),
             floors_bytes: Some(floors.get()),
@@ -220,7 +179,7 @@ impl HostLine {
             short_bytes: Some(host.short_of_floors().get()),
             short_of_objectives_bytes: Some(host.short_of_objectives().get()),
             draining: host.is_draining,
-            ..HostLine::unknown(host.id.to_string())
+            left_out: None,
         }
     }
 
@@ -305,15 +264,14 @@ fn counted(count: usize, thing: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host_record::Observer;
-    use crate::measured::Measured;
-    use crate::tests::{block_on, configured, roomy};
+    use crate::host_record::{Measurements, Observer};
+    use crate::tests::{block_on, local, roomy};
 
     #[test]
     fn a_host_is_short_of_what_the_planner_counts() {
-        let config = configured("b", &["http://h:1".to_owned()], "");
+        let config = local("b", "");
         let look =
-            async { Observer::default().look(&roomy(), &config, &Measured::default()).await };
+            async { Observer::default().look(&roomy(), &config, &Measurements::default()).await };
         let host = block_on(true, look).unwrap();
         let state = |host: HostRecord| HostLine::of(&host).state();
         assert_eq!(state(host.clone()), "ok");

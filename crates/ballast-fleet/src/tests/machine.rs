@@ -12,12 +12,12 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ballast_api::{ClientError, ErrorReply, ExplainReply, Reserve, StatusReply};
-use ballast_fleet_move::{Carried, CopyState, Process};
+use ballast_fleet_move::{CarriedState, CopyState, Process};
 use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitSource, LimitSources};
 use ballast_qmp::migration::Origin;
 use serde_json::{Value, json};
 
-use super::{MIB, divided, explained, tick};
+use super::{MIB, explained, status_reply};
 use crate::carry::{CopyProgress, Hypervisor, HypervisorError, HypervisorView};
 use crate::host_record::Daemon;
 
@@ -41,7 +41,7 @@ struct State {
     /// The machines by the address at which they listen.
     network: Network,
     address: Option<SocketAddr>,
-    hypervisors: BTreeMap<GuestId, Hyper>,
+    hypervisors: BTreeMap<GuestId, GuestHypervisor>,
     reservations: BTreeMap<GuestId, u64>,
     /// The limits by command of guests that have left, which count again if they come back.
     left: BTreeMap<GuestId, GuestLimits>,
@@ -57,8 +57,8 @@ pub(crate) type Network = Rc<RefCell<BTreeMap<SocketAddr, Machine>>>;
 
 /// One guest's hypervisor.
 #[derive(Clone, Default)]
-struct Hyper {
-    state: HyperState,
+struct GuestHypervisor {
+    state: HypervisorState,
     boot_mib: u64,
     floor_mib: u64,
     /// As set by command.
@@ -74,7 +74,7 @@ struct Hyper {
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
-enum HyperState {
+enum HypervisorState {
     #[default]
     Listens,
     Loaded,
@@ -102,8 +102,9 @@ impl Machine {
     pub(crate) fn guest(&self, name: &str, floor_mib: u64, boot_mib: u64, shares: u32) {
         let floor = Some(Bytes::mib(floor_mib));
         let limits = GuestLimits { shares, floor, ..GuestLimits::default() };
-        let state = HyperState::Runs;
-        let hyper = Hyper { state, boot_mib, floor_mib, limits, ..Hyper::default() };
+        let state = HypervisorState::Runs;
+        let hyper =
+            GuestHypervisor { state, boot_mib, floor_mib, limits, ..GuestHypervisor::default() };
         self.0.borrow_mut().hypervisors.insert(name.parse().unwrap(), hyper);
         self.write_on(name.parse().unwrap());
     }
@@ -139,14 +140,16 @@ impl Machine {
 
     /// From now on the guest needs only its floor. `can_shrink`: whether it gives the rest.
     pub(crate) fn set_modest(&self, guest: &str, can_shrink: bool) {
-        let change = |hyper: &mut Hyper| (hyper.is_modest, hyper.is_stuck) = (true, !can_shrink);
+        let change =
+            |hyper: &mut GuestHypervisor| (hyper.is_modest, hyper.is_stuck) = (true, !can_shrink);
         self.change(&guest.parse().unwrap(), change).unwrap();
     }
 
     /// Sets the guest's ceiling by command and in the configuration.
     pub(crate) fn set_ceilings(&self, guest: &str, set: Option<Bytes>, configured: Option<Bytes>) {
-        let change =
-            |hyper: &mut Hyper| (hyper.limits.ceiling, hyper.configured) = (set, configured);
+        let change = |hyper: &mut GuestHypervisor| {
+            (hyper.limits.ceiling, hyper.configured) = (set, configured)
+        };
         self.change(&guest.parse().unwrap(), change).unwrap();
     }
 
@@ -213,7 +216,7 @@ impl Machine {
     fn change<T>(
         &self,
         guest: &GuestId,
-        change: impl FnOnce(&mut Hyper) -> T,
+        change: impl FnOnce(&mut GuestHypervisor) -> T,
     ) -> Result<T, ClientError> {
         self.answers()?;
         match self.0.borrow_mut().hypervisors.get_mut(guest) {
@@ -225,7 +228,7 @@ impl Machine {
     fn hyper(
         &self,
         guest: &GuestId,
-        change: impl FnOnce(&mut Hyper) -> bool,
+        change: impl FnOnce(&mut GuestHypervisor) -> bool,
     ) -> Result<(), HypervisorError> {
         let mut state = self.0.borrow_mut();
         let Some(hyper) = state.hypervisors.get_mut(guest) else {
@@ -244,9 +247,12 @@ fn refused(status: u16) -> ClientError {
     ClientError::Refused { status, reply }
 }
 
-impl Hyper {
+impl GuestHypervisor {
     fn runs(&self) -> bool {
-        matches!(self.state, HyperState::Runs | HyperState::Copies(_) | HyperState::CopyFailed)
+        matches!(
+            self.state,
+            HypervisorState::Runs | HypervisorState::Copies(_) | HypervisorState::CopyFailed
+        )
     }
 
     fn size_mib(&self) -> u64 {
@@ -306,18 +312,7 @@ impl Daemon for Machine {
                 })
             })
             .collect();
-        Ok(serde_json::from_value(json!({
-            "api_version": 1,
-            "tick": tick(),
-            "daemon": {
-                "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
-                "host_reserve_bytes": 0, "ticks": 1, "plans_refused": 0,
-            },
-            "host": {"memory_available_bytes": budget},
-            "budget": divided(budget, held),
-            "rung": running, "notes": [], "guests": guests, "reservations": reservations,
-        }))
-        .unwrap())
+        Ok(status_reply(0, budget, held, &guests, &reservations))
     }
 
     async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
@@ -330,8 +325,8 @@ impl Daemon for Machine {
         })
     }
 
-    async fn carried(&self, guest: &GuestId) -> Result<Carried, ClientError> {
-        let change = |hyper: &mut Hyper| (hyper.limits.clone(), hyper.configured);
+    async fn carried(&self, guest: &GuestId) -> Result<CarriedState, ClientError> {
+        let change = |hyper: &mut GuestHypervisor| (hyper.limits.clone(), hyper.configured);
         let (limits, configured) = self.change(guest, change)?;
         let limits = GuestChange {
             floor: limits.floor,
@@ -339,10 +334,10 @@ impl Daemon for Machine {
             shares: Some(limits.shares),
             ..GuestChange::default()
         };
-        Ok(Carried { limits, ..Carried::default() })
+        Ok(CarriedState { limits, ..CarriedState::default() })
     }
 
-    async fn take_over(&self, guest: &GuestId, carried: &Carried) -> Result<(), ClientError> {
+    async fn take_over(&self, guest: &GuestId, carried: &CarriedState) -> Result<(), ClientError> {
         self.change(guest, |hyper| hyper.limits = carried.limits.apply(&hyper.limits))
     }
 
@@ -379,13 +374,17 @@ impl Hypervisor for Machine {
         let state = self.0.borrow();
         let process = match state.hypervisors.get(guest).map(|hyper| hyper.state) {
             None => Process::Absent,
-            Some(HyperState::Listens) => Process::Waiting(state.address.unwrap()),
-            Some(HyperState::Loaded) if origin.is_listener => Process::Loaded,
-            Some(HyperState::Loaded) => Process::Paused,
-            Some(HyperState::Copies(_)) => Process::Runs(CopyState::Partly),
-            Some(HyperState::CopyFailed) if origin.began_copy => Process::Runs(CopyState::Failed),
-            Some(HyperState::Runs | HyperState::CopyFailed) => Process::Runs(CopyState::Nothing),
-            Some(HyperState::Left) => Process::Left,
+            Some(HypervisorState::Listens) => Process::Waiting(state.address.unwrap()),
+            Some(HypervisorState::Loaded) if origin.is_listener => Process::Loaded,
+            Some(HypervisorState::Loaded) => Process::Paused,
+            Some(HypervisorState::Copies(_)) => Process::Runs(CopyState::Partly),
+            Some(HypervisorState::CopyFailed) if origin.began_copy => {
+                Process::Runs(CopyState::Failed)
+            }
+            Some(HypervisorState::Runs | HypervisorState::CopyFailed) => {
+                Process::Runs(CopyState::Nothing)
+            }
+            Some(HypervisorState::Left) => Process::Left,
         };
         let copy = CopyProgress {
             sent: Bytes::mib(1),
@@ -402,7 +401,7 @@ impl Hypervisor for Machine {
     async fn listen(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         let mut state = self.0.borrow_mut();
         let limits = state.left.remove(guest).unwrap_or_default();
-        let empty = Hyper { limits, ..Hyper::default() };
+        let empty = GuestHypervisor { limits, ..GuestHypervisor::default() };
         state.hypervisors.entry(guest.clone()).or_insert(empty);
         // The guest has appeared, so its reservation becomes an entitlement.
         state.reservations.remove(guest);
@@ -412,9 +411,9 @@ impl Hypervisor for Machine {
     async fn copy(&self, guest: &GuestId, to: SocketAddr) -> Result<(), HypervisorError> {
         let number = fastrand::u64(..);
         self.hyper(guest, |hyper| {
-            let may = matches!(hyper.state, HyperState::Runs | HyperState::CopyFailed);
+            let may = matches!(hyper.state, HypervisorState::Runs | HypervisorState::CopyFailed);
             if may {
-                hyper.state = HyperState::Copies(number);
+                hyper.state = HypervisorState::Copies(number);
             }
             may
         })?;
@@ -424,20 +423,20 @@ impl Hypervisor for Machine {
             let there = source.0.borrow().network.borrow().get(&to).cloned().unwrap();
             let mut state = source.0.borrow_mut();
             let Some(hyper) = state.hypervisors.get_mut(&guest) else { return };
-            if hyper.state != HyperState::Copies(number) {
+            if hyper.state != HypervisorState::Copies(number) {
                 return;
             }
             let mut there_state = there.0.borrow_mut();
             match there_state.hypervisors.get_mut(&guest) {
-                Some(other) if other.state == HyperState::Listens => {
-                    hyper.state = HyperState::Left;
-                    let (state, configured) = (HyperState::Loaded, None);
+                Some(other) if other.state == HypervisorState::Listens => {
+                    hyper.state = HypervisorState::Left;
+                    let (state, configured) = (HypervisorState::Loaded, None);
                     let limits = other.limits.clone();
-                    *other = Hyper { state, limits, configured, ..hyper.clone() };
+                    *other = GuestHypervisor { state, limits, configured, ..hyper.clone() };
                     drop(there_state);
                     there.write_on(guest);
                 }
-                _ => hyper.state = HyperState::CopyFailed,
+                _ => hyper.state = HypervisorState::CopyFailed,
             }
         });
         Ok(())
@@ -445,8 +444,8 @@ impl Hypervisor for Machine {
 
     async fn cancel(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         self.hyper(guest, |hyper| {
-            if let HyperState::Copies(_) = hyper.state {
-                hyper.state = HyperState::CopyFailed;
+            if let HypervisorState::Copies(_) = hyper.state {
+                hyper.state = HypervisorState::CopyFailed;
             }
             true
         })
@@ -454,9 +453,9 @@ impl Hypervisor for Machine {
 
     async fn run(&self, guest: &GuestId) -> Result<(), HypervisorError> {
         self.hyper(guest, |hyper| {
-            let may = matches!(hyper.state, HyperState::Loaded | HyperState::Left);
+            let may = matches!(hyper.state, HypervisorState::Loaded | HypervisorState::Left);
             if may {
-                hyper.state = HyperState::Runs;
+                hyper.state = HypervisorState::Runs;
             }
             may || hyper.runs()
         })

@@ -9,20 +9,15 @@ use ballast_fleet_proto::{
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::sleep;
 
-use super::{StandIn, block_on, configured, roomy, s, short};
+use super::{FakeDaemon, block_on, local, roomy, s, short};
 use crate::commands::orders::order_drain;
-use crate::config::FleetConfig;
 use crate::member::Member;
 
-type Host = Rc<Member<MemoryCoordinator, StandIn>>;
+type Host = Rc<Member<MemoryCoordinator, FakeDaemon>>;
 
 /// Hosts on one coordinator.
 struct World {
     coordinator: MemoryCoordinator,
-}
-
-fn config(host: &str) -> FleetConfig {
-    configured(host, &["http://127.0.0.1:1".to_owned()], "")
 }
 
 /// Runs a test in virtual time, which the coordinator shares.
@@ -48,9 +43,9 @@ pub(super) fn in_virtual_time(test: impl AsyncFnOnce(MemoryCoordinator)) {
 
 impl World {
     /// Runs a host until its task is aborted, which is a crash.
-    fn host(&self, name: &str, machine: &str, daemon: &StandIn) -> (Host, JoinHandle<()>) {
+    fn host(&self, name: &str, machine: &str, daemon: &FakeDaemon) -> (Host, JoinHandle<()>) {
         let coordinator = self.coordinator.clone();
-        let member = Member::new(coordinator, daemon.clone(), config(name), machine.to_owned());
+        let member = Member::new(coordinator, daemon.clone(), local(name, ""), machine.to_owned());
         let member = Rc::new(member);
         let running = member.clone();
         let task = tokio::task::spawn_local(async move {
@@ -60,9 +55,7 @@ impl World {
     }
 
     async fn view(&self) -> FleetView {
-        let keys = config("x").keys;
-        let listing = self.coordinator.read(keys.prefix()).await.unwrap();
-        FleetView::new(keys, listing)
+        FleetView::read(&self.coordinator, &local("x", "").keys).await.unwrap()
     }
 
     async fn plan(&self) -> PlanRecord {
@@ -112,7 +105,7 @@ fn a_leader_that_was_replaced_writes_nothing() {
     run(async |world| {
         let (a, _task) = world.host("a", "1", &short());
         sleep(s(15)).await;
-        let key = config("a").keys.key(&FleetKey::Leader);
+        let key = local("a", "").keys.key(&FleetKey::Leader);
         // Its lease has ended and another host has won, but it knows neither yet.
         let other = KeyWrite::Put { key, value: br#"{"v":1,"host":"z"}"#.to_vec(), lease: None };
         world.coordinator.compare_and_put(&[], vec![other]).await.unwrap();
@@ -205,7 +198,7 @@ fn a_short_failure_ends_neither_session_nor_leadership() {
         sleep(s(25)).await;
         assert_eq!(world.leader().await, before);
         let b = "b".parse().unwrap();
-        order_drain(&world.coordinator, &config("a"), &b, false).await.unwrap();
+        order_drain(&world.coordinator, &local("a", ""), &b, false).await.unwrap();
         sleep(s(12)).await;
         assert_eq!(world.plan().await.unmet.len(), 2, "the leader plans on");
     });
@@ -231,7 +224,7 @@ fn a_registration_that_was_removed_is_made_again() {
         let (_a, _task) = world.host("a", "1", &daemon);
         sleep(s(15)).await;
         let host = "a".parse().unwrap();
-        let key = config("a").keys.key(&FleetKey::Identity(host));
+        let key = local("a", "").keys.key(&FleetKey::Identity(host));
         world.coordinator.compare_and_put(&[], vec![KeyWrite::Delete(key)]).await.unwrap();
         sleep(s(15)).await;
         let plan = world.plan().await;
@@ -250,7 +243,7 @@ fn an_order_for_an_unknown_host_names_those_there_are() {
         sleep(s(5)).await;
         let order = async |host: &str, undo| {
             let host = host.parse().unwrap();
-            order_drain(&world.coordinator, &config("a"), &host, undo).await
+            order_drain(&world.coordinator, &local("a", ""), &host, undo).await
         };
         let error = order("b", false).await.unwrap_err().to_string();
         assert_eq!(error, "no host b is registered; registered hosts: a");

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ballast_api::{ClientError, ExplainReply, Reserve, StatusReply};
-use ballast_fleet_move::Carried;
+use ballast_fleet_move::CarriedState;
 use ballast_model::{GuestChange, GuestId};
 use serde_json::{Value, json};
 
@@ -27,7 +27,7 @@ const MIB: u64 = 1 << 20;
 
 /// A stand-in for a host's daemon.
 #[derive(Clone, Debug)]
-pub(crate) struct StandIn {
+pub(crate) struct FakeDaemon {
     budget_mib: Rc<Cell<u64>>,
     /// Floor and allocation of each guest, in MiB.
     guests: Rc<RefCell<Vec<(String, u64, u64)>>>,
@@ -39,10 +39,10 @@ pub(crate) struct StandIn {
     status: Rc<RefCell<Option<StatusReply>>>,
 }
 
-impl StandIn {
-    pub(crate) fn new(budget_mib: u64, guests: &[(&str, u64, u64)]) -> StandIn {
+impl FakeDaemon {
+    pub(crate) fn new(budget_mib: u64, guests: &[(&str, u64, u64)]) -> FakeDaemon {
         let guests = guests.iter().map(|(name, floor, size)| ((*name).to_owned(), *floor, *size));
-        StandIn {
+        FakeDaemon {
             budget_mib: Rc::new(Cell::new(budget_mib)),
             guests: Rc::new(RefCell::new(guests.collect())),
             is_silent: Rc::default(),
@@ -76,19 +76,31 @@ impl StandIn {
             .collect();
         let committed: u64 = self.guests.borrow().iter().map(|(_, _, size)| size * MIB).sum();
         let budget = self.budget_mib.get() * MIB;
-        serde_json::from_value(json!({
-            "api_version": 1,
-            "tick": tick(),
-            "daemon": {
-                "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
-                "host_reserve_bytes": 512 * MIB, "ticks": 1, "plans_refused": 0,
-            },
-            "host": {"memory_available_bytes": budget},
-            "budget": divided(budget, committed),
-            "rung": coded, "notes": [], "guests": guests,
-        }))
-        .unwrap()
+        status_reply(512 * MIB, budget, committed, &guests, &[])
     }
+}
+
+/// What a daemon reports of a host whose available memory is its budget.
+fn status_reply(
+    reserve: u64,
+    budget: u64,
+    committed: u64,
+    guests: &[Value],
+    reservations: &[Value],
+) -> StatusReply {
+    serde_json::from_value(json!({
+        "api_version": 1,
+        "tick": tick(),
+        "daemon": {
+            "version": "0", "started_at_unix_ms": 0, "policy": "global", "tick_ms": 1000,
+            "host_reserve_bytes": reserve, "ticks": 1, "plans_refused": 0,
+        },
+        "host": {"memory_available_bytes": budget},
+        "budget": divided(budget, committed),
+        "rung": {"code": "running", "text": "running"}, "notes": [], "guests": guests,
+        "reservations": reservations,
+    }))
+    .unwrap()
 }
 
 fn tick() -> Value {
@@ -104,7 +116,7 @@ fn divided(budget: u64, committed: u64) -> Value {
     })
 }
 
-impl Daemon for StandIn {
+impl Daemon for FakeDaemon {
     async fn status(&self) -> Result<StatusReply, ClientError> {
         self.answers()?;
         let mut status = self.status.borrow_mut();
@@ -135,11 +147,11 @@ impl Daemon for StandIn {
     }
 
     // Its guests are never moved.
-    async fn carried(&self, _: &GuestId) -> Result<Carried, ClientError> {
-        Ok(Carried::default())
+    async fn carried(&self, _: &GuestId) -> Result<CarriedState, ClientError> {
+        Ok(CarriedState::default())
     }
 
-    async fn take_over(&self, _: &GuestId, _: &Carried) -> Result<(), ClientError> {
+    async fn take_over(&self, _: &GuestId, _: &CarriedState) -> Result<(), ClientError> {
         Ok(())
     }
 
@@ -189,14 +201,19 @@ pub(crate) fn configured(host: &str, endpoints: &[String], more: &str) -> FleetC
     config::parse(&text, Path::new("fleet.toml"), "").unwrap()
 }
 
+/// The same without an etcd.
+pub(crate) fn local(host: &str, more: &str) -> FleetConfig {
+    configured(host, &["http://127.0.0.1:1".to_owned()], more)
+}
+
 /// A host that is 1 GiB short of its guests' floors.
-pub(crate) fn short() -> StandIn {
-    StandIn::new(4096, &[("db", 3072, 3072), ("cache", 2048, 2048)])
+pub(crate) fn short() -> FakeDaemon {
+    FakeDaemon::new(4096, &[("db", 3072, 3072), ("cache", 2048, 2048)])
 }
 
 /// A host with room for both of those guests.
-pub(crate) fn roomy() -> StandIn {
-    StandIn::new(16384, &[("web", 512, 1024)])
+pub(crate) fn roomy() -> FakeDaemon {
+    FakeDaemon::new(16384, &[("web", 512, 1024)])
 }
 
 /// Runs a test in one thread.

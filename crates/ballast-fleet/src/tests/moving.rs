@@ -1,10 +1,9 @@
 //! Guests move between stand-ins of hosts, in virtual time, through failures at every step.
 
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use ballast_fleet_move::{MoveOrder, MoveRecord, Term};
+use ballast_fleet_move::{MoveRecord, Phase, Term};
 use ballast_fleet_proto::{
     Coordinator, FleetKey, FleetView, KeyWrite, MemoryCoordinator, PlanRecord,
 };
@@ -16,23 +15,20 @@ use tokio::time::sleep;
 
 use super::machine::{BANDWIDTH, Machine, Network, WRITES};
 use super::memory::in_virtual_time;
-use super::{configured, s};
-use crate::carry::Carrier;
+use super::{local, s};
+use crate::carry::MoveExecutor;
 use crate::commands::orders::{forget_move, write};
 use crate::commands::status;
-use crate::config::FleetConfig;
 use crate::member::Member;
 use crate::metrics::FleetMetrics;
 
 const MOVES: &str = "mode = \"move\"\n[qemu]\nqmp = \"/run/{guest}\"\n\
                      start = [\"/bin/true\", \"{guest}\"]\nlisten = \"192.0.2.1\"\n[planner]\n\
                      patience = \"5s\"";
-/// The shares that its operator gave to the guest that moves.
+/// The guest that the plan for these hosts moves.
+const GUEST: &str = "cache";
+/// The shares that its operator gave it.
 const SHARES: u32 = 1700;
-
-fn config(host: &str, more: &str) -> FleetConfig {
-    configured(host, &["http://127.0.0.1:1".to_owned()], more)
-}
 
 /// Two hosts: `a` has less than its guests' floors, `b` has room.
 struct World {
@@ -78,15 +74,15 @@ impl World {
         more: &str,
     ) -> JoinHandle<()> {
         let (coordinator, machine) = (self.coordinator.clone(), machine.clone());
-        let (config, notes) = (config(name, more), self.notes(identity));
+        let (config, notes) = (local(name, more), self.notes(identity));
         let (metrics, identity) = (self.metrics.clone(), identity.to_owned());
         tokio::task::spawn_local(async move {
             let member = Member::new(coordinator, machine.clone(), config, identity);
-            let member = Rc::new(member.with_metrics(metrics));
-            let carrier = Carrier::new(&member, machine, &notes).unwrap();
+            let member = member.with_metrics(metrics);
+            let executor = MoveExecutor::new(&member, machine, &notes).unwrap();
             tokio::select! {
                 () = member.run_until(std::future::pending()) => {}
-                () = carrier.run() => {}
+                () = executor.run() => {}
             }
         })
     }
@@ -105,9 +101,7 @@ impl World {
     }
 
     async fn view(&self) -> FleetView {
-        let keys = config("x", "").keys;
-        let listing = self.coordinator.read(keys.prefix()).await.unwrap();
-        FleetView::new(keys, listing)
+        FleetView::read(&self.coordinator, &local("x", "").keys).await.unwrap()
     }
 
     async fn plan(&self) -> PlanRecord {
@@ -115,21 +109,21 @@ impl World {
     }
 
     /// The phase of the guest's move.
-    async fn phase(&self, guest: &str) -> Option<&'static str> {
+    async fn phase(&self) -> Option<&'static str> {
         let view = self.view().await;
-        let entry = view.move_of(&guest.parse().unwrap())?;
+        let entry = view.move_of(&GUEST.parse().unwrap())?;
         Some(entry.record.as_ref().unwrap().phase.code())
     }
 
     /// Lets time pass until `what` holds. Meanwhile the guest never runs twice, and never runs with
     /// less than it has written before.
-    async fn until(&self, guest: &str, what: impl AsyncFn(&World) -> bool, seconds: u64) {
+    async fn until(&self, what: impl AsyncFn(&World) -> bool, seconds: u64) {
         let mut most = 0;
         for _ in 0..seconds * 10 {
             if what(self).await {
                 return;
             }
-            self.assert_runs_once(guest, &mut most);
+            self.assert_runs_once(&mut most);
             sleep(std::time::Duration::from_millis(100)).await;
         }
         let left: Vec<_> = self.machines.iter().map(Machine::leftovers).collect();
@@ -137,45 +131,57 @@ impl World {
             let files = std::fs::read_dir(self.notes(host)).into_iter().flatten().flatten();
             files.map(|it| std::fs::read_to_string(it.path()).unwrap()).collect::<Vec<_>>()
         });
-        panic!("not within {seconds} s: {:?}, {left:?}, {notes:?}", self.phase(guest).await);
+        panic!("not within {seconds} s: {:?}, {left:?}, {notes:?}", self.phase().await);
     }
 
-    fn assert_runs_once(&self, guest: &str, most: &mut u64) {
-        let running: Vec<u64> = self.machines.iter().filter_map(|it| it.running(guest)).collect();
-        assert!(running.len() <= 1, "{guest} runs twice");
+    async fn until_phase(&self, phase: &str, seconds: u64) {
+        self.until(async |world| world.phase().await == Some(phase), seconds).await;
+    }
+
+    /// Lets time pass until the guest runs at `host`.
+    async fn until_at(&self, host: &str, seconds: u64) {
+        self.until(async |world| world.is_at() == host, seconds).await;
+    }
+
+    fn assert_runs_once(&self, most: &mut u64) {
+        let running: Vec<u64> = self.machines.iter().filter_map(|it| it.running(GUEST)).collect();
+        assert!(running.len() <= 1, "it runs twice");
         if let [written] = running[..] {
-            assert!(written >= *most, "{guest} has forgotten what it wrote");
+            assert!(written >= *most, "it has forgotten what it wrote");
             *most = written;
         }
     }
 
     /// Orders that the guest goes back from `b` to `a`, as the present leader would.
-    async fn order_back(&self, guest: &str, size: Bytes) {
-        let guest: GuestId = guest.parse().unwrap();
+    async fn order_back(&self, size: Bytes) {
+        let guest: GuestId = GUEST.parse().unwrap();
         let leadership = self.view().await.leader().map(|(_, it)| it).unwrap();
         let never = Timestamp::from_millis(u64::MAX / 4);
-        let order = MoveOrder {
+        let order = MoveRecord {
             guest: guest.clone(),
             from: "b".parse().unwrap(),
             to: "a".parse().unwrap(),
+            term: Term(leadership.0),
             ordered_at: Timestamp::from_millis(1),
             reserve: size,
             shrink_to: Some(size),
             shrink_until: never,
             due: never,
+            phase: Phase::Ordered,
+            is_closed: false,
         };
-        let key = config("a", "").keys.key(&FleetKey::Move(guest));
-        let value = MoveRecord::ordered(order, Term(leadership.0)).to_json().into_bytes();
+        let key = local("a", "").keys.key(&FleetKey::Move(guest));
+        let value = order.to_json().into_bytes();
         let write = KeyWrite::Put { key, value, lease: None };
         self.coordinator.compare_and_put(&[], vec![write]).await.unwrap();
     }
 
-    async fn until_over(&self, guest: &str) {
+    async fn until_over(&self) {
         let is_over = async |world: &World| {
             let is_clean = world.machines.iter().all(|it| it.leftovers().is_empty());
-            world.phase(guest).await.is_none() && is_clean && world.has_no_notes()
+            world.phase().await.is_none() && is_clean && world.has_no_notes()
         };
-        self.until(guest, is_over, 900).await;
+        self.until(is_over, 900).await;
     }
 
     fn has_no_notes(&self) -> bool {
@@ -184,8 +190,8 @@ impl World {
             .all(|host| std::fs::read_dir(self.notes(host)).is_ok_and(|files| files.count() == 0))
     }
 
-    fn is_at(&self, guest: &str) -> &'static str {
-        let places = self.machines.iter().map(|it| it.running(guest).is_some());
+    fn is_at(&self) -> &'static str {
+        let places = self.machines.iter().map(|it| it.running(GUEST).is_some());
         match places.collect::<Vec<_>>()[..] {
             [true, false] => "a",
             [false, true] => "b",
@@ -193,9 +199,6 @@ impl World {
         }
     }
 }
-
-/// The guest that the plan for these hosts moves.
-const GUEST: &str = "cache";
 
 fn run(test: impl AsyncFnOnce(World)) {
     in_virtual_time(async |coordinator| test(World::new(coordinator)).await);
@@ -205,9 +208,9 @@ fn run(test: impl AsyncFnOnce(World)) {
 fn a_short_host_is_relieved_by_a_move() {
     run(async |world| {
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
-        world.until_over(GUEST).await;
-        assert_eq!((world.is_at(GUEST), world.is_at("db")), ("b", "a"));
+        world.until_at("b", 120).await;
+        world.until_over().await;
+        assert!(world.is_at() == "b" && world.machines[0].running("db").is_some());
         let metrics = world.metrics.encode().unwrap();
         assert!(metrics.contains("moves_ended_total{result=\"moved\"} 1\n"), "{metrics}");
         assert!(!metrics.contains("copied_bytes_total 0\n"), "{metrics}");
@@ -232,7 +235,7 @@ fn hosts_in_mode_advise_get_no_orders() {
         run(async |world| {
             let _programs = [world.program(0, modes[0]), world.program(1, modes[1])];
             sleep(s(90)).await;
-            assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), ("a", None));
+            assert_eq!((world.is_at(), world.phase().await), ("a", None));
             let plan = world.plan().await;
             assert!(plan.migrations.iter().all(|it| it.by_hand), "{plan:?}");
             assert_eq!(plan.migrations.len(), 1);
@@ -244,10 +247,10 @@ fn hosts_in_mode_advise_get_no_orders() {
 fn a_leader_in_mode_advise_names_hosts_in_move() {
     run(async |world| {
         let (coordinator, daemon) = (world.coordinator.clone(), world.machines[0].clone());
-        let leader = Member::new(coordinator, daemon, config("a", ""), "a".to_owned());
+        let leader = Member::new(coordinator, daemon, local("a", ""), "a".to_owned());
         let seen = async {
             sleep(s(15)).await;
-            let alone = status::fleet_status(&config("a", ""), &world.view().await);
+            let alone = status::fleet_status(&local("a", ""), &world.view().await);
             assert_eq!((alone.without_orders, leader.status_log.last("mode")), (vec![], None));
             let _other = world.program(1, MOVES);
             sleep(s(30)).await;
@@ -258,7 +261,7 @@ fn a_leader_in_mode_advise_names_hosts_in_move() {
             () = leader.run_until(std::future::pending()) => unreachable!(),
             seen = seen => seen,
         };
-        let shown = status::fleet_status(&config("a", ""), &seen);
+        let shown = status::fleet_status(&local("a", ""), &seen);
         assert_eq!(
             (shown.leader.as_deref(), &shown.without_orders[..]),
             (Some("a"), &["b".to_owned()][..])
@@ -275,9 +278,9 @@ fn a_new_leader_orders_nothing_before_all_can_have_registered() {
     run(async |world| {
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
         sleep(s(9)).await;
-        assert_eq!(world.phase(GUEST).await, None);
-        let is_ordered = async |world: &World| world.phase(GUEST).await.is_some();
-        world.until(GUEST, is_ordered, 15).await;
+        assert_eq!(world.phase().await, None);
+        let is_ordered = async |world: &World| world.phase().await.is_some();
+        world.until(is_ordered, 15).await;
     });
 }
 
@@ -288,13 +291,12 @@ fn a_program_that_dies_in_any_phase_goes_on() {
         for dies in [0, 1] {
             run(async |world| {
                 let programs = [world.program(0, MOVES), world.program(1, MOVES)];
-                let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
-                world.until(GUEST, is_there, 120).await;
+                world.until_phase(phase, 120).await;
                 programs[dies].abort();
                 sleep(s(3)).await;
                 let _again = world.program(dies, MOVES);
-                world.until_over(GUEST).await;
-                assert_ne!(world.is_at(GUEST), "nowhere", "{phase} {dies}");
+                world.until_over().await;
+                assert_ne!(world.is_at(), "nowhere", "{phase} {dies}");
             });
         }
     }
@@ -308,19 +310,18 @@ fn back_in_mode_advise_begun_moves_are_finished() {
         for switched in [&[0][..], &[1], &[0, 1]] {
             run(async |world| {
                 let programs = [world.program(0, MOVES), world.program(1, MOVES)];
-                let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
-                world.until(GUEST, is_there, 120).await;
+                world.until_phase(phase, 120).await;
                 switched.iter().for_each(|&host| programs[host].abort());
                 sleep(s(3)).await;
                 let _again: Vec<_> =
                     switched.iter().map(|&host| world.program(host, &advises)).collect();
-                world.until_over(GUEST).await;
-                let place = world.is_at(GUEST);
+                world.until_over().await;
+                let place = world.is_at();
                 assert_ne!(place, "nowhere", "{phase} {switched:?}");
                 let is_abandoned = matches!(phase, "ordered" | "ready");
                 assert!(place == "a" || switched.len() < 2 || !is_abandoned, "{phase}");
                 sleep(s(90)).await;
-                assert_eq!((world.is_at(GUEST), world.phase(GUEST).await), (place, None));
+                assert_eq!((world.is_at(), world.phase().await), (place, None));
             });
         }
     }
@@ -332,8 +333,7 @@ fn another_leader_finishes_what_a_dead_one_has_ordered() {
         let first = world.program(0, MOVES);
         sleep(s(5)).await;
         let _second = world.program(1, MOVES);
-        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-        world.until(GUEST, is_copying, 120).await;
+        world.until_phase("copying", 120).await;
         let before = world.view().await.leader().map(|(host, it)| (host.to_owned(), it)).unwrap();
         assert_eq!(before.0, "a");
         first.abort();
@@ -342,8 +342,8 @@ fn another_leader_finishes_what_a_dead_one_has_ordered() {
         assert!(after.0 == "b" && after.1 > before.1);
         // The dead program's hypervisor went on copying; the program comes back and does not lead.
         let _again = world.program(0, MOVES);
-        world.until_over(GUEST).await;
-        assert_eq!(world.is_at(GUEST), "b");
+        world.until_over().await;
+        assert_eq!(world.is_at(), "b");
     });
 }
 
@@ -353,17 +353,15 @@ fn without_store_a_copy_is_cancelled_and_made_later() {
         // Otherwise that guest would be moved meanwhile.
         let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
         let _programs = [world.program(0, &others_stay), world.program(1, MOVES)];
-        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-        world.until(GUEST, is_copying, 120).await;
+        world.until_phase("copying", 120).await;
         sleep(s(1)).await;
         world.coordinator.set_down(true);
         sleep(s(60)).await;
-        assert_eq!(world.is_at(GUEST), "a", "it runs on where it was");
+        assert_eq!(world.is_at(), "a", "it runs on where it was");
         world.coordinator.set_down(false);
-        world.until_over(GUEST).await;
-        assert_eq!(world.is_at(GUEST), "a", "it rests after a failure");
-        let is_moved = async |world: &World| world.is_at(GUEST) == "b";
-        world.until(GUEST, is_moved, 1800).await;
+        world.until_over().await;
+        assert_eq!(world.is_at(), "a", "it rests after a failure");
+        world.until_at("b", 1800).await;
     });
 }
 
@@ -376,8 +374,8 @@ fn a_second_machine_of_a_name_abandons_nothing() {
         world.leave_note("c");
         let _other = world.program_on(&other, "c", "a", MOVES);
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
-        world.until_over(GUEST).await;
+        world.until_at("b", 120).await;
+        world.until_over().await;
     });
 }
 
@@ -389,18 +387,17 @@ fn a_machine_that_takes_over_a_name_loses_no_guest() {
         let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
         let _source = world.program(0, &others_stay);
         let destination = world.program(1, MOVES);
-        let is_starting = async |world: &World| world.phase(GUEST).await == Some("starting");
-        world.until(GUEST, is_starting, 120).await;
+        world.until_phase("starting", 120).await;
         destination.abort();
         let other = Machine::new(16384, &Network::default(), 3);
         world.leave_note("c");
         let stranger = world.program_on(&other, "c", "b", MOVES);
         sleep(s(60)).await;
-        assert_eq!(world.phase(GUEST).await, Some("starting"), "nobody knows");
+        assert_eq!(world.phase().await, Some("starting"), "nobody knows");
         stranger.abort();
         let _again = world.program(1, MOVES);
-        world.until_over(GUEST).await;
-        assert_eq!(world.is_at(GUEST), "b");
+        world.until_over().await;
+        assert_eq!(world.is_at(), "b");
         assert!(other.leftovers().is_empty());
     });
 }
@@ -413,27 +410,25 @@ fn a_finished_move_is_forgotten_once_its_source_is_gone() {
         let _destination = world.program(1, MOVES);
         let forget = async |world: &World| {
             let guest = GUEST.parse().unwrap();
-            forget_move(&world.coordinator, &config("b", ""), &guest).await
+            forget_move(&world.coordinator, &local("b", ""), &guest).await
         };
         for phase in ["ordered", "ready", "copying", "copied", "starting"] {
-            let is_there = async |world: &World| world.phase(GUEST).await == Some(phase);
-            world.until(GUEST, is_there, 120).await;
+            world.until_phase(phase, 120).await;
             let why = forget(&world).await.unwrap_err().to_string();
             assert!(why.contains(&format!("is in phase `{phase}`: ")), "{why}");
         }
-        let is_moved = async |world: &World| world.phase(GUEST).await == Some("moved");
-        world.until(GUEST, is_moved, 60).await;
+        world.until_phase("moved", 60).await;
         let why = forget(&world).await.unwrap_err().to_string();
         assert!(why.starts_with("a is registered"), "{why}");
         source.abort();
         sleep(s(30)).await;
-        assert_eq!(world.phase(GUEST).await, Some("moved"), "nobody closes it");
+        assert_eq!(world.phase().await, Some("moved"), "nobody closes it");
         let said = forget(&world).await.unwrap();
         assert_eq!(said, "removed the record of cache, which said that it has moved from a to b");
         assert!(world.view().await.past(&GUEST.parse().unwrap()).is_some(), "it rests");
-        assert_eq!(world.phase(GUEST).await, None);
+        assert_eq!(world.phase().await, None);
         sleep(s(30)).await;
-        assert_eq!(world.is_at(GUEST), "b");
+        assert_eq!(world.is_at(), "b");
         let why = forget(&world).await.unwrap_err().to_string();
         assert!(why.starts_with("no move of cache"), "{why}");
     });
@@ -443,12 +438,11 @@ fn a_finished_move_is_forgotten_once_its_source_is_gone() {
 fn a_pause_cancels_what_can_be_cancelled() {
     run(async |world| {
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-        world.until(GUEST, is_copying, 120).await;
-        write(&world.coordinator, &config("a", ""), FleetKey::Pause, true).await.unwrap();
+        world.until_phase("copying", 120).await;
+        write(&world.coordinator, &local("a", ""), FleetKey::Pause, true).await.unwrap();
         sleep(s(40)).await;
-        world.until_over(GUEST).await;
-        assert_ne!(world.is_at(GUEST), "nowhere");
+        world.until_over().await;
+        assert_ne!(world.is_at(), "nowhere");
     });
 }
 
@@ -456,11 +450,10 @@ fn a_pause_cancels_what_can_be_cancelled() {
 fn a_destination_that_dies_with_its_copy_leaves_the_guest() {
     run(async |world| {
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-        world.until(GUEST, is_copying, 120).await;
+        world.until_phase("copying", 120).await;
         world.machines[1].kill(GUEST);
-        world.until_over(GUEST).await;
-        assert_eq!(world.is_at(GUEST), "a");
+        world.until_over().await;
+        assert_eq!(world.is_at(), "a");
         assert_eq!(world.machines[0].shares(GUEST), Some(SHARES));
     });
 }
@@ -485,12 +478,11 @@ fn a_move_sets_no_ceiling_that_nobody_has_set() {
                 source.set_early();
             }
             let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-            let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-            world.until(GUEST, is_copying, 120).await;
+            world.until_phase("copying", 120).await;
             assert_eq!(source.ceiling_set(GUEST), Some(Bytes::mib(2048)));
             world.machines[1].kill(GUEST);
-            world.until_over(GUEST).await;
-            assert_eq!((world.is_at(GUEST), source.ceiling_set(GUEST)), ("a", left));
+            world.until_over().await;
+            assert_eq!((world.is_at(), source.ceiling_set(GUEST)), ("a", left));
         });
     }
 }
@@ -504,14 +496,14 @@ fn a_guest_that_comes_back_finds_no_lowered_ceiling() {
             source.set_modest(GUEST, true);
             source.set_ceilings(GUEST, set, None);
             let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-            world.until(GUEST, async |world| world.is_at(GUEST) == "b", 120).await;
-            world.until_over(GUEST).await;
+            world.until_at("b", 120).await;
+            world.until_over().await;
             assert_eq!(source.ceiling_left(GUEST), Some(set));
             assert_eq!(destination.ceiling_set(GUEST), set, "it came along");
             source.kill("db");
-            world.order_back(GUEST, Bytes::mib(2048)).await;
-            world.until(GUEST, async |world| world.is_at(GUEST) == "a", 120).await;
-            world.until_over(GUEST).await;
+            world.order_back(Bytes::mib(2048)).await;
+            world.until_at("a", 120).await;
+            world.until_over().await;
             assert_eq!(source.ceiling_set(GUEST), set);
             assert_eq!(destination.ceiling_left(GUEST), Some(set));
         });
@@ -524,10 +516,9 @@ fn a_guest_that_gives_nothing_is_not_copied() {
         world.machines[0].set_modest(GUEST, false);
         let others_stay = format!("{MOVES}\n[guests.db]\nstays = true");
         let _programs = [world.program(0, &others_stay), world.program(1, MOVES)];
-        let is_ready = async |world: &World| world.phase(GUEST).await == Some("ready");
-        world.until(GUEST, is_ready, 120).await;
-        world.until_over(GUEST).await;
-        assert_eq!(world.is_at(GUEST), "a");
+        world.until_phase("ready", 120).await;
+        world.until_over().await;
+        assert_eq!(world.is_at(), "a");
         let metrics = world.metrics.encode().unwrap();
         assert!(metrics.contains("moves_ended_total{result=\"abandoned\"} 1\n"), "{metrics}");
         assert!(metrics.contains("copied_bytes_total 0\n"), "{metrics}");
@@ -540,15 +531,13 @@ fn a_silent_or_busy_daemon_holds_no_guest_up() {
     for set in all {
         run(async |world| {
             let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-            let is_copied = async |world: &World| world.phase(GUEST).await == Some("copied");
-            world.until(GUEST, is_copied, 120).await;
+            world.until_phase("copied", 120).await;
             set(&world.machines[1], true);
-            let runs = async |world: &World| world.is_at(GUEST) == "b";
-            world.until(GUEST, runs, 10).await;
+            world.until_at("b", 10).await;
             set(&world.machines[1], false);
             let counts = async |world: &World| world.machines[1].shares(GUEST) == Some(SHARES);
-            world.until(GUEST, counts, 60).await;
-            world.until_over(GUEST).await;
+            world.until(counts, 60).await;
+            world.until_over().await;
         });
     }
 }
@@ -560,21 +549,20 @@ fn a_full_disk_holds_no_guest_up_that_arrived() {
         run(async |world| {
             let _source = world.program(0, MOVES);
             let destination = world.program(1, MOVES);
-            let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-            world.until(GUEST, is_copying, 120).await;
+            world.until_phase("copying", 120).await;
             let (notes, aside) = (world.notes("b"), world.folder.path().join("aside"));
             std::fs::rename(&notes, &aside).unwrap();
-            world.until(GUEST, async |world| world.is_at(GUEST) == "b", 30).await;
+            world.until_at("b", 30).await;
             sleep(s(30)).await;
-            assert_eq!(world.phase(GUEST).await, Some("starting"), "what is noted comes first");
+            assert_eq!(world.phase().await, Some("starting"), "what is noted comes first");
             if dies {
                 destination.abort();
                 sleep(s(3)).await;
             }
             std::fs::rename(&aside, &notes).unwrap();
             let _again = dies.then(|| world.program(1, MOVES));
-            world.until_over(GUEST).await;
-            assert_eq!((world.is_at(GUEST), world.machines[1].shares(GUEST)), ("b", Some(SHARES)));
+            world.until_over().await;
+            assert_eq!((world.is_at(), world.machines[1].shares(GUEST)), ("b", Some(SHARES)));
         });
     }
 }
@@ -585,15 +573,14 @@ fn a_busy_daemon_gives_a_ceiling_back_later() {
         let source = &world.machines[0];
         source.set_modest(GUEST, true);
         let _programs = [world.program(0, MOVES), world.program(1, MOVES)];
-        let is_copying = async |world: &World| world.phase(GUEST).await == Some("copying");
-        world.until(GUEST, is_copying, 120).await;
+        world.until_phase("copying", 120).await;
         world.machines[1].kill(GUEST);
         source.set_busy(true);
         sleep(s(20)).await;
         source.set_busy(false);
         assert_eq!(source.ceiling_set(GUEST), Some(Bytes::mib(2048)), "it is still lowered");
-        world.until_over(GUEST).await;
-        assert_eq!((world.is_at(GUEST), source.ceiling_set(GUEST)), ("a", None));
+        world.until_over().await;
+        assert_eq!((world.is_at(), source.ceiling_set(GUEST)), ("a", None));
     });
 }
 
@@ -607,7 +594,7 @@ fn whatever_fails_the_guest_runs_once_and_nothing_is_left() {
             let mut most = 0;
             for _ in 0..random.u32(5..60) {
                 for _ in 0..random.u32(1..60) {
-                    world.assert_runs_once(GUEST, &mut most);
+                    world.assert_runs_once(&mut most);
                     sleep(std::time::Duration::from_millis(100)).await;
                 }
                 let at = random.usize(0..2);
@@ -629,8 +616,8 @@ fn whatever_fails_the_guest_runs_once_and_nothing_is_left() {
                 programs[at].abort();
                 programs[at] = world.program(at, MOVES);
             }
-            world.until_over(GUEST).await;
-            assert_ne!(world.is_at(GUEST), "nowhere", "seed {seed}");
+            world.until_over().await;
+            assert_ne!(world.is_at(), "nowhere", "seed {seed}");
         });
     }
 }

@@ -10,7 +10,7 @@ use ballast_fleet_proto::FleetView;
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::sleep;
 
-use super::{StandIn, block_on, configured, roomy, short};
+use super::{FakeDaemon, block_on, configured, roomy, short};
 use crate::commands::{plan, read};
 use crate::config::FleetConfig;
 use crate::member::Member;
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The shortest times that a host may have.
 const FAST: &str = "lease = \"3s\"\ntick = \"1s\"\ntimeout = \"2s\"";
 
-type Host = Rc<Member<EtcdClient, StandIn>>;
+type Host = Rc<Member<EtcdClient, FakeDaemon>>;
 
 fn run(test: impl AsyncFnOnce()) {
     if is_installed() {
@@ -32,7 +32,7 @@ fn config(host: &str, endpoints: &[String]) -> FleetConfig {
     configured(host, endpoints, FAST)
 }
 
-fn host(name: &str, endpoints: &[String], daemon: &StandIn) -> (Host, JoinHandle<()>) {
+fn host(name: &str, endpoints: &[String], daemon: &FakeDaemon) -> (Host, JoinHandle<()>) {
     let config = config(name, endpoints);
     let etcd = config.etcd().unwrap();
     let member = Rc::new(Member::new(etcd, daemon.clone(), config, format!("machine of {name}")));
@@ -179,7 +179,7 @@ async fn bytes_a_host_and_tick(resized: impl Fn(usize, u64) -> u64) -> u64 {
     let mut daemons = Vec::new();
     for host in 0..hosts {
         let guests = (0..30).map(|n| (format!("guest-{n:03}"), 512, 1024 + 100 * n));
-        let daemon = StandIn::new(1 << 17, &[]);
+        let daemon = FakeDaemon::new(1 << 17, &[]);
         daemon.guests.replace(guests.collect());
         daemon.is_uneven.set(true);
         // Another host leads, so the figure includes a share of the leader's cost.

@@ -9,18 +9,17 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use ballast_fleet_proto::{Coordinator, FleetView, MemoryCoordinator};
+use ballast_fleet_proto::{FleetView, MemoryCoordinator};
 use ballast_model::Bytes;
 use tempfile::TempDir;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::machine::{Machine, Network};
-use super::{block_on, configured};
-use crate::carry::{Carrier, Libvirt, LibvirtConfig};
+use super::{block_on, local};
+use crate::carry::{Libvirt, LibvirtConfig, MoveExecutor};
 use crate::member::Member;
 
 const GUEST: &str = "cache";
@@ -131,7 +130,7 @@ impl Host {
         assert!(killed.unwrap().success());
     }
 
-    /// The hypervisor for the carrier, listening at this address.
+    /// The hypervisor for the executor, listening at this address.
     fn hypervisor(&self, all: &Path, listen: SocketAddr, mib_per_s: u64) -> Libvirt {
         let peer = format!(
             "qemu+unix:///session?socket={}/{{address}}/libvirt/libvirt-sock",
@@ -199,18 +198,17 @@ impl World {
         );
         let mut programs = Vec::new();
         for (place, name) in ["a", "b"].into_iter().enumerate() {
-            let config = configured(name, &["http://127.0.0.1:1".to_owned()], &moves);
+            let config = local(name, &moves);
             let machine = self.machines[place].clone();
             let member = Member::new(self.coordinator.clone(), machine, config, name.into());
             let all = self.folder.path();
             let hypervisor = self.hosts[place].hypervisor(all, self.addresses[place], mib_per_s);
             let notes = all.join(format!("notes-{name}"));
-            let member = Rc::new(member);
             programs.push(async move {
-                let carrier = Carrier::new(&member, hypervisor, &notes).unwrap();
+                let executor = MoveExecutor::new(&member, hypervisor, &notes).unwrap();
                 tokio::select! {
                     () = member.run_until(std::future::pending()) => {}
-                    () = carrier.run() => {}
+                    () = executor.run() => {}
                 }
             });
         }
@@ -219,9 +217,8 @@ impl World {
     }
 
     async fn phase(&self) -> Option<String> {
-        let keys = configured("x", &["http://127.0.0.1:1".to_owned()], "").keys;
-        let listing = self.coordinator.read(keys.prefix()).await.unwrap();
-        let view = FleetView::new(keys, listing);
+        let keys = local("x", "").keys;
+        let view = FleetView::read(&self.coordinator, &keys).await.unwrap();
         let entry = view.move_of(&GUEST.parse().unwrap())?;
         Some(entry.record.as_ref().unwrap().in_words())
     }

@@ -1,41 +1,34 @@
 //! What operators read, and how a daemon's figures become a record.
 
 use ballast_fleet::PinnedBy;
-use ballast_fleet_proto::{Coordinator, FleetKey, FleetView, MemoryCoordinator};
+use ballast_fleet_proto::{FleetKey, FleetView, MemoryCoordinator};
 use ballast_model::Bytes;
 use expect_test::expect;
 use tokio::time::sleep;
 
-use super::{block_on, configured, roomy, s, short};
+use super::{block_on, local, roomy, s, short};
 use crate::commands::orders::write;
 use crate::commands::{explain, plan, status};
-use crate::config::FleetConfig;
-use crate::host_record::Observer;
-use crate::measured::Measured;
+use crate::host_record::{Measurements, Observer};
 use crate::member::Member;
 
-fn config(host: &str) -> FleetConfig {
-    configured(host, &["http://127.0.0.1:1".to_owned()], "")
-}
-
 async fn view(coordinator: &MemoryCoordinator) -> FleetView {
-    let keys = config("a").keys;
-    FleetView::new(keys.clone(), coordinator.read(keys.prefix()).await.unwrap())
+    FleetView::read(coordinator, &local("a", "").keys).await.unwrap()
 }
 
 #[test]
 fn status_plan_and_explanation_read_like_this() {
     block_on(true, async {
         let coordinator = MemoryCoordinator::default();
-        let a = Member::new(coordinator.clone(), short(), config("a"), "1".to_owned());
-        let b = Member::new(coordinator.clone(), roomy(), config("b"), "2".to_owned());
+        let a = Member::new(coordinator.clone(), short(), local("a", ""), "1".to_owned());
+        let b = Member::new(coordinator.clone(), roomy(), local("b", ""), "2".to_owned());
         let seen = tokio::select! {
             biased;
             () = a.run_until(std::future::pending()) => unreachable!(),
             () = b.run_until(std::future::pending()) => unreachable!(),
             seen = async { sleep(s(25)).await; view(&coordinator).await } => seen,
         };
-        let text = status::render(&status::fleet_status(&config("a"), &seen), None);
+        let text = status::render(&status::fleet_status(&local("a", ""), &seen), None);
         expect![[r#"
             fleet test, led by a (revision 3), mode advise
             HOST  GUESTS  BUDGET  FLOORS  COMMITTED  DEMAND   FREE  STATE
@@ -74,12 +67,12 @@ fn status_plan_and_explanation_read_like_this() {
 fn an_empty_fleet_is_reported() {
     block_on(true, async {
         let coordinator = MemoryCoordinator::default();
-        write(&coordinator, &config("a"), FleetKey::Pause, true).await.unwrap();
-        write(&coordinator, &config("a"), FleetKey::Drain("c".parse().unwrap()), true)
+        write(&coordinator, &local("a", ""), FleetKey::Pause, true).await.unwrap();
+        write(&coordinator, &local("a", ""), FleetKey::Drain("c".parse().unwrap()), true)
             .await
             .unwrap();
         let seen = view(&coordinator).await;
-        let text = status::render(&status::fleet_status(&config("a"), &seen), None);
+        let text = status::render(&status::fleet_status(&local("a", ""), &seen), None);
         expect![[r#"
             fleet test, without a leader, mode advise
             paused from a: nothing is planned; `ballast fleet resume` ends it
@@ -103,7 +96,7 @@ fn the_daemon_and_the_configuration_make_the_record() {
         );
         let config = crate::config::parse(&text, "f".as_ref(), "a").unwrap();
         let record =
-            Observer::default().look(&short(), &config, &Measured::default()).await.unwrap();
+            Observer::default().look(&short(), &config, &Measurements::default()).await.unwrap();
         let [cache, db] = &record.guests[..] else { panic!("{record:?}") };
         assert_eq!(
             (db.id.as_str(), db.pinned_by, db.storage.len()),

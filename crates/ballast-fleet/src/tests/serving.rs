@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ballast_api::{FleetReply, fleet_socket, path};
 use ballast_etcd::testing::{EtcdCluster, is_installed};
-use ballast_fleet_proto::{Coordinator, CoordinatorError, MemoryCoordinator, PlanRecord};
+use ballast_fleet_proto::{CoordinatorError, FleetView, MemoryCoordinator, PlanRecord};
 use ballast_model::Bytes;
 use expect_test::expect_file;
 use serde_json::Value;
@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::{StandIn, block_on, configured, roomy, s, short};
+use super::{FakeDaemon, block_on, configured, local, roomy, s, short};
 use crate::commands::{plan, status};
 use crate::config::FleetConfig;
 use crate::member::Member;
@@ -162,7 +162,7 @@ fn a_second_program_for_one_daemon_is_reported() {
     let _first = std::os::unix::net::UnixListener::bind(fleet_socket(&daemon)).unwrap();
     block_on(false, async {
         let metrics = Arc::new(FleetMetrics::default());
-        let config = configured("a", &["http://127.0.0.1:1".to_owned()], "");
+        let config = local("a", "");
         let coordinator = TimedCoordinator::new(config.etcd().unwrap(), metrics.clone());
         let status_log = StatusLog::default();
         let service = FleetService { coordinator, config, metrics };
@@ -233,13 +233,12 @@ fn plan_of_nobody() -> PlanRecord {
 fn the_pages_fleet_is_what_a_member_answers() {
     block_on(true, async {
         let coordinator = MemoryCoordinator::default();
-        let of = |host: &str| configured(host, &["http://127.0.0.1:1".to_owned()], "");
         let member = |host: &str, daemon| {
-            Member::new(coordinator.clone(), daemon, of(host), format!("machine of {host}"))
+            Member::new(coordinator.clone(), daemon, local(host, ""), format!("machine of {host}"))
         };
-        let vast = StandIn::new(1024, &[("vast", 40960, 40960)]);
+        let vast = FakeDaemon::new(1024, &[("vast", 40960, 40960)]);
         let (a, b, c) = (member("a", short()), member("b", roomy()), member("c", vast));
-        let keys = of("a").keys;
+        let keys = local("a", "").keys;
         let seen = tokio::select! {
             biased;
             () = a.run_until(std::future::pending()) => unreachable!(),
@@ -247,11 +246,10 @@ fn the_pages_fleet_is_what_a_member_answers() {
             () = c.run_until(std::future::pending()) => unreachable!(),
             seen = async {
                 sleep(s(25)).await;
-                coordinator.read(keys.prefix()).await.unwrap()
+                FleetView::read(&coordinator, &keys).await.unwrap()
             } => seen,
         };
-        let seen = ballast_fleet_proto::FleetView::new(keys.clone(), seen);
-        let status = serde_json::to_value(status::fleet_status(&of("a"), &seen)).unwrap();
+        let status = serde_json::to_value(status::fleet_status(&local("a", ""), &seen)).unwrap();
         let plan: Value = serde_json::to_value(plan::shown(&seen).unwrap()).unwrap();
         let reply = FleetReply::of(status, Some(plan));
         let text = serde_json::to_string_pretty(&reply).unwrap() + "\n";

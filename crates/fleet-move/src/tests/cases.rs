@@ -18,26 +18,26 @@ fn host(name: &str) -> HostId {
     name.parse().unwrap()
 }
 
-fn carried() -> Carried {
-    let thrashed = Some(CarriedThrash { least: SMALL, left_ms: 5_000, pause_ms: 60_000 });
-    Carried { limits: GuestChange::default(), credits: Some(12), thrashed }
+fn carried() -> CarriedState {
+    let thrashed =
+        Some(CarriedThrash { least_bytes: SMALL.get(), left_ms: 5_000, pause_ms: 60_000 });
+    CarriedState { limits: GuestChange::default(), credits: Some(12), thrashed }
 }
 
-fn order() -> MoveOrder {
-    MoveOrder {
+fn record(phase: Phase) -> MoveRecord {
+    MoveRecord {
         guest: "web".parse().unwrap(),
         from: host("a"),
         to: host("b"),
+        term: TERM,
         ordered_at: Timestamp::ZERO,
         reserve: SIZE,
         shrink_to: Some(SMALL),
         shrink_until: NOW + Duration::from_secs(10),
         due: NOW + Duration::from_secs(60),
+        phase,
+        is_closed: false,
     }
-}
-
-fn record(phase: Phase) -> MoveRecord {
-    MoveRecord { phase, ..MoveRecord::ordered(order(), TERM) }
 }
 
 fn address() -> std::net::SocketAddr {
@@ -58,14 +58,9 @@ fn phases() -> [Phase; 8] {
 }
 
 /// What a host sees that begins moves and has a part in this one: a small guest, no shrinking.
-fn view<'a>(
-    host: &'a HostId,
-    process: Process,
-    promise: Promise,
-    carried: &'a Carried,
-) -> HostView<'a> {
+fn view(at: &str, process: Process, promise: Promise) -> HostView {
     HostView {
-        host,
+        host: host(at),
         now: NOW,
         term: TERM,
         process,
@@ -74,7 +69,7 @@ fn view<'a>(
         holds: Some(SMALL),
         has_part: true,
         is_taken_over: false,
-        carried,
+        carried: carried(),
         ends_source: false,
         begins_moves: true,
     }
@@ -87,9 +82,8 @@ fn next(
     process: Process,
     promise: Promise,
     shrink: Option<Shrink>,
-) -> Next {
-    let (at, carried) = (host(at), carried());
-    let view = HostView { shrink, ..view(&at, process, promise, &carried) };
+) -> NextStep {
+    let view = HostView { shrink, ..view(at, process, promise) };
     host_step(Some(&record(phase)), &view)
 }
 
@@ -97,7 +91,7 @@ fn next(
 fn only_records_of_finished_moves_may_be_removed() {
     let ending = Phase::Copying { address: address(), ends_source: true };
     for phase in phases().into_iter().chain([ending.clone()]) {
-        let is_over = matches!(phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+        let is_over = phase.is_over();
         let why = record(phase.clone()).why_kept();
         assert_eq!(why.is_none(), is_over, "{phase:?}");
         let code = format!("the move of web is in phase `{}`: ", phase.code());
@@ -112,7 +106,7 @@ const RESERVED: Promise = Promise::Reserved { size: SIZE, is_ready: true };
 #[test]
 fn a_reservation_of_another_size_is_made_again() {
     let promise = Promise::Reserved { size: SMALL, is_ready: true };
-    let expected = Next::Act(HostAction::Reserve(SIZE));
+    let expected = NextStep::Act(HostAction::Reserve(SIZE));
     assert_eq!(next(Phase::Ordered, "b", Process::Absent, promise, None), expected);
 }
 
@@ -123,10 +117,10 @@ fn a_destination_without_its_reservation_abandons() {
         Phase::Copying { address: address(), ends_source: false },
     ] {
         let waiting = Process::Waiting(address());
-        assert_eq!(next(phase.clone(), "b", waiting, RESERVED, None), Next::Wait);
+        assert_eq!(next(phase.clone(), "b", waiting, RESERVED, None), NextStep::Wait);
         let expected = record(Phase::Abandoned { why: AbandonReason::NoRoom });
         let found = next(phase, "b", waiting, Promise::Nothing, None);
-        assert_eq!(found, Next::Write(Box::new(expected)));
+        assert_eq!(found, NextStep::Write(Box::new(expected)));
     }
 }
 
@@ -135,7 +129,7 @@ fn a_guest_that_does_not_run_is_not_moved() {
     for process in [Process::Paused, Process::Left, Process::Runs(CopyState::Partly)] {
         let expected = record(Phase::Abandoned { why: AbandonReason::NotRunning });
         let found = next(Phase::Ordered, "a", process, Promise::Entitled, None);
-        assert_eq!(found, Next::Write(Box::new(expected)), "{process:?}");
+        assert_eq!(found, NextStep::Write(Box::new(expected)), "{process:?}");
     }
 }
 
@@ -145,13 +139,13 @@ fn a_copy_begins_once_the_guest_is_small() {
     let runs = Process::Runs(CopyState::Nothing);
     let shrink = |is_done| Some(Shrink { to: SMALL, is_done });
     let found = |shrink| next(ready.clone(), "a", runs, Promise::Entitled, shrink);
-    assert_eq!(found(None), Next::Act(HostAction::Shrink(SMALL)));
-    assert_eq!(found(shrink(false)), Next::Wait);
+    assert_eq!(found(None), NextStep::Act(HostAction::Shrink(SMALL)));
+    assert_eq!(found(shrink(false)), NextStep::Wait);
     let copying = Phase::Copying { address: address(), ends_source: false };
-    assert_eq!(found(shrink(true)), Next::Write(Box::new(record(copying.clone()))));
+    assert_eq!(found(shrink(true)), NextStep::Write(Box::new(record(copying.clone()))));
     assert_eq!(
         next(copying, "a", runs, Promise::Entitled, shrink(true)),
-        Next::Act(HostAction::Copy(address()))
+        NextStep::Act(HostAction::Copy(address()))
     );
 }
 
@@ -162,9 +156,8 @@ fn next_of_source(
     shrink: Option<Shrink>,
     holds: Option<Bytes>,
     ends_source: bool,
-) -> Next {
-    let (at, carried) = (host("a"), carried());
-    let view = view(&at, process, Promise::Entitled, &carried);
+) -> NextStep {
+    let view = view("a", process, Promise::Entitled);
     host_step(Some(record), &HostView { shrink, holds, ends_source, ..view })
 }
 
@@ -177,15 +170,15 @@ fn a_guest_that_stays_too_large_is_not_copied() {
     let runs = Process::Runs(CopyState::Nothing);
     for (record, shrink) in [(late, stuck), (rigid, None)] {
         let found = |holds| next_of_source(&record, runs, shrink, holds, false);
-        assert_eq!(found(None), Next::Wait, "what it holds is unknown");
+        assert_eq!(found(None), NextStep::Wait, "what it holds is unknown");
         let begins = record.at(Phase::Copying { address: address(), ends_source: false });
         let most = SIZE + SHRINK_TOLERANCE;
         for holds in [SMALL, SIZE, most] {
-            assert_eq!(found(Some(holds)), Next::write(begins.clone()), "{holds}");
+            assert_eq!(found(Some(holds)), NextStep::write(begins.clone()), "{holds}");
         }
         let stays = record.abandoned(AbandonReason::NoRoom);
         for holds in [most + Bytes::new(1), Bytes::gib(8)] {
-            assert_eq!(found(Some(holds)), Next::write(stays.clone()), "{holds}");
+            assert_eq!(found(Some(holds)), NextStep::write(stays.clone()), "{holds}");
         }
     }
 }
@@ -193,14 +186,14 @@ fn a_guest_that_stays_too_large_is_not_copied() {
 #[test]
 fn a_guest_that_grows_while_it_is_copied_stays() {
     let copying = |ends_source| record(Phase::Copying { address: address(), ends_source });
-    let stays = Next::write(copying(false).abandoned(AbandonReason::NoRoom));
+    let stays = NextStep::write(copying(false).abandoned(AbandonReason::NoRoom));
     let (rests, copies) = (Process::Runs(CopyState::Nothing), Process::Runs(CopyState::Partly));
     for (ends_source, process, expected) in [
         (false, rests, &stays),
         (false, copies, &stays),
         (false, Process::Left, &stays),
-        (true, rests, &Next::Wait),
-        (true, copies, &Next::Act(HostAction::CancelCopy)),
+        (true, rests, &NextStep::Wait),
+        (true, copies, &NextStep::Act(HostAction::CancelCopy)),
     ] {
         let record = copying(ends_source);
         let found = |holds| next_of_source(&record, process, None, Some(holds), ends_source);
@@ -214,23 +207,23 @@ fn a_guest_that_grows_while_it_is_copied_stays() {
 fn a_guest_whose_start_was_interrupted_is_started() {
     let starting = Phase::Starting { carried: Box::new(carried()) };
     let found = next(starting, "b", Process::Paused, Promise::Entitled, None);
-    assert_eq!(found, Next::Act(HostAction::Start));
+    assert_eq!(found, NextStep::Act(HostAction::Start));
 }
 
 #[test]
 fn without_the_store_only_a_copy_is_cancelled() {
-    let (a, b, carried) = (host("a"), host("b"), carried());
     for phase in phases() {
         for (at, process) in [
-            (&a, Process::Runs(CopyState::Partly)),
-            (&a, Process::Left),
-            (&b, Process::Loaded),
-            (&b, Process::Runs(CopyState::Partly)),
+            ("a", Process::Runs(CopyState::Partly)),
+            ("a", Process::Left),
+            ("b", Process::Loaded),
+            ("b", Process::Runs(CopyState::Partly)),
         ] {
-            let view = HostView { is_taken_over: true, ..view(at, process, RESERVED, &carried) };
+            let view = HostView { is_taken_over: true, ..view(at, process, RESERVED) };
             let cancels = matches!(phase, Phase::Copying { .. })
-                && (at, process) == (&a, Process::Runs(CopyState::Partly));
-            let expected = if cancels { Next::Act(HostAction::CancelCopy) } else { Next::Wait };
+                && (at, process) == ("a", Process::Runs(CopyState::Partly));
+            let expected =
+                if cancels { NextStep::Act(HostAction::CancelCopy) } else { NextStep::Wait };
             assert_eq!(host_step_without_store(&record(phase.clone()), &view), expected);
         }
     }
@@ -239,7 +232,6 @@ fn without_the_store_only_a_copy_is_cancelled() {
 /// As after a change of mode. From then on the move goes on as a cancelled one does.
 #[test]
 fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
-    let carried = carried();
     for phase in phases() {
         for (at, process) in [
             ("a", Process::Runs(CopyState::Nothing)),
@@ -247,13 +239,12 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
             ("b", Process::Waiting(address())),
             ("c", Process::Absent),
         ] {
-            let id = host(at);
-            let begins = view(&id, process, RESERVED, &carried);
-            let view = HostView { begins_moves: false, ..begins };
+            let begins = view(at, process, RESERVED);
+            let view = HostView { begins_moves: false, ..begins.clone() };
             let record = record(phase.clone());
             let is_abandoned = at != "c" && matches!(phase, Phase::Ordered | Phase::Ready { .. });
             let expected = match is_abandoned {
-                true => Next::write(record.abandoned(AbandonReason::Cancelled)),
+                true => NextStep::write(record.abandoned(AbandonReason::Cancelled)),
                 false => host_step(Some(&record), &begins),
             };
             assert_eq!(host_step(Some(&record), &view), expected, "{at} in {}", phase.code());
@@ -264,7 +255,6 @@ fn a_host_that_begins_no_moves_abandons_uncopied_ones() {
 /// Another machine has the host's name, and the guest may be there.
 #[test]
 fn absence_says_nothing_to_a_machine_without_a_part() {
-    let carried = carried();
     let all = phases().into_iter().flat_map(|phase| [(phase.clone(), false), (phase, true)]);
     for (phase, ends_source) in all {
         let phase = match phase {
@@ -273,19 +263,18 @@ fn absence_says_nothing_to_a_machine_without_a_part() {
         };
         let record = record(phase);
         for at in ["a", "b"] {
-            let id = host(at);
             let view = HostView {
                 holds: None,
                 has_part: false,
                 ends_source,
-                ..view(&id, Process::Absent, Promise::Nothing, &carried)
+                ..view(at, Process::Absent, Promise::Nothing)
             };
             let expected = match (&record.phase, at) {
                 (Phase::Ordered | Phase::Ready { .. }, "a") => {
-                    Next::write(record.abandoned(AbandonReason::GuestGone))
+                    NextStep::write(record.abandoned(AbandonReason::GuestGone))
                 }
-                (Phase::Ordered, _) => Next::Act(HostAction::Reserve(SIZE)),
-                _ => Next::Wait,
+                (Phase::Ordered, _) => NextStep::Act(HostAction::Reserve(SIZE)),
+                _ => NextStep::Wait,
             };
             let found = host_step(Some(&record), &view);
             assert_eq!(found, expected, "{at} in {}", record.phase.code());
@@ -297,38 +286,39 @@ fn absence_says_nothing_to_a_machine_without_a_part() {
 fn hosts_without_a_part_in_a_move_do_nothing() {
     for process in [Process::Runs(CopyState::Partly), Process::Left, Process::Paused] {
         for promise in [Promise::Entitled, Promise::Nothing] {
-            assert_eq!(next(Phase::Moved, "c", process, promise, None), Next::Wait);
+            assert_eq!(next(Phase::Moved, "c", process, promise, None), NextStep::Wait);
         }
     }
 }
 
 #[test]
 fn a_leader_orders_once_and_abandons_what_is_late() {
-    let order = MoveIntent::Move(order());
-    let step = |record: Option<&MoveRecord>, intent| leader::step(record, intent, TERM, NOW);
-    assert_eq!(step(None, &MoveIntent::Settle), Next::Wait);
-    assert_eq!(step(None, &MoveIntent::Cancel), Next::Wait);
-    assert_eq!(step(None, &order), Next::Write(Box::new(record(Phase::Ordered))));
+    let order = MoveIntent::Move(record(Phase::Ordered));
+    let step = |record: Option<&MoveRecord>, intent| leader::step(record, intent, NOW);
+    assert_eq!(step(None, &MoveIntent::Settle), NextStep::Wait);
+    assert_eq!(step(None, &MoveIntent::Cancel), NextStep::Wait);
+    assert_eq!(step(None, &order), NextStep::Write(Box::new(record(Phase::Ordered))));
     for phase in phases() {
         let found = record(phase.clone());
-        assert_eq!(step(Some(&found), &order), Next::Wait, "{phase:?}");
+        assert_eq!(step(Some(&found), &order), NextStep::Wait, "{phase:?}");
         let can_be_cancelled =
             matches!(phase, Phase::Ordered | Phase::Ready { .. } | Phase::Copying { .. });
         let cancelled = record(Phase::Abandoned { why: AbandonReason::Cancelled });
-        let expected = if can_be_cancelled { Next::Write(Box::new(cancelled)) } else { Next::Wait };
+        let expected =
+            if can_be_cancelled { NextStep::Write(Box::new(cancelled)) } else { NextStep::Wait };
         assert_eq!(step(Some(&found), &MoveIntent::Cancel), expected, "{phase:?}");
         let late = MoveRecord { due: NOW, ..found };
-        let is_abandoned = matches!(step(Some(&late), &MoveIntent::Settle), Next::Write(_));
+        let is_abandoned = matches!(step(Some(&late), &MoveIntent::Settle), NextStep::Write(_));
         assert_eq!(is_abandoned, can_be_cancelled, "{phase:?}");
     }
     let closed = MoveRecord { is_closed: true, ..record(Phase::Moved) };
-    assert_eq!(step(Some(&closed), &order), Next::Remove);
+    assert_eq!(step(Some(&closed), &order), NextStep::Remove);
 }
 
 #[test]
 fn records_survive_being_written_and_read() {
     for phase in phases() {
-        let is_over = matches!(phase, Phase::Moved | Phase::Abandoned { .. } | Phase::Lost);
+        let is_over = phase.is_over();
         let record = MoveRecord { is_closed: is_over, ..record(phase) };
         let json = record.to_json();
         assert!(json.len() < 1024, "{json}");
@@ -396,8 +386,8 @@ proptest! {
         let shrink = is_done.map(|is_done| Shrink { to: SMALL, is_done });
         let holds = holds.map(Bytes::new);
         let copies = match next_of_source(&record, process, shrink, holds, ends_source) {
-            Next::Act(HostAction::Copy(_)) => true,
-            Next::Write(next) => match next.phase {
+            NextStep::Act(HostAction::Copy(_)) => true,
+            NextStep::Write(next) => match next.phase {
                 Phase::Copying { .. } => true,
                 Phase::Copied { .. } => !ends_source,
                 _ => false,

@@ -3,7 +3,7 @@
 use ballast_model::{Bytes, Timestamp};
 
 use super::explore::explore;
-use super::world::{HONEST, Sabotage, Step, World};
+use super::world::{HONEST, PhaseKind, Sabotage, World};
 use crate::*;
 
 /// A world in which this many moves may be ordered, in any direction, and this many faults strike.
@@ -20,35 +20,30 @@ fn small_and_ending(orders: u8, faults: u8) -> World {
     world
 }
 
-/// It also prints the number of states: `-- --nocapture`.
 #[test]
-#[allow(clippy::disallowed_macros)]
 fn every_order_of_events_keeps_every_promise() {
-    for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
-        every_order_of(small(orders, faults));
-    }
+    every_order_of(small);
 }
 
 #[test]
 fn promises_hold_where_copying_ends_the_source() {
-    for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
-        every_order_of(small_and_ending(orders, faults));
-    }
+    every_order_of(small_and_ending);
 }
 
+/// It also prints the numbers of states: `-- --nocapture`.
 #[allow(clippy::disallowed_macros)]
-fn every_order_of(world: World) {
-    let (orders, faults) = (world.orders_left, world.faults_left);
-    let found = explore(world, &HONEST).unwrap_or_else(|story| panic!("{story}"));
-    println!("{orders} moves, {faults} faults: {} states", found.states);
-    // A search that gets nowhere would not find a broken promise either.
-    for host in 0..2 {
-        assert!(found.rests_at[host], "never at rest at h{host}");
-    }
-    let all = [Step::Ordered, Step::Ready, Step::Copying, Step::Copied, Step::Starting];
-    let all = all.into_iter().chain([Step::Moved, Step::Abandoned]);
-    for step in all.chain((faults > 0).then_some(Step::Lost)) {
-        assert!(found.steps.contains(&step), "{step:?} is never reached");
+fn every_order_of(world: fn(u8, u8) -> World) {
+    use PhaseKind::{Abandoned, Copied, Copying, Lost, Moved, Ordered, Ready, Starting};
+    for (orders, faults) in [(1, 0), (1, 1), (1, 2), (2, 1)] {
+        let found = explore(world(orders, faults), &HONEST);
+        let found = found.unwrap_or_else(|story| panic!("{story}"));
+        println!("{orders} moves, {faults} faults: {} states", found.states);
+        // A search that gets nowhere would not find a broken promise either.
+        assert_eq!(found.rests_at, [true; 2], "at rest at each host");
+        let all = [Ordered, Ready, Copying, Copied, Starting, Moved, Abandoned];
+        for phase in all.into_iter().chain((faults > 0).then_some(Lost)) {
+            assert!(found.phases.contains(&phase), "{phase:?} is never reached");
+        }
     }
 }
 
@@ -61,11 +56,11 @@ fn bend(record: &mut Option<MoveRecord>, bent: impl FnOnce(&Phase) -> Option<Pha
     }
 }
 
-fn is_source(record: &Option<MoveRecord>, view: &HostView<'_>) -> bool {
-    record.as_ref().is_some_and(|it| it.from == *view.host)
+fn is_source(record: &Option<MoveRecord>, view: &HostView) -> bool {
+    record.as_ref().is_some_and(|it| it.from == view.host)
 }
 
-fn carried(phase: &Phase) -> Option<Box<Carried>> {
+fn carried(phase: &Phase) -> Option<Box<CarriedState>> {
     match phase {
         Phase::Copied { carried } | Phase::Starting { carried } => Some(carried.clone()),
         _ => None,
@@ -74,16 +69,28 @@ fn carried(phase: &Phase) -> Option<Box<Carried>> {
 
 const ABANDONED: Phase = Phase::Abandoned { why: AbandonReason::TimedOut };
 
+/// Changes what hosts see, and nothing else.
+const fn of_hosts(host: fn(&mut Option<MoveRecord>, &mut HostView)) -> Sabotage {
+    Sabotage { host, ..HONEST }
+}
+
+/// The same for leaders.
+const fn of_leaders(leader: fn(&mut Option<MoveRecord>, &mut Timestamp)) -> Sabotage {
+    Sabotage { leader, ..HONEST }
+}
+
+/// The same for operators who ask to remove a record.
+const fn of_operators(operator: fn(&mut MoveRecord)) -> Sabotage {
+    Sabotage { operator, ..HONEST }
+}
+
 /// The source does not look at what a guest holds while it is copied.
-const IGNORES_GROWTH: Sabotage = Sabotage {
-    host: |record, view| {
-        let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
-        if record.as_ref().is_some_and(is_copied) {
-            view.holds = Some(Bytes::ZERO);
-        }
-    },
-    ..HONEST
-};
+const IGNORES_GROWTH: Sabotage = of_hosts(|record, view| {
+    let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copying { .. });
+    if record.as_ref().is_some_and(is_copied) {
+        view.holds = Some(Bytes::ZERO);
+    }
+});
 
 /// A machine that has taken over a host's name declares a guest gone that it does not see.
 const TRUSTS_ABSENCE: Sabotage = Sabotage { stranger: |view| view.has_part = true, ..HONEST };
@@ -95,226 +102,170 @@ const SABOTAGES: [(&str, &str, Sabotage); 26] = [
     (
         "the destination starts the guest without writing so before",
         "an outdated copy",
-        Sabotage {
-            host: |record, view| {
-                if !is_source(record, view) && view.process != Process::Absent {
-                    let starting = |carried| Phase::Starting { carried };
-                    bend(record, |phase| match phase {
-                        Phase::Copied { .. } => carried(phase).map(starting),
-                        _ => None,
-                    });
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if !is_source(record, view) && view.process != Process::Absent {
+                let starting = |carried| Phase::Starting { carried };
+                bend(record, |phase| match phase {
+                    Phase::Copied { .. } => carried(phase).map(starting),
+                    _ => None,
+                });
+            }
+        }),
     ),
     (
         "the destination starts the guest as soon as it is loaded",
         "an outdated copy",
-        Sabotage {
-            host: |record, view| {
-                if !is_source(record, view) && view.process == Process::Loaded {
-                    let carried = Box::new(view.carried.clone());
-                    bend(record, |_| Some(Phase::Starting { carried }));
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if !is_source(record, view) && view.process == Process::Loaded {
+                let carried = Box::new(view.carried.clone());
+                bend(record, |_| Some(Phase::Starting { carried }));
+            }
+        }),
     ),
     (
         "a source that was left resumes the guest when it is late, without writing so",
         "the last copy",
-        Sabotage {
-            host: |record, view| {
-                let is_late = record.as_ref().is_some_and(|it| it.due <= view.now);
-                if is_source(record, view) && is_late {
-                    bend(record, |phase| {
-                        matches!(phase, Phase::Copied { .. }).then_some(ABANDONED)
-                    });
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            let is_late = record.as_ref().is_some_and(|it| it.due <= view.now);
+            if is_source(record, view) && is_late {
+                bend(record, |phase| matches!(phase, Phase::Copied { .. }).then_some(ABANDONED));
+            }
+        }),
     ),
     (
         "a source that was left resumes the guest although it lives elsewhere",
         "the last copy",
-        Sabotage {
-            host: |record, view| {
-                if is_source(record, view) {
-                    bend(record, |phase| {
-                        matches!(phase, Phase::Starting { .. } | Phase::Moved).then_some(ABANDONED)
-                    });
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if is_source(record, view) {
+                bend(record, |phase| {
+                    matches!(phase, Phase::Starting { .. } | Phase::Moved).then_some(ABANDONED)
+                });
+            }
+        }),
     ),
     (
         "the source calls a copy complete that is not",
         "an outdated copy",
-        Sabotage {
-            host: |_, view| {
-                if view.process == Process::Runs(CopyState::Partly) {
-                    view.process = Process::Left;
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|_, view| {
+            if view.process == Process::Runs(CopyState::Partly) {
+                view.process = Process::Left;
+            }
+        }),
     ),
     (
         "the source ends its copy before the guest runs elsewhere",
         "the last copy",
-        Sabotage {
-            host: |record, view| {
-                if is_source(record, view) {
-                    bend(record, |phase| {
-                        matches!(phase, Phase::Copied { .. }).then_some(Phase::Moved)
-                    });
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if is_source(record, view) {
+                bend(record, |phase| matches!(phase, Phase::Copied { .. }).then_some(Phase::Moved));
+            }
+        }),
     ),
     (
         "the source abandons without a copy of its own",
         "the last copy",
-        Sabotage {
-            host: |record, view| {
-                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
-                let is_copied = record.as_ref().is_some_and(is_copied);
-                if is_source(record, view) && is_copied && view.process == Process::Absent {
-                    view.process = Process::Left;
-                    view.now = Timestamp::from_millis(100);
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
+            let is_copied = record.as_ref().is_some_and(is_copied);
+            if is_source(record, view) && is_copied && view.process == Process::Absent {
+                view.process = Process::Left;
+                view.now = Timestamp::from_millis(100);
+            }
+        }),
     ),
     (
         "a leader abandons what was copied",
         "the last copy",
-        Sabotage {
-            leader: |record, _| {
-                bend(record, |phase| {
-                    matches!(phase, Phase::Copied { .. }).then_some(Phase::Ordered)
-                });
-            },
-            ..HONEST
-        },
+        of_leaders(|record, _| {
+            bend(record, |phase| matches!(phase, Phase::Copied { .. }).then_some(Phase::Ordered));
+        }),
     ),
     (
         "a leader abandons what is being started",
         "the last copy",
-        Sabotage {
-            leader: |record, _| {
-                bend(record, |phase| {
-                    matches!(phase, Phase::Starting { .. }).then_some(Phase::Ordered)
-                });
-            },
-            ..HONEST
-        },
+        of_leaders(|record, _| {
+            bend(record, |phase| matches!(phase, Phase::Starting { .. }).then_some(Phase::Ordered));
+        }),
     ),
     (
         "a destination gives back a guest that it may have started",
         "an outdated copy",
-        Sabotage {
-            host: |record, view| {
-                if !is_source(record, view) && view.process == Process::Absent {
-                    bend(record, |phase| match phase {
-                        Phase::Starting { .. } => {
-                            carried(phase).map(|carried| Phase::Copied { carried })
-                        }
-                        _ => None,
-                    });
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if !is_source(record, view) && view.process == Process::Absent {
+                bend(record, |phase| match phase {
+                    Phase::Starting { .. } => {
+                        carried(phase).map(|carried| Phase::Copied { carried })
+                    }
+                    _ => None,
+                });
+            }
+        }),
     ),
     (
         "a host takes a hypervisor that does not answer for one that has ended",
         "without a promise",
-        Sabotage {
-            host: |_, view| {
-                if view.process == Process::Unknown {
-                    view.process = Process::Absent;
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|_, view| {
+            if view.process == Process::Unknown {
+                view.process = Process::Absent;
+            }
+        }),
     ),
     (
         "the destination listens before it has reserved",
         "without a promise",
-        Sabotage {
-            host: |_, view| {
-                if view.promise == Promise::Nothing {
-                    view.promise = Promise::Reserved { size: Bytes::gib(1), is_ready: true };
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|_, view| {
+            if view.promise == Promise::Nothing {
+                view.promise = Promise::Reserved { size: Bytes::gib(1), is_ready: true };
+            }
+        }),
     ),
     (
         "the destination takes a refusal for a reservation",
         "without a promise",
-        Sabotage {
-            host: |_, view| {
-                if view.promise == Promise::Refused {
-                    view.promise = Promise::Reserved { size: Bytes::gib(1), is_ready: true };
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|_, view| {
+            if view.promise == Promise::Refused {
+                view.promise = Promise::Reserved { size: Bytes::gib(1), is_ready: true };
+            }
+        }),
     ),
     (
         "the destination takes nothing over before it starts the guest",
         "without an entitlement",
-        Sabotage { host: |_, view| view.is_taken_over = true, ..HONEST },
+        of_hosts(|_, view| view.is_taken_over = true),
     ),
     (
         "the destination keeps what it reserved for a move that was abandoned",
         "never comes to rest",
-        Sabotage {
-            host: |record, view| {
-                let is_under_way = record.as_ref().is_some_and(|it| it.phase == Phase::Ordered);
-                if !is_under_way && matches!(view.promise, Promise::Reserved { .. }) {
-                    view.promise = Promise::Entitled;
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            let is_under_way = record.as_ref().is_some_and(|it| it.phase == Phase::Ordered);
+            if !is_under_way && matches!(view.promise, Promise::Reserved { .. }) {
+                view.promise = Promise::Entitled;
+            }
+        }),
     ),
     (
         "the source forgets what it asked the guest to give",
         "never comes to rest",
-        Sabotage {
-            host: |record, view| {
-                let is_over = |it: &MoveRecord| it.phase == ABANDONED || it.phase == Phase::Moved;
-                if record.as_ref().is_none_or(is_over) {
-                    view.shrink = None;
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            let is_over = |it: &MoveRecord| it.phase == ABANDONED || it.phase == Phase::Moved;
+            if record.as_ref().is_none_or(is_over) {
+                view.shrink = None;
+            }
+        }),
     ),
     (
         "the source copies before it has asked the guest to shrink",
         "not asked to shrink",
-        Sabotage {
-            host: |record, view| {
-                if let Some(record) = record {
-                    (record.shrink_to, view.holds) = (None, Some(Bytes::ZERO));
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if let Some(record) = record {
+                (record.shrink_to, view.holds) = (None, Some(Bytes::ZERO));
+            }
+        }),
     ),
     (
         "the source copies a guest as it is once shrinking has taken too long",
         "more than was reserved",
-        Sabotage { host: |_, view| view.holds = Some(Bytes::ZERO), ..HONEST },
+        of_hosts(|_, view| view.holds = Some(Bytes::ZERO)),
     ),
     (
         "the source does not look at what the guest holds while it is copied",
@@ -339,56 +290,47 @@ const SABOTAGES: [(&str, &str, Sabotage); 26] = [
         },
     ),
     ("a machine without a part in a move declares the guest lost", "the last copy", TRUSTS_ABSENCE),
-    (
-        "a host obeys an older leader",
-        "an older leader",
-        Sabotage { host: |_, view| view.term = Term(0), ..HONEST },
-    ),
+    ("a host obeys an older leader", "an older leader", of_hosts(|_, view| view.term = Term(0))),
     (
         "a leader removes a record before its source has closed it",
         "the last copy",
-        Sabotage {
-            leader: |record, _| {
-                if let Some(record) = record {
-                    record.is_closed =
-                        matches!(record.phase, Phase::Abandoned { .. } | Phase::Moved);
-                }
-            },
-            ..HONEST
-        },
+        of_leaders(|record, _| {
+            if let Some(record) = record {
+                record.is_closed = matches!(record.phase, Phase::Abandoned { .. } | Phase::Moved);
+            }
+        }),
     ),
     (
         "an operator removes the record of a guest that was copied",
         "the last copy",
-        Sabotage {
-            operator: |record| {
-                if matches!(record.phase, Phase::Copied { .. }) {
-                    record.phase = ABANDONED;
-                }
-            },
-            ..HONEST
-        },
+        of_operators(|record| {
+            if matches!(record.phase, Phase::Copied { .. }) {
+                record.phase = ABANDONED;
+            }
+        }),
     ),
     (
         "an operator removes the record of a guest that is being started",
         "the last copy",
-        Sabotage {
-            operator: |record| {
-                if matches!(record.phase, Phase::Starting { .. }) {
-                    record.phase = ABANDONED;
-                }
-            },
-            ..HONEST
-        },
+        of_operators(|record| {
+            if matches!(record.phase, Phase::Starting { .. }) {
+                record.phase = ABANDONED;
+            }
+        }),
     ),
 ];
 
-/// Prints the shortest story of each, from its end: `-- --nocapture`.
 #[test]
-#[allow(clippy::disallowed_macros)]
 fn each_safety_is_needed() {
-    for (name, breaks, sabotage) in &SABOTAGES {
-        let search = |(orders, faults)| explore(small(orders, faults), sabotage).err();
+    assert_each_is_needed(&SABOTAGES, small);
+}
+
+/// Asserts that each sabotage breaks its promise. Prints the shortest story of each, from its end:
+/// `-- --nocapture`.
+#[allow(clippy::disallowed_macros)]
+fn assert_each_is_needed(sabotages: &[(&str, &str, Sabotage)], world: fn(u8, u8) -> World) {
+    for (name, breaks, sabotage) in sabotages {
+        let search = |(orders, faults)| explore(world(orders, faults), sabotage).err();
         let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
         let story = found.unwrap_or_else(|| panic!("{name}: nothing is found"));
         println!("{name}: {}", story.split(", after").next().unwrap());
@@ -416,77 +358,59 @@ const ENDING: [(&str, &str, Sabotage); 10] = [
     (
         "a leader abandons what is being copied",
         "where nobody expects it",
-        Sabotage {
-            leader: |record, now| {
-                of_listener(record);
-                *now = Timestamp::from_millis(100);
-            },
-            ..HONEST
-        },
+        of_leaders(|record, now| {
+            of_listener(record);
+            *now = Timestamp::from_millis(100);
+        }),
     ),
     (
         "a destination abandons what is being copied when it is late",
         "where nobody expects it",
-        Sabotage {
-            host: |record, view| {
-                if !is_source(record, view) {
-                    of_listener(record);
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if !is_source(record, view) {
+                of_listener(record);
+            }
+        }),
     ),
     (
         "a source takes a guest that was copied for one that has died",
         "the last copy",
-        Sabotage {
-            host: |record, view| {
-                if is_source(record, view) && view.process == Process::Ended {
-                    view.process = Process::Absent;
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if is_source(record, view) && view.process == Process::Ended {
+                view.process = Process::Absent;
+            }
+        }),
     ),
     (
         "a source takes a guest that has died for one that was copied",
         "an outdated copy",
-        Sabotage {
-            host: |record, view| {
-                if is_source(record, view) && view.process == Process::Absent {
-                    view.process = Process::Ended;
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if is_source(record, view) && view.process == Process::Absent {
+                view.process = Process::Ended;
+            }
+        }),
     ),
     (
         "a source abandons what it copies without cancelling it first",
         "the last copy",
-        Sabotage {
-            host: |record, view| {
-                let is_late = record.as_ref().is_some_and(|it| it.due <= view.now);
-                let copies = view.process == Process::Runs(CopyState::Partly);
-                if is_source(record, view) && copies && is_late {
-                    view.process = Process::Runs(CopyState::Failed);
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            let is_late = record.as_ref().is_some_and(|it| it.due <= view.now);
+            let copies = view.process == Process::Runs(CopyState::Partly);
+            if is_source(record, view) && copies && is_late {
+                view.process = Process::Runs(CopyState::Failed);
+            }
+        }),
     ),
     (
         "a source that was not told that the guest may go on resumes it",
         "an outdated copy",
-        Sabotage {
-            host: |record, view| {
-                if is_source(record, view) && view.process == Process::Left {
-                    bend(record, |phase| {
-                        matches!(phase, Phase::Starting { .. } | Phase::Moved).then_some(ABANDONED)
-                    });
-                }
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            if is_source(record, view) && view.process == Process::Left {
+                bend(record, |phase| {
+                    matches!(phase, Phase::Starting { .. } | Phase::Moved).then_some(ABANDONED)
+                });
+            }
+        }),
     ),
     (
         "a machine without a part in a move declares the guest gone",
@@ -496,36 +420,23 @@ const ENDING: [(&str, &str, Sabotage); 10] = [
     (
         "a destination waits for a guest that has died while it was copied",
         "never comes to rest",
-        Sabotage {
-            host: |record, view| {
-                let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
-                view.ends_source &= !record.as_ref().is_some_and(is_copied);
-            },
-            ..HONEST
-        },
+        of_hosts(|record, view| {
+            let is_copied = |it: &MoveRecord| matches!(it.phase, Phase::Copied { .. });
+            view.ends_source &= !record.as_ref().is_some_and(is_copied);
+        }),
     ),
     (
         "an operator removes the record of a guest that is being copied",
         "the last copy",
-        Sabotage {
-            operator: |record| {
-                if matches!(record.phase, Phase::Copying { .. }) {
-                    record.phase = ABANDONED;
-                }
-            },
-            ..HONEST
-        },
+        of_operators(|record| {
+            if matches!(record.phase, Phase::Copying { .. }) {
+                record.phase = ABANDONED;
+            }
+        }),
     ),
 ];
 
 #[test]
-#[allow(clippy::disallowed_macros)]
 fn each_safety_is_needed_where_copying_ends_the_source() {
-    for (name, breaks, sabotage) in &ENDING {
-        let search = |(orders, faults)| explore(small_and_ending(orders, faults), sabotage).err();
-        let found = [(1, 1), (1, 2), (2, 1)].into_iter().find_map(search);
-        let story = found.unwrap_or_else(|| panic!("{name}: nothing is found"));
-        println!("{name}: {}", story.split(", after").next().unwrap());
-        assert!(story.contains(breaks), "{name}: {story}");
-    }
+    assert_each_is_needed(&ENDING, small_and_ending);
 }

@@ -9,13 +9,13 @@ use std::collections::BTreeSet;
 
 use hashbrown::HashMap;
 
-use super::world::{Event, Sabotage, Step, World};
+use super::world::{Event, PhaseKind, Sabotage, World};
 
 /// What a search found.
-pub(super) struct Explored {
+pub(super) struct Exploration {
     pub(super) states: usize,
     /// The phases that were reached.
-    pub(super) steps: BTreeSet<Step>,
+    pub(super) phases: BTreeSet<PhaseKind>,
     /// Whether the first guest ends at each of two hosts in some order of events.
     pub(super) rests_at: [bool; 2],
 }
@@ -24,7 +24,7 @@ pub(super) struct Explored {
 ///
 /// # Errors
 /// A promise is broken, or something is left for ever: the story that leads there.
-pub(super) fn explore(first: World, sabotage: &Sabotage) -> Result<Explored, String> {
+pub(super) fn explore(first: World, sabotage: &Sabotage) -> Result<Exploration, String> {
     let mut places: HashMap<World, u32> = HashMap::new();
     let mut worlds = vec![first.clone()];
     let mut parents: Vec<Option<(u32, Event)>> = vec![None];
@@ -55,8 +55,8 @@ pub(super) fn explore(first: World, sabotage: &Sabotage) -> Result<Explored, Str
     let quiet: Vec<usize> = (0..worlds.len()).filter(|at| comes_to_rest[*at]).collect();
     let rests_at = [0, 1].map(|host| quiet.iter().any(|at| worlds[*at].side(host, 0).runs()));
     let stored = worlds.iter().flat_map(|world| world.store.iter().flatten());
-    let steps = stored.map(|stored| stored.step).collect();
-    let found = Explored { states: worlds.len(), steps, rests_at };
+    let phases = stored.map(|stored| stored.step).collect();
+    let found = Exploration { states: worlds.len(), phases, rests_at };
     let mut reached = quiet;
     while let Some(at) = reached.pop() {
         for place in &before[at] {

@@ -29,7 +29,7 @@ const SHRINK: u8 = 1;
 
 /// The true state of a guest's hypervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Real {
+pub(super) enum ProcessState {
     Absent,
     /// There is none, but a note says that the guest may arrive by a program that ends the source
     /// itself.
@@ -51,15 +51,7 @@ pub(super) enum Real {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kept {
-    Nothing,
-    Refused,
-    Reserved { is_ready: bool },
-    Entitled,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Small {
+pub(super) enum ShrinkState {
     No,
     Asked,
     /// It holds what is reserved for it, and more than it was asked to.
@@ -69,7 +61,7 @@ pub(super) enum Small {
 
 /// What a role decided and has not done yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Todo {
+pub(super) enum PendingAction {
     Reserve,
     Release,
     Listen,
@@ -86,53 +78,66 @@ pub(super) enum Todo {
 
 /// One guest on one host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Side {
-    pub(super) real: Real,
+pub(super) struct GuestOnHost {
+    pub(super) real: ProcessState,
     /// Whether what it has of the guest is the guest's latest state.
     pub(super) is_current: bool,
     /// The host that its copy is connected to.
     peer: Option<u8>,
     /// Whether its copy makes no progress.
     hangs: bool,
-    pub(super) kept: Kept,
-    pub(super) small: Small,
+    pub(super) kept: Promise,
+    pub(super) small: ShrinkState,
     /// Whether the guest that was loaded here held more than was reserved for it.
     is_excess: bool,
     is_taken_over: bool,
     /// Whether it is open to a guest although its host's death lost the reservation.
     is_owed: bool,
-    pub(super) todo: Option<Todo>,
+    pub(super) todo: Option<PendingAction>,
 }
 
-const NOBODY: Side = Side {
-    real: Real::Absent,
+const NOBODY: GuestOnHost = GuestOnHost {
+    real: ProcessState::Absent,
     is_current: false,
     peer: None,
     hangs: false,
-    kept: Kept::Nothing,
-    small: Small::No,
+    kept: Promise::Nothing,
+    small: ShrinkState::No,
     is_excess: false,
     is_taken_over: false,
     is_owed: false,
     todo: None,
 };
 
-impl Side {
+impl GuestOnHost {
     pub(super) fn runs(&self) -> bool {
-        matches!(self.real, Real::Runs | Real::Copies | Real::Failed)
+        matches!(self.real, ProcessState::Runs | ProcessState::Copies | ProcessState::Failed)
+    }
+
+    fn has_process(&self) -> bool {
+        !matches!(self.real, ProcessState::Absent | ProcessState::Open | ProcessState::Ended)
+    }
+
+    /// Whether it has a hypervisor that memory has to be promised to.
+    fn is_due(&self) -> bool {
+        self.has_process() && !self.is_owed
+    }
+
+    fn is_promised(&self) -> bool {
+        matches!(self.kept, Promise::Entitled | Promise::Reserved { .. })
     }
 
     fn holds(&self) -> Bytes {
         match self.small {
-            Small::No | Small::Asked => LARGE,
-            Small::Half => RESERVED,
-            Small::Done => SMALL,
+            ShrinkState::No | ShrinkState::Asked => LARGE,
+            ShrinkState::Half => RESERVED,
+            ShrinkState::Done => SMALL,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Step {
+pub(super) enum PhaseKind {
     Ordered,
     Ready,
     Copying,
@@ -145,20 +150,20 @@ pub(super) enum Step {
 
 /// A record in the store. Two versions of a record differ in more than their deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Stored {
+pub(super) struct StoredRecord {
     serial: u8,
     from: u8,
     to: u8,
     term: u8,
-    pub(super) step: Step,
+    pub(super) step: PhaseKind,
     is_closed: bool,
     due: u8,
     shrink: u8,
 }
 
-type Version = (u8, Step, bool);
+type Version = (u8, PhaseKind, bool);
 
-impl Stored {
+impl StoredRecord {
     fn version(&self) -> Version {
         (self.serial, self.step, self.is_closed)
     }
@@ -166,24 +171,26 @@ impl Stored {
     /// Where the guest lives by this record; `None` if either host may have the last copy.
     fn owner(&self) -> Option<u8> {
         match self.step {
-            Step::Ordered | Step::Ready | Step::Copying | Step::Abandoned => Some(self.from),
-            Step::Copied => None,
-            Step::Starting | Step::Moved | Step::Lost => Some(self.to),
+            PhaseKind::Ordered | PhaseKind::Ready | PhaseKind::Copying | PhaseKind::Abandoned => {
+                Some(self.from)
+            }
+            PhaseKind::Copied => None,
+            PhaseKind::Starting | PhaseKind::Moved | PhaseKind::Lost => Some(self.to),
         }
     }
 }
 
 /// A write on its way to the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Flight {
+pub(super) struct PendingWrite {
     guest: u8,
     expects: Option<Version>,
-    puts: Option<Stored>,
+    puts: Option<StoredRecord>,
 }
 
 /// What a leader wants, as it stands in an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum IntentKind {
     Settle,
     Cancel,
     Move { from: u8, to: u8 },
@@ -192,107 +199,46 @@ pub(super) enum Want {
 /// Something that happens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Event {
-    Look {
-        host: u8,
-        guest: u8,
-    },
-    LookUnknown {
-        host: u8,
-        guest: u8,
-    },
-    LookWithoutStore {
-        host: u8,
-        guest: u8,
-    },
-    Act {
-        host: u8,
-        guest: u8,
-    },
-    RefuseRoom {
-        host: u8,
-        guest: u8,
-    },
-    Leader {
-        term: u8,
-        guest: u8,
-        want: Want,
-    },
+    Look { host: u8, guest: u8 },
+    LookUnknown { host: u8, guest: u8 },
+    LookWithoutStore { host: u8, guest: u8 },
+    Act { host: u8, guest: u8 },
+    RefuseRoom { host: u8, guest: u8 },
+    Leader { term: u8, guest: u8, want: IntentKind },
     Deliver(u8),
     Drop(u8),
-    Switch {
-        host: u8,
-        guest: u8,
-    },
-    Load {
-        host: u8,
-        guest: u8,
-    },
-    Complete {
-        host: u8,
-        guest: u8,
-    },
-    /// The copy is complete, but the word that the source may be ended is lost.
-    ConfirmLost {
-        host: u8,
-        guest: u8,
-    },
-    CopyFails {
-        host: u8,
-        guest: u8,
-    },
-    CopyHangs {
-        host: u8,
-        guest: u8,
-    },
-    /// The guest gives some memory.
-    Shrunk {
-        host: u8,
-        guest: u8,
-    },
-    /// The guest takes more than is reserved for it, whatever its ceiling.
-    Grows {
-        host: u8,
-        guest: u8,
-    },
-    RoomFree {
-        host: u8,
-        guest: u8,
-    },
+    Switch { host: u8, guest: u8 },
+    Load { host: u8, guest: u8 },
+    Complete { host: u8, guest: u8 },
+    // The copy is complete, but the word that the source may be ended is lost.
+    ConfirmLost { host: u8, guest: u8 },
+    CopyFails { host: u8, guest: u8 },
+    CopyHangs { host: u8, guest: u8 },
+    // The guest gives some memory.
+    Shrunk { host: u8, guest: u8 },
+    // The guest takes more than is reserved for it, whatever its ceiling.
+    Grows { host: u8, guest: u8 },
+    RoomFree { host: u8, guest: u8 },
     Tick,
-    RoleDies {
-        host: u8,
-    },
-    /// Another machine, which has nothing of the guest, takes over the host's name and looks.
-    StrangerLooks {
-        host: u8,
-        guest: u8,
-    },
-    /// A role dies halfway through starting a guest.
-    StartDies {
-        host: u8,
-        guest: u8,
-    },
-    ProcessDies {
-        host: u8,
-        guest: u8,
-    },
-    HostDies {
-        host: u8,
-    },
+    RoleDies { host: u8 },
+    // Another machine, which has nothing of the guest, takes over the host's name and looks.
+    StrangerLooks { host: u8, guest: u8 },
+    // A role dies halfway through starting a guest.
+    StartDies { host: u8, guest: u8 },
+    ProcessDies { host: u8, guest: u8 },
+    HostDies { host: u8 },
     LeaderChanges,
-    /// An operator asks to remove the record of a move whose source has nothing of the guest.
-    Forget {
-        guest: u8,
-    },
+    // An operator asks to remove the record of a move whose source has nothing of the guest.
+    Forget { guest: u8 },
 }
 
 /// One safety taken away: what a role sees is changed before it decides.
 #[derive(Clone, Copy)]
 pub(super) struct Sabotage {
-    pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView<'_>),
+    pub(super) host: fn(&mut Option<MoveRecord>, &mut HostView),
     pub(super) leader: fn(&mut Option<MoveRecord>, &mut Timestamp),
     /// The same for another machine of a host's name.
-    pub(super) stranger: fn(&mut HostView<'_>),
+    pub(super) stranger: fn(&mut HostView),
     /// The same for an operator who asks to remove a record.
     pub(super) operator: fn(&mut MoveRecord),
     /// Whether writes succeed whatever is in the store.
@@ -318,9 +264,9 @@ pub(super) struct World {
     flights_max: usize,
     /// Whether the program that copies ends the source itself.
     pub(super) ends_source: bool,
-    pub(super) sides: Vec<Side>,
-    pub(super) store: Vec<Option<Stored>>,
-    pub(super) flights: Vec<Flight>,
+    pub(super) sides: Vec<GuestOnHost>,
+    pub(super) store: Vec<Option<StoredRecord>>,
+    pub(super) flights: Vec<PendingWrite>,
     /// For each guest, whether it died together with its host or hypervisor.
     died: Vec<bool>,
     term: u8,
@@ -345,9 +291,9 @@ fn address(host: u8) -> SocketAddr {
     (Ipv4Addr::LOCALHOST, FIRST_PORT + u16::from(host)).into()
 }
 
-fn carried() -> Carried {
+fn carried() -> CarriedState {
     let (credits, thrashed) = (Some(7), None);
-    Carried { credits, thrashed, ..Carried::default() }
+    CarriedState { credits, thrashed, ..CarriedState::default() }
 }
 
 impl World {
@@ -356,7 +302,12 @@ impl World {
         let mut sides = vec![NOBODY; usize::from(hosts * guests)];
         for guest in 0..guests {
             let side = &mut sides[usize::from(guest % hosts * guests + guest)];
-            *side = Side { real: Real::Runs, is_current: true, kept: Kept::Entitled, ..NOBODY };
+            *side = GuestOnHost {
+                real: ProcessState::Runs,
+                is_current: true,
+                kept: Promise::Entitled,
+                ..NOBODY
+            };
         }
         World {
             hosts,
@@ -379,11 +330,11 @@ impl World {
         usize::from(host * self.guests + guest)
     }
 
-    pub(super) fn side(&self, host: u8, guest: u8) -> &Side {
+    pub(super) fn side(&self, host: u8, guest: u8) -> &GuestOnHost {
         &self.sides[self.at(host, guest)]
     }
 
-    fn side_mut(&mut self, host: u8, guest: u8) -> &mut Side {
+    fn side_mut(&mut self, host: u8, guest: u8) -> &mut GuestOnHost {
         let at = self.at(host, guest);
         &mut self.sides[at]
     }
@@ -400,7 +351,7 @@ impl World {
             | Event::Shrunk { .. }
             | Event::RoomFree { .. }
             | Event::Tick => true,
-            Event::Leader { term, want, .. } => term == self.term && want == Want::Settle,
+            Event::Leader { term, want, .. } => term == self.term && want == IntentKind::Settle,
             Event::CopyFails { host, guest } => self.side(host, guest).peer.is_none(),
             _ => false,
         }
@@ -418,7 +369,7 @@ impl World {
         }
         for host in 0..self.hosts {
             let sides = (0..self.guests).map(|guest| self.side(host, guest));
-            if sides.clone().any(|side| side.todo.is_some() || side.real == Real::Failed) {
+            if sides.clone().any(|side| side.todo.is_some() || side.real == ProcessState::Failed) {
                 events.push(Event::RoleDies { host });
             }
             if has_faults && sides.clone().any(|side| *side != NOBODY) {
@@ -430,20 +381,20 @@ impl World {
         }
         for guest in 0..self.guests {
             let stored = self.store[usize::from(guest)];
-            if stored.is_some_and(|it| !has_process(self.side(it.from, guest))) {
+            if stored.is_some_and(|it| !self.side(it.from, guest).has_process()) {
                 events.push(Event::Forget { guest });
             }
             for term in 1..=self.term {
-                events.push(Event::Leader { term, guest, want: Want::Settle });
+                events.push(Event::Leader { term, guest, want: IntentKind::Settle });
                 if has_faults && self.store[usize::from(guest)].is_some() {
-                    events.push(Event::Leader { term, guest, want: Want::Cancel });
+                    events.push(Event::Leader { term, guest, want: IntentKind::Cancel });
                 }
                 if self.orders_left == 0 {
                     continue;
                 }
                 for from in 0..self.hosts {
                     for to in (0..self.hosts).filter(|to| *to != from) {
-                        let want = Want::Move { from, to };
+                        let want = IntentKind::Move { from, to };
                         events.push(Event::Leader { term, guest, want });
                     }
                 }
@@ -461,14 +412,14 @@ impl World {
             events.push(Event::LookUnknown { host, guest });
             events.push(Event::LookWithoutStore { host, guest });
         }
-        if side.todo == Some(Todo::Start) && side.real == Real::Loaded {
+        if side.todo == Some(PendingAction::Start) && side.real == ProcessState::Loaded {
             events.push(Event::StartDies { host, guest });
         }
         let has_faults = self.faults_left > 0;
-        if has_faults && side.todo == Some(Todo::Reserve) {
+        if has_faults && side.todo == Some(PendingAction::Reserve) {
             events.push(Event::RefuseRoom { host, guest });
         }
-        if has_faults && has_process(side) {
+        if has_faults && side.has_process() {
             events.push(Event::ProcessDies { host, guest });
         }
         let stored = self.store[usize::from(guest)];
@@ -477,13 +428,13 @@ impl World {
         }
         let peer = side.peer.map(|peer| self.side(peer, guest).real);
         match side.real {
-            Real::Copies if peer == Some(Real::Waiting) && !side.hangs => {
+            ProcessState::Copies if peer == Some(ProcessState::Waiting) && !side.hangs => {
                 events.push(Event::Switch { host, guest });
             }
-            Real::Switches if peer == Some(Real::Waiting) => {
+            ProcessState::Switches if peer == Some(ProcessState::Waiting) => {
                 events.push(Event::Load { host, guest });
             }
-            Real::Switches if peer == Some(Real::Loaded) => {
+            ProcessState::Switches if peer == Some(ProcessState::Loaded) => {
                 events.push(Event::Complete { host, guest });
                 if self.ends_source && has_faults {
                     events.push(Event::ConfirmLost { host, guest });
@@ -491,22 +442,22 @@ impl World {
             }
             _ => {}
         }
-        let copies = matches!(side.real, Real::Copies | Real::Switches);
+        let copies = matches!(side.real, ProcessState::Copies | ProcessState::Switches);
         if copies && (peer.is_none() || has_faults) {
             events.push(Event::CopyFails { host, guest });
         }
-        if side.real == Real::Copies && !side.hangs && has_faults {
+        if side.real == ProcessState::Copies && !side.hangs && has_faults {
             events.push(Event::CopyHangs { host, guest });
         }
-        if side.runs() && matches!(side.small, Small::Asked | Small::Half) {
+        if side.runs() && matches!(side.small, ShrinkState::Asked | ShrinkState::Half) {
             events.push(Event::Shrunk { host, guest });
         }
-        let is_copied = stored.is_some_and(|it| it.step == Step::Copying);
+        let is_copied = stored.is_some_and(|it| it.step == PhaseKind::Copying);
         let may_grow = has_faults && side.runs() && !(self.ends_source && is_copied);
-        if may_grow && matches!(side.small, Small::Half | Small::Done) {
+        if may_grow && matches!(side.small, ShrinkState::Half | ShrinkState::Done) {
             events.push(Event::Grows { host, guest });
         }
-        if side.kept == (Kept::Reserved { is_ready: false }) {
+        if side.kept == (Promise::Reserved { size: RESERVED, is_ready: false }) {
             events.push(Event::RoomFree { host, guest });
         }
     }
@@ -528,34 +479,37 @@ impl World {
             Event::RefuseRoom { host, guest } => {
                 self.faults_left -= 1;
                 let side = self.side_mut(host, guest);
-                (side.todo, side.kept) = (None, Kept::Refused);
+                (side.todo, side.kept) = (None, Promise::Refused);
             }
             Event::Leader { term, guest, want } => self.lead(term, guest, want, sabotage),
             Event::Deliver(at) => self.deliver(usize::from(at), sabotage.blind),
             Event::Drop(at) => {
                 self.flights.remove(usize::from(at));
             }
-            Event::Switch { host, guest } => self.side_mut(host, guest).real = Real::Switches,
+            Event::Switch { host, guest } => {
+                self.side_mut(host, guest).real = ProcessState::Switches
+            }
             Event::Load { host, guest } => {
                 let from = self.side(host, guest);
                 let (is_current, is_excess) = (from.is_current, from.holds() > RESERVED);
                 let peer = from.peer.unwrap();
                 let to = self.side_mut(peer, guest);
-                (to.real, to.is_current, to.is_excess) = (Real::Loaded, is_current, is_excess);
+                (to.real, to.is_current, to.is_excess) =
+                    (ProcessState::Loaded, is_current, is_excess);
             }
             Event::Complete { host, guest } if self.ends_source => {
                 self.side_mut(host, guest).peer = None;
                 self.process_ends(host, guest);
-                self.side_mut(host, guest).real = Real::Ended;
+                self.side_mut(host, guest).real = ProcessState::Ended;
             }
             Event::Complete { host, guest } => {
                 let side = self.side_mut(host, guest);
-                (side.real, side.peer) = (Real::Left, None);
+                (side.real, side.peer) = (ProcessState::Left, None);
             }
             Event::ConfirmLost { host, guest } => {
                 self.faults_left -= 1;
                 let side = self.side_mut(host, guest);
-                (side.real, side.peer) = (Real::Left, None);
+                (side.real, side.peer) = (ProcessState::Left, None);
             }
             Event::CopyFails { host, guest } => {
                 if self.side(host, guest).peer.is_some() {
@@ -569,14 +523,19 @@ impl World {
             }
             Event::Shrunk { host, guest } => {
                 let side = self.side_mut(host, guest);
-                side.small = if side.small == Small::Asked { Small::Half } else { Small::Done };
+                side.small = if side.small == ShrinkState::Asked {
+                    ShrinkState::Half
+                } else {
+                    ShrinkState::Done
+                };
             }
             Event::Grows { host, guest } => {
                 self.faults_left -= 1;
-                self.side_mut(host, guest).small = Small::Asked;
+                self.side_mut(host, guest).small = ShrinkState::Asked;
             }
             Event::RoomFree { host, guest } => {
-                self.side_mut(host, guest).kept = Kept::Reserved { is_ready: true };
+                self.side_mut(host, guest).kept =
+                    Promise::Reserved { size: RESERVED, is_ready: true };
             }
             Event::Tick => {
                 for stored in self.store.iter_mut().flatten() {
@@ -590,8 +549,8 @@ impl World {
                     let side = self.side_mut(host, guest);
                     side.todo = None;
                     // Only the role knew that the failed copy was its own.
-                    if side.real == Real::Failed && !ends_source {
-                        side.real = Real::Runs;
+                    if side.real == ProcessState::Failed && !ends_source {
+                        side.real = ProcessState::Runs;
                     }
                 }
             }
@@ -601,7 +560,7 @@ impl World {
             }
             Event::StartDies { host, guest } => {
                 let side = self.side_mut(host, guest);
-                (side.todo, side.real) = (None, Real::Noted);
+                (side.todo, side.real) = (None, ProcessState::Noted);
             }
             Event::ProcessDies { host, guest } => {
                 self.faults_left -= 1;
@@ -616,7 +575,7 @@ impl World {
                     let side = self.side_mut(host, guest);
                     let real = side.real;
                     // A host's death loses neither notes nor that a guest was undefined.
-                    *side = Side { real, is_owed: real == Real::Open, ..NOBODY };
+                    *side = GuestOnHost { real, is_owed: real == ProcessState::Open, ..NOBODY };
                 }
             }
             Event::LeaderChanges => {
@@ -643,14 +602,14 @@ impl World {
             shrink_until: Timestamp::from_millis(stored.shrink.into()),
             due: Timestamp::from_millis(stored.due.into()),
             phase: match stored.step {
-                Step::Ordered => Phase::Ordered,
-                Step::Ready => Phase::Ready { address },
-                Step::Copying => Phase::Copying { address, ends_source: self.ends_source },
-                Step::Copied => Phase::Copied { carried },
-                Step::Starting => Phase::Starting { carried },
-                Step::Moved => Phase::Moved,
-                Step::Abandoned => Phase::Abandoned { why: AbandonReason::TimedOut },
-                Step::Lost => Phase::Lost,
+                PhaseKind::Ordered => Phase::Ordered,
+                PhaseKind::Ready => Phase::Ready { address },
+                PhaseKind::Copying => Phase::Copying { address, ends_source: self.ends_source },
+                PhaseKind::Copied => Phase::Copied { carried },
+                PhaseKind::Starting => Phase::Starting { carried },
+                PhaseKind::Moved => Phase::Moved,
+                PhaseKind::Abandoned => Phase::Abandoned { why: AbandonReason::TimedOut },
+                PhaseKind::Lost => Phase::Lost,
             },
             is_closed: stored.is_closed,
         })
@@ -658,20 +617,20 @@ impl World {
 
     fn write(&mut self, guest: u8, record: Option<&MoveRecord>) {
         let before = self.store[usize::from(guest)];
-        let puts = record.map(|record| Stored {
+        let puts = record.map(|record| StoredRecord {
             serial: before.map_or(self.serial, |it| it.serial),
             from: host_of(&record.from),
             to: host_of(&record.to),
             term: record.term.0 as u8,
             step: match record.phase {
-                Phase::Ordered => Step::Ordered,
-                Phase::Ready { .. } => Step::Ready,
-                Phase::Copying { .. } => Step::Copying,
-                Phase::Copied { .. } => Step::Copied,
-                Phase::Starting { .. } => Step::Starting,
-                Phase::Moved => Step::Moved,
-                Phase::Abandoned { .. } => Step::Abandoned,
-                Phase::Lost => Step::Lost,
+                Phase::Ordered => PhaseKind::Ordered,
+                Phase::Ready { .. } => PhaseKind::Ready,
+                Phase::Copying { .. } => PhaseKind::Copying,
+                Phase::Copied { .. } => PhaseKind::Copied,
+                Phase::Starting { .. } => PhaseKind::Starting,
+                Phase::Moved => PhaseKind::Moved,
+                Phase::Abandoned { .. } => PhaseKind::Abandoned,
+                Phase::Lost => PhaseKind::Lost,
             },
             is_closed: record.is_closed,
             // A source that has copied waits for one tick.
@@ -681,7 +640,7 @@ impl World {
             },
             shrink: record.shrink_until.as_millis() as u8,
         });
-        let flight = Flight { guest, expects: before.map(|it| it.version()), puts };
+        let flight = PendingWrite { guest, expects: before.map(|it| it.version()), puts };
         if self.flights.len() < self.flights_max && !self.flights.contains(&flight) {
             self.flights.push(flight);
             self.flights.sort();
@@ -696,37 +655,40 @@ impl World {
         }
     }
 
-    fn lead(&mut self, term: u8, guest: u8, want: Want, sabotage: &Sabotage) {
+    fn lead(&mut self, term: u8, guest: u8, want: IntentKind, sabotage: &Sabotage) {
         let mut record = self.record(guest);
         let mut now = Timestamp::ZERO;
         (sabotage.leader)(&mut record, &mut now);
         let intent = match want {
-            Want::Settle => MoveIntent::Settle,
-            Want::Cancel => MoveIntent::Cancel,
-            Want::Move { from, to } => MoveIntent::Move(MoveOrder {
+            IntentKind::Settle => MoveIntent::Settle,
+            IntentKind::Cancel => MoveIntent::Cancel,
+            IntentKind::Move { from, to } => MoveIntent::Move(MoveRecord {
                 guest: guest_id(guest),
                 from: host_id(from),
                 to: host_id(to),
+                term: Term(term.into()),
                 ordered_at: Timestamp::ZERO,
                 reserve: RESERVED,
                 shrink_to: Some(SMALL),
                 shrink_until: Timestamp::from_millis(SHRINK.into()),
                 due: Timestamp::from_millis(DUE.into()),
+                phase: Phase::Ordered,
+                is_closed: false,
             }),
         };
-        match leader::step(record.as_ref(), &intent, Term(term.into()), now) {
-            Next::Wait => {}
-            Next::Write(next) => {
+        match leader::step(record.as_ref(), &intent, now) {
+            NextStep::Wait => {}
+            NextStep::Write(next) => {
                 if record.is_none() {
                     self.orders_left -= 1;
                     self.serial += 1;
-                } else if want == Want::Cancel {
+                } else if want == IntentKind::Cancel {
                     self.faults_left -= 1;
                 }
                 self.write(guest, Some(&next));
             }
-            Next::Remove => self.write(guest, None),
-            Next::Act(action) => panic!("a leader does nothing itself: {action:?}"),
+            NextStep::Remove => self.write(guest, None),
+            NextStep::Act(action) => panic!("a leader does nothing itself: {action:?}"),
         }
     }
 
@@ -745,31 +707,29 @@ impl World {
         is_unknown: bool,
         sabotage: &Sabotage,
     ) -> Result<(), String> {
-        let (id, carried) = (host_id(host), carried());
         let mut record = self.record(guest);
-        let mut view = self.view(host, guest, &id, &carried);
+        let mut view = self.view(host, guest);
         if is_unknown {
             view.process = Process::Unknown;
         }
         (sabotage.host)(&mut record, &mut view);
         match host_step(record.as_ref(), &view) {
-            Next::Wait => {}
-            Next::Write(next) => {
+            NextStep::Wait => {}
+            NextStep::Write(next) => {
                 let begins = matches!(next.phase, Phase::Ready { .. });
                 if begins && next.term.0 < u64::from(self.term) {
                     return Err("a host begins what an older leader ordered".to_owned());
                 }
                 self.write(guest, Some(&next));
             }
-            Next::Remove => panic!("a host removes no record"),
-            Next::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
+            NextStep::Remove => panic!("a host removes no record"),
+            NextStep::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
         }
         Ok(())
     }
 
     /// What that machine does on itself changes nothing here; what it writes does.
     fn look_as_stranger(&mut self, host: u8, guest: u8, sabotage: &Sabotage) {
-        let (id, carried) = (host_id(host), carried());
         let mut view = HostView {
             process: Process::Absent,
             promise: Promise::Nothing,
@@ -777,58 +737,54 @@ impl World {
             holds: None,
             has_part: false,
             is_taken_over: false,
-            ..self.view(host, guest, &id, &carried)
+            ..self.view(host, guest)
         };
         (sabotage.stranger)(&mut view);
-        if let Next::Write(next) = host_step(self.record(guest).as_ref(), &view) {
+        if let NextStep::Write(next) = host_step(self.record(guest).as_ref(), &view) {
             self.write(guest, Some(&next));
         }
     }
 
     fn look_without_store(&mut self, host: u8, guest: u8) {
-        let (id, carried) = (host_id(host), carried());
         let Some(record) = self.record(guest) else { return };
-        match host_step_without_store(&record, &self.view(host, guest, &id, &carried)) {
-            Next::Wait => {}
-            Next::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
+        match host_step_without_store(&record, &self.view(host, guest)) {
+            NextStep::Wait => {}
+            NextStep::Act(action) => self.side_mut(host, guest).todo = Some(todo(&action)),
             next => panic!("written without a store: {next:?}"),
         }
     }
 
-    fn view<'a>(&self, host: u8, guest: u8, id: &'a HostId, carried: &'a Carried) -> HostView<'a> {
+    fn view(&self, host: u8, guest: u8) -> HostView {
         let side = self.side(host, guest);
         let is_source = self.store[usize::from(guest)].is_some_and(|it| it.from == host);
         HostView {
-            host: id,
+            host: host_id(host),
             now: Timestamp::ZERO,
             term: Term(self.term.into()),
             process: match side.real {
-                Real::Absent => Process::Absent,
-                Real::Ended if is_source => Process::Ended,
-                Real::Ended => Process::Absent,
-                Real::Open | Real::Waiting => Process::Waiting(address(host)),
-                Real::Loaded => Process::Loaded,
-                Real::Noted => Process::Paused,
-                Real::Runs => Process::Runs(CopyState::Nothing),
-                Real::Copies | Real::Switches => Process::Runs(CopyState::Partly),
-                Real::Failed => Process::Runs(CopyState::Failed),
-                Real::Left => Process::Left,
+                ProcessState::Absent => Process::Absent,
+                ProcessState::Ended if is_source => Process::Ended,
+                ProcessState::Ended => Process::Absent,
+                ProcessState::Open | ProcessState::Waiting => Process::Waiting(address(host)),
+                ProcessState::Loaded => Process::Loaded,
+                ProcessState::Noted => Process::Paused,
+                ProcessState::Runs => Process::Runs(CopyState::Nothing),
+                ProcessState::Copies | ProcessState::Switches => Process::Runs(CopyState::Partly),
+                ProcessState::Failed => Process::Runs(CopyState::Failed),
+                ProcessState::Left => Process::Left,
             },
-            promise: match side.kept {
-                Kept::Nothing => Promise::Nothing,
-                Kept::Refused => Promise::Refused,
-                Kept::Reserved { is_ready } => Promise::Reserved { size: RESERVED, is_ready },
-                Kept::Entitled => Promise::Entitled,
-            },
+            promise: side.kept,
             shrink: match side.small {
-                Small::No => None,
-                Small::Asked | Small::Half => Some(Shrink { to: SMALL, is_done: false }),
-                Small::Done => Some(Shrink { to: SMALL, is_done: true }),
+                ShrinkState::No => None,
+                ShrinkState::Asked | ShrinkState::Half => {
+                    Some(Shrink { to: SMALL, is_done: false })
+                }
+                ShrinkState::Done => Some(Shrink { to: SMALL, is_done: true }),
             },
-            holds: has_process(side).then(|| side.holds()),
+            holds: side.has_process().then(|| side.holds()),
             has_part: true,
             is_taken_over: side.is_taken_over,
-            carried,
+            carried: carried(),
             ends_source: self.ends_source,
             begins_moves: true,
         }
@@ -837,81 +793,92 @@ impl World {
     /// Does what the role decided.
     fn act(&mut self, host: u8, guest: u8) -> Result<(), String> {
         let ends_source = self.ends_source;
-        let listens = if ends_source { Real::Open } else { Real::Waiting };
+        let listens = if ends_source { ProcessState::Open } else { ProcessState::Waiting };
         let is_room = self.promised(host) < self.capacity;
         let side = self.side_mut(host, guest);
         let real = side.real;
         match side.todo.take().unwrap() {
-            Todo::Reserve if side.kept == Kept::Nothing => {
+            PendingAction::Reserve if side.kept == Promise::Nothing => {
                 side.is_owed &= !is_room;
-                side.kept =
-                    if is_room { Kept::Reserved { is_ready: false } } else { Kept::Refused };
+                side.kept = if is_room {
+                    Promise::Reserved { size: RESERVED, is_ready: false }
+                } else {
+                    Promise::Refused
+                };
             }
-            Todo::Reserve => {}
-            Todo::Release => {
-                if side.kept != Kept::Entitled {
-                    side.kept = Kept::Nothing;
+            PendingAction::Reserve => {}
+            PendingAction::Release => {
+                if side.kept != Promise::Entitled {
+                    side.kept = Promise::Nothing;
                 }
             }
-            Todo::Listen if matches!(real, Real::Absent | Real::Ended) => side.real = listens,
-            Todo::Listen => {}
-            Todo::End | Todo::Quit => {
+            PendingAction::Listen if matches!(real, ProcessState::Absent | ProcessState::Ended) => {
+                side.real = listens
+            }
+            PendingAction::Listen => {}
+            PendingAction::End | PendingAction::Quit => {
                 self.process_ends(host, guest);
                 let side = self.side_mut(host, guest);
-                (side.real, side.is_owed) = (Real::Absent, false);
+                (side.real, side.is_owed) = (ProcessState::Absent, false);
             }
-            Todo::TakeOver if real == Real::Loaded => {
-                (side.kept, side.is_taken_over) = (Kept::Entitled, true);
+            PendingAction::TakeOver if real == ProcessState::Loaded => {
+                (side.kept, side.is_taken_over) = (Promise::Entitled, true);
             }
             // Without a hypervisor there is no entitlement to give.
-            Todo::TakeOver => {}
-            Todo::Start if matches!(real, Real::Loaded | Real::Noted) => {
+            PendingAction::TakeOver => {}
+            PendingAction::Start if matches!(real, ProcessState::Loaded | ProcessState::Noted) => {
                 if side.is_excess {
                     return Err(format!("g{guest} arrives with more than was reserved for it"));
                 }
-                self.runs(host, guest, Real::Runs)?
+                self.runs(host, guest, ProcessState::Runs)?
             }
             // It died meanwhile, but the note says that it was about to start.
-            Todo::Start if real == Real::Open => side.real = Real::Absent,
-            Todo::Start if real == Real::Waiting => {
+            PendingAction::Start if real == ProcessState::Open => side.real = ProcessState::Absent,
+            PendingAction::Start if real == ProcessState::Waiting => {
                 return Err("a hypervisor is to start what has not come".to_owned());
             }
-            Todo::Start => {}
-            Todo::Shrink => {
-                side.small = Small::Asked;
-                if real == Real::Failed && ends_source {
+            PendingAction::Start => {}
+            PendingAction::Shrink => {
+                side.small = ShrinkState::Asked;
+                if real == ProcessState::Failed && ends_source {
                     // The note of the failed copy names another order than this one.
-                    side.real = Real::Runs;
+                    side.real = ProcessState::Runs;
                 }
             }
-            Todo::EndShrink => side.small = Small::No,
-            Todo::Copy(to) if matches!(real, Real::Runs | Real::Failed) => {
-                if side.small == Small::No {
+            PendingAction::EndShrink => side.small = ShrinkState::No,
+            PendingAction::Copy(to)
+                if matches!(real, ProcessState::Runs | ProcessState::Failed) =>
+            {
+                if side.small == ShrinkState::No {
                     return Err("a guest is copied that was not asked to shrink".to_owned());
                 }
-                (side.real, side.peer) = (Real::Copies, Some(to));
+                (side.real, side.peer) = (ProcessState::Copies, Some(to));
                 match self.side(to, guest).real {
-                    Real::Waiting if !self.ends_source => {}
-                    Real::Open => self.side_mut(to, guest).real = Real::Waiting,
+                    ProcessState::Waiting if !self.ends_source => {}
+                    ProcessState::Open => self.side_mut(to, guest).real = ProcessState::Waiting,
                     // The program that copies does not check whether the guest is expected.
-                    Real::Absent | Real::Ended if self.ends_source => {
+                    ProcessState::Absent | ProcessState::Ended if self.ends_source => {
                         return Err("a guest is copied to where nobody expects it".to_owned());
                     }
                     _ => self.side_mut(host, guest).peer = None,
                 }
             }
-            Todo::Copy(_) => {}
-            Todo::CancelCopy if real == Real::Copies => self.copy_ends(host, guest)?,
+            PendingAction::Copy(_) => {}
+            PendingAction::CancelCopy if real == ProcessState::Copies => {
+                self.copy_ends(host, guest)?
+            }
             // Too late: the copy ends well or fails by itself.
-            Todo::CancelCopy => {}
-            Todo::Resume if real == Real::Left => self.runs(host, guest, Real::Runs)?,
-            Todo::Resume => {}
+            PendingAction::CancelCopy => {}
+            PendingAction::Resume if real == ProcessState::Left => {
+                self.runs(host, guest, ProcessState::Runs)?
+            }
+            PendingAction::Resume => {}
         }
         Ok(())
     }
 
     /// The guest runs here from now on, so all other copies are outdated.
-    fn runs(&mut self, host: u8, guest: u8, real: Real) -> Result<(), String> {
+    fn runs(&mut self, host: u8, guest: u8, real: ProcessState) -> Result<(), String> {
         if !self.side(host, guest).is_current {
             return Err(format!("an outdated copy of g{guest} starts at h{host}"));
         }
@@ -928,11 +895,11 @@ impl World {
         let peer = self.side_mut(host, guest).peer.take();
         // QEMU ends when a stream breaks off, unless it has loaded everything.
         if let Some(peer) = peer
-            && self.side(peer, guest).real == Real::Waiting
+            && self.side(peer, guest).real == ProcessState::Waiting
         {
             self.process_ends(peer, guest);
         }
-        self.runs(host, guest, Real::Failed)
+        self.runs(host, guest, ProcessState::Failed)
     }
 
     fn process_ends(&mut self, host: u8, guest: u8) {
@@ -944,7 +911,7 @@ impl World {
         }
         let side = self.side_mut(host, guest);
         if let Some(peer) = side.peer.take()
-            && self.side(peer, guest).real == Real::Waiting
+            && self.side(peer, guest).real == ProcessState::Waiting
         {
             self.process_ends(peer, guest);
         }
@@ -952,14 +919,16 @@ impl World {
         let side = self.side_mut(host, guest);
         side.real = match side.real {
             // The note outlives the hypervisor.
-            Real::Open | Real::Waiting | Real::Loaded if ends_source => Real::Open,
-            Real::Ended => Real::Ended,
-            _ => Real::Absent,
+            ProcessState::Open | ProcessState::Waiting | ProcessState::Loaded if ends_source => {
+                ProcessState::Open
+            }
+            ProcessState::Ended => ProcessState::Ended,
+            _ => ProcessState::Absent,
         };
         (side.is_current, side.is_taken_over) = (false, false);
         (side.hangs, side.is_excess) = (false, false);
-        if side.kept == Kept::Entitled {
-            side.kept = Kept::Nothing;
+        if side.kept == Promise::Entitled {
+            side.kept = Promise::Nothing;
         }
     }
 
@@ -978,11 +947,8 @@ impl World {
 
     /// The number of guests that a host promises memory to.
     fn promised(&self, host: u8) -> u8 {
-        let is_promised = |side: &Side| {
-            has_process(side) && !side.is_owed
-                || matches!(side.kept, Kept::Entitled | Kept::Reserved { .. })
-        };
-        (0..self.guests).filter(|guest| is_promised(self.side(host, *guest))).count() as u8
+        let sides = (0..self.guests).map(|guest| self.side(host, guest));
+        sides.filter(|side| side.is_due() || side.is_promised()).count() as u8
     }
 
     /// What has to hold at every moment.
@@ -996,13 +962,10 @@ impl World {
             if !is_whole && !self.died[usize::from(guest)] {
                 return Err(format!("the last copy of g{guest} is gone"));
             }
-            let is_promised =
-                |side: &Side| matches!(side.kept, Kept::Entitled | Kept::Reserved { .. });
-            let is_due = |side: &Side| has_process(side) && !side.is_owed;
-            if sides.clone().any(|side| is_due(side) && !is_promised(side)) {
+            if sides.clone().any(|side| side.is_due() && !side.is_promised()) {
                 return Err(format!("g{guest} has a hypervisor without a promise"));
             }
-            if sides.clone().any(|side| side.runs() && side.kept != Kept::Entitled) {
+            if sides.clone().any(|side| side.runs() && side.kept != Promise::Entitled) {
                 return Err(format!("g{guest} runs without an entitlement"));
             }
         }
@@ -1014,36 +977,35 @@ impl World {
 
     /// Whether every move is over and cleaned up: each guest that lives runs at one host.
     pub(super) fn is_quiet(&self) -> bool {
-        let is_over = |side: &Side| match side.real {
-            Real::Runs | Real::Failed => side.kept == Kept::Entitled,
-            Real::Absent | Real::Ended => side.kept == Kept::Nothing,
+        let is_over = |side: &GuestOnHost| match side.real {
+            ProcessState::Runs | ProcessState::Failed => side.kept == Promise::Entitled,
+            ProcessState::Absent | ProcessState::Ended => side.kept == Promise::Nothing,
             _ => false,
         };
         let runs = |guest: u8| (0..self.hosts).any(|host| self.side(host, guest).runs());
         self.flights.is_empty()
             && self.store.iter().all(Option::is_none)
-            && self.sides.iter().all(|it| it.todo.is_none() && it.small == Small::No && is_over(it))
+            && self
+                .sides
+                .iter()
+                .all(|it| it.todo.is_none() && it.small == ShrinkState::No && is_over(it))
             && (0..self.guests).all(|guest| runs(guest) || self.died[usize::from(guest)])
     }
 }
 
-fn has_process(side: &Side) -> bool {
-    !matches!(side.real, Real::Absent | Real::Open | Real::Ended)
-}
-
-fn todo(action: &HostAction) -> Todo {
+fn todo(action: &HostAction) -> PendingAction {
     match action {
-        HostAction::Reserve(_) => Todo::Reserve,
-        HostAction::Release => Todo::Release,
-        HostAction::Listen => Todo::Listen,
-        HostAction::End => Todo::End,
-        HostAction::TakeOver(_) => Todo::TakeOver,
-        HostAction::Start => Todo::Start,
-        HostAction::Shrink(_) => Todo::Shrink,
-        HostAction::EndShrink => Todo::EndShrink,
-        HostAction::Copy(to) => Todo::Copy((to.port() - FIRST_PORT) as u8),
-        HostAction::CancelCopy => Todo::CancelCopy,
-        HostAction::Resume => Todo::Resume,
-        HostAction::Quit => Todo::Quit,
+        HostAction::Reserve(_) => PendingAction::Reserve,
+        HostAction::Release => PendingAction::Release,
+        HostAction::Listen => PendingAction::Listen,
+        HostAction::End => PendingAction::End,
+        HostAction::TakeOver(_) => PendingAction::TakeOver,
+        HostAction::Start => PendingAction::Start,
+        HostAction::Shrink(_) => PendingAction::Shrink,
+        HostAction::EndShrink => PendingAction::EndShrink,
+        HostAction::Copy(to) => PendingAction::Copy((to.port() - FIRST_PORT) as u8),
+        HostAction::CancelCopy => PendingAction::CancelCopy,
+        HostAction::Resume => PendingAction::Resume,
+        HostAction::Quit => PendingAction::Quit,
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn host(name: &str, budget_mib: u64, allocations: &[u64]) -> HostReco
             storage: vec!["ceph".parse().unwrap()],
             networks: vec!["br0".parse().unwrap()],
         },
-        carries_moves: true,
+        executes_moves: true,
         is_draining: false,
         reservations: Vec::<ReservationRecord>::new(),
         guests,

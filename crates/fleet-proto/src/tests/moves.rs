@@ -4,11 +4,10 @@ use ballast_fleet::{FleetSettings, HostRecord};
 use ballast_fleet_move::{AbandonReason, MoveRecord, Phase, Term};
 use ballast_model::{Bytes, GuestId, Timestamp};
 
-use super::host;
-use super::views::{entries, entry, keys};
+use super::views::view;
 use crate::{
-    Author, Decision, FleetKey, FleetView, LeaderWrite, Listing, MODE_MOVE, PastMoves, Revision,
-    decide, encode, leader_writes,
+    Author, Decision, FleetKey, FleetView, LeaderWrite, MODE_MOVE, PastMoves, Revision, decide,
+    encode, leader_writes,
 };
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -16,21 +15,6 @@ const TERM: Term = Term(4);
 
 fn guest() -> GuestId {
     "a-0".parse().unwrap()
-}
-
-/// Host `a` is short of its guests' floors and `b` has room; `more` is written besides.
-fn view(more: &[(FleetKey, Vec<u8>)], change: impl Fn(&mut HostRecord)) -> FleetView {
-    let mut short = host("a", 3000, &[1024, 2048]);
-    for guest in &mut short.guests {
-        guest.floor = guest.allocation;
-    }
-    let mut roomy = host("b", 16384, &[512]);
-    change(&mut short);
-    change(&mut roomy);
-    let mut all = entries(&short);
-    all.extend(entries(&roomy));
-    all.extend(more.iter().map(|(key, value)| entry(key, value.clone())));
-    FleetView::new(keys(), Listing { entries: all, revision: Revision(9) })
 }
 
 fn decided(view: &FleetView) -> Decision {
@@ -68,7 +52,7 @@ fn a_planned_move_is_ordered_once() {
     assert_eq!(writes(&under_way, true), []);
     assert_eq!(decided(&under_way).plan.migrations, []);
     let only = |name: &'static str| {
-        move |host: &mut HostRecord| host.carries_moves = host.id.as_str() == name
+        move |host: &mut HostRecord| host.executes_moves = host.id.as_str() == name
     };
     for carries in ["a", "b", "neither"] {
         let view = view(&[], only(carries));

@@ -81,9 +81,9 @@ fn parts_that_do_not_belong_together_are_refused() {
     };
     let slow = SlowPart::of(&record, 2);
     let apart = join(&slow, &FastPart::of(&record, 1));
-    assert_eq!(apart, RecordError::OtherList { fast: 1, slow: 2 });
+    assert_eq!(apart, RecordError::OtherList(1, 2));
     let guests = join(&slow, &FastPart::of(&fewer, 2));
-    assert_eq!(guests, RecordError::Guests { fast: 1, slow: 2 });
+    assert_eq!(guests, RecordError::Guests(1, 2));
 }
 
 fn due(written: &mut WrittenParts, record: &HostRecord, s: u64) -> (bool, bool) {

@@ -9,15 +9,15 @@ use crate::{
     MODE_ADVISE, PlanRecord, Revision, SlowPart, decide, encode,
 };
 
-pub(super) fn keys() -> Keyspace {
+fn keys() -> Keyspace {
     "test".parse().unwrap()
 }
 
-pub(super) fn entry(key: &FleetKey, value: Vec<u8>) -> Entry {
+fn entry(key: &FleetKey, value: Vec<u8>) -> Entry {
     Entry { key: keys().key(key), value, written: Revision(5) }
 }
 
-pub(super) fn entries(record: &HostRecord) -> Vec<Entry> {
+fn entries(record: &HostRecord) -> Vec<Entry> {
     let id = || record.id.clone();
     let identity = Identity { machine: "m".to_owned() };
     vec![
@@ -27,15 +27,23 @@ pub(super) fn entries(record: &HostRecord) -> Vec<Entry> {
     ]
 }
 
-/// Host `a` has less than its guests' floors, and `b` has room.
-fn short_and_roomy() -> FleetView {
+/// Host `a` is short of its guests' floors and `b` has room; `more` is written besides.
+pub(super) fn view(more: &[(FleetKey, Vec<u8>)], change: impl Fn(&mut HostRecord)) -> FleetView {
     let mut short = host("a", 3000, &[1024, 2048]);
     for guest in &mut short.guests {
         guest.floor = guest.allocation;
     }
+    let mut roomy = host("b", 16384, &[512]);
+    change(&mut short);
+    change(&mut roomy);
     let mut all = entries(&short);
-    all.extend(entries(&host("b", 16384, &[512])));
+    all.extend(entries(&roomy));
+    all.extend(more.iter().map(|(key, value)| entry(key, value.clone())));
     FleetView::new(keys(), Listing { entries: all, revision: Revision(9) })
+}
+
+fn short_and_roomy() -> FleetView {
+    view(&[], |_| {})
 }
 
 fn planned(view: &FleetView) -> PlanRecord {

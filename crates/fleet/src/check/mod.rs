@@ -49,12 +49,12 @@ pub fn check(
     let mut known = Vec::new();
     for migration in &plan.migrations {
         if !moved.insert((&migration.from, &migration.guest)) {
-            let (guest, host) = (migration.guest.clone(), migration.from.clone());
-            checker.found.push(Violation::Twice { guest, host });
+            let twice = Violation::Twice(migration.guest.clone(), migration.from.clone());
+            checker.found.push(twice);
         }
-        if let Some(joined) = checker.join(migration) {
-            checker.check_migration(&joined);
-            known.push(joined);
+        if let Some(checked) = checker.join(migration) {
+            checker.check_migration(&checked);
+            known.push(checked);
         }
     }
     checker.check_neighbours(&known);
@@ -62,14 +62,11 @@ pub fn check(
     checker.check_rooms(&known, &filled);
     checker.check_copies(&known, &filled);
     checker.check_needless(&known);
-    let under_way: usize = snapshot
-        .hosts()
-        .iter()
-        .map(|host| host.guests.iter().filter(|it| it.moving_to.is_some()).count())
-        .sum();
+    let guests = snapshot.hosts().iter().flat_map(|host| &host.guests);
+    let under_way = guests.filter(|it| it.moving_to.is_some()).count();
     let migrations = plan.migrations.len() + under_way;
     if !plan.migrations.is_empty() && migrations > settings.migrations_max {
-        checker.found.push(Violation::TooMany { migrations, max: settings.migrations_max });
+        checker.found.push(Violation::TooMany(migrations, settings.migrations_max));
     }
     if checker.found.is_empty() { Ok(()) } else { Err(checker.found) }
 }
@@ -83,7 +80,7 @@ struct Checker<'a> {
 }
 
 /// A migration with the records of its guest and both hosts.
-struct Joined<'a> {
+struct CheckedMigration<'a> {
     migration: &'a Migration,
     guest: &'a GuestRecord,
     from: &'a HostRecord,
@@ -91,7 +88,7 @@ struct Joined<'a> {
 }
 
 /// Sizes of a guest in bytes, from smallest to largest; see `GuestSizes` of the planner.
-struct Part {
+struct Sizes {
     floor: i128,
     needed: i128,
     full: i128,
@@ -113,7 +110,7 @@ struct Sums {
 
 impl<'a> Checker<'a> {
     /// Finds the records; reports which are missing.
-    fn join(&mut self, migration: &'a Migration) -> Option<Joined<'a>> {
+    fn join(&mut self, migration: &'a Migration) -> Option<CheckedMigration<'a>> {
         let mut host = |id: &HostId| {
             let host = self.hosts.get(id).copied();
             if host.is_none() {
@@ -124,16 +121,16 @@ impl<'a> Checker<'a> {
         let (from, to) = (host(&migration.from), host(&migration.to));
         let (from, to) = (from?, to?);
         let Some(guest) = from.guests.iter().find(|it| it.id == migration.guest) else {
-            let (guest, host) = (migration.guest.clone(), from.id.clone());
-            self.found.push(Violation::UnknownGuest { guest, host });
+            let unknown = Violation::UnknownGuest(migration.guest.clone(), from.id.clone());
+            self.found.push(unknown);
             return None;
         };
-        Some(Joined { migration, guest, from, to })
+        Some(CheckedMigration { migration, guest, from, to })
     }
 
     /// What is wrong with one migration by itself.
-    fn check_migration(&mut self, joined: &Joined<'_>) {
-        let Joined { guest, from, to, .. } = joined;
+    fn check_migration(&mut self, checked: &CheckedMigration<'_>) {
+        let CheckedMigration { guest, from, to, .. } = checked;
         let id = || guest.id.clone();
         let mut found = Vec::new();
         if from.id == to.id {
@@ -165,9 +162,9 @@ impl<'a> Checker<'a> {
         if let Some(what) = difference(from, to, guest) {
             found.push(Violation::Incompatible(id(), what));
         }
-        sizes(joined, &mut found);
+        check_sizes(checked, &mut found);
         self.found.extend(found);
-        self.check_reason(joined);
+        self.check_reason(checked);
     }
 
     /// How long a guest rests after its last migration.
@@ -184,39 +181,39 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether the reason of a migration is true.
-    fn check_reason(&mut self, joined: &Joined<'_>) {
-        let sums = Sums::of(joined.from);
+    fn check_reason(&mut self, checked: &CheckedMigration<'_>) {
+        let sums = Sums::of(checked.from);
         let floors = sums.staying_floors - sums.capacity;
         let needed = sums.staying_needed - sums.capacity;
-        let is_true = |short: Bytes, actual: i128| actual > 0 && i128::from(short.get()) == actual;
-        let wrong = match joined.migration.reason {
-            MigrationReason::Floors { short } => (!is_true(short, floors))
+        let is_true = |short: Bytes, actual: i128| actual > 0 && wide(short) == actual;
+        let wrong = match checked.migration.reason {
+            MigrationReason::Floors(short) => (!is_true(short, floors))
                 .then_some("its host is not short of so many bytes for floors"),
-            MigrationReason::Objectives { short } => (floors > 0 || !is_true(short, needed))
+            MigrationReason::Objectives(short) => (floors > 0 || !is_true(short, needed))
                 .then_some("its host is not short of so many bytes for objectives"),
             MigrationReason::Drain => {
-                (!joined.from.is_draining).then_some("its host is not to be drained")
+                (!checked.from.is_draining).then_some("its host is not to be drained")
             }
             MigrationReason::Benefit { misses_saved, misses_asked } => {
-                self.benefit_fault(joined, &sums, misses_saved, misses_asked)
+                self.benefit_fault(checked, &sums, misses_saved, misses_asked)
             }
         };
         if let Some(why) = wrong {
-            self.found.push(Violation::NoReason(joined.guest.id.clone(), why));
+            self.found.push(Violation::NoReason(checked.guest.id.clone(), why));
         }
     }
 
     fn benefit_fault(
         &self,
-        joined: &Joined<'_>,
+        checked: &CheckedMigration<'_>,
         sums: &Sums,
         saved: u64,
         asked: u64,
     ) -> Option<&'static str> {
-        let pages = joined.migration.traffic.get().div_ceil(PAGE_SIZE);
+        let pages = checked.migration.traffic.get().div_ceil(PAGE_SIZE);
         let least = u128::from(pages) * u128::from(self.settings.misses_per_page);
         let mut most = 0;
-        for guest in &joined.from.guests {
+        for guest in &checked.from.guests {
             let points = guest.curve.as_ref().map_or(&[][..], |curve| curve.points());
             if let (Some(first), Some(last)) = (points.first(), points.last()) {
                 most += u128::from(first.1 - last.1);
@@ -233,7 +230,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Finds guests of the same group or name at the destination, or on their way there.
-    fn check_neighbours(&mut self, all: &[Joined<'_>]) {
+    fn check_neighbours(&mut self, all: &[CheckedMigration<'_>]) {
         let mut groups = BTreeSet::new();
         for host in self.snapshot.hosts() {
             for guest in &host.guests {
@@ -244,7 +241,7 @@ impl<'a> Checker<'a> {
             }
         }
         let mut coming = BTreeSet::new();
-        for Joined { guest, to, .. } in all {
+        for CheckedMigration { guest, to, .. } in all {
             if let Some(group) = &guest.group
                 && !groups.insert((&to.id, group))
             {
@@ -260,11 +257,11 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks that every destination has room for all that comes, without counting on what leaves.
-    fn check_rooms(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+    fn check_rooms(&mut self, all: &[CheckedMigration<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut coming: BTreeMap<&HostId, (&HostRecord, i128, bool)> = BTreeMap::new();
-        for Joined { migration, to, .. } in all {
+        for CheckedMigration { migration, to, .. } in all {
             let (_, reserved, gentle) = coming.entry(&to.id).or_insert((to, 0, false));
-            *reserved += i128::from(migration.reserve.get());
+            *reserved += wide(migration.reserve);
             *gentle |= matches!(migration.reason, MigrationReason::Benefit { .. });
         }
         for (id, (host, reserved, gentle)) in coming {
@@ -272,17 +269,16 @@ impl<'a> Checker<'a> {
             // For a benefit no guest may have to give way.
             let taken = if gentle { sums.full } else { sums.needed };
             let seen = sums.seen - filled.get(id).unwrap_or(&0);
-            let room = seen.min(i128::from(host.budget.get())) - sums.promised - taken;
+            let room = seen.min(wide(host.budget)) - sums.promised - taken;
             if reserved > room {
-                let (reserved, room) = (bytes(reserved), bytes(room));
-                self.found.push(Violation::NoRoom { host: id.clone(), reserved, room });
+                self.found.push(Violation::NoRoom(id.clone(), bytes(reserved), bytes(room)));
             }
         }
     }
 
     /// What the copies of leaving guests fill on each host, those under way included. Hosts on
     /// which copies fill nothing are left out.
-    fn filled_by_copies(&self, all: &[Joined<'a>]) -> BTreeMap<&'a HostId, i128> {
+    fn filled_by_copies(&self, all: &[CheckedMigration<'a>]) -> BTreeMap<&'a HostId, i128> {
         let mut filled = BTreeMap::new();
         let mut add = |host: &'a HostId, guest: &GuestRecord| {
             let fills = fills(guest);
@@ -294,7 +290,7 @@ impl<'a> Checker<'a> {
             let under_way = host.guests.iter().filter(|it| it.moving_to.is_some());
             under_way.for_each(|guest| add(&host.id, guest));
         }
-        for Joined { guest, from, .. } in all {
+        for CheckedMigration { guest, from, .. } in all {
             if guest.moving_to.is_none() {
                 add(&from.id, guest);
             }
@@ -305,49 +301,45 @@ impl<'a> Checker<'a> {
     /// Checks that every host has free what copies fill, beside what was promised and what comes to
     /// it, so that its reserve stays whole at every moment. Hosts that this plan adds nothing to
     /// are not checked.
-    fn check_copies(&mut self, all: &[Joined<'_>], filled: &BTreeMap<&HostId, i128>) {
+    fn check_copies(&mut self, all: &[CheckedMigration<'_>], filled: &BTreeMap<&HostId, i128>) {
         let mut more: BTreeMap<&HostId, (&HostRecord, i128)> = BTreeMap::new();
-        for Joined { migration, guest, from, to } in all {
+        for CheckedMigration { migration, guest, from, to } in all {
             if fills(guest) > 0 {
                 more.entry(&from.id).or_insert((from, 0));
             }
             let (_, comes) = more.entry(&to.id).or_insert((to, 0));
-            *comes += i128::from(migration.reserve.get());
+            *comes += wide(migration.reserve);
         }
         for (id, (host, comes)) in more {
             let Some(filled) = filled.get(id) else { continue };
-            let there: i128 =
-                host.reservations.iter().map(|it| i128::from(it.resident.get())).sum();
+            let there: i128 = host.reservations.iter().map(|it| wide(it.resident)).sum();
             let awaited = (Sums::of(host).promised - there).max(0);
-            let beyond = i128::from(host.free.get()) - i128::from(host.reserve.get());
+            let beyond = wide(host.free) - wide(host.reserve);
             let (taken, vacant) = (filled + comes, beyond - awaited);
             if taken > vacant {
-                let (fills, vacant) = (bytes(taken), bytes(vacant));
-                self.found.push(Violation::FillsTooMuch { host: id.clone(), fills, vacant });
+                self.found.push(Violation::FillsTooMuch(id.clone(), bytes(taken), bytes(vacant)));
             }
         }
     }
 
     /// Checks that no migration for floors or objectives could be left out.
-    fn check_needless(&mut self, all: &[Joined<'_>]) {
-        let mut leaving: BTreeMap<&HostId, Vec<&Joined<'_>>> = BTreeMap::new();
-        for joined in all {
-            let reason = joined.migration.reason;
-            let is_needed = matches!(
-                reason,
-                MigrationReason::Floors { .. } | MigrationReason::Objectives { .. }
-            );
+    fn check_needless(&mut self, all: &[CheckedMigration<'_>]) {
+        let mut leaving: BTreeMap<&HostId, Vec<&CheckedMigration<'_>>> = BTreeMap::new();
+        for checked in all {
+            let reason = checked.migration.reason;
+            let is_needed =
+                matches!(reason, MigrationReason::Floors(_) | MigrationReason::Objectives(_));
             if is_needed {
-                leaving.entry(&joined.from.id).or_default().push(joined);
+                leaving.entry(&checked.from.id).or_default().push(checked);
             }
         }
         for leaving in leaving.values() {
             let sums = Sums::of(leaving[0].from);
-            let relief: i128 = leaving.iter().map(|it| Part::of(it.guest).needed).sum();
-            for joined in leaving {
-                let without = relief - Part::of(joined.guest).needed;
+            let relief: i128 = leaving.iter().map(|it| Sizes::of(it.guest).needed).sum();
+            for checked in leaving {
+                let without = relief - Sizes::of(checked.guest).needed;
                 if sums.staying_needed - without <= sums.capacity {
-                    self.found.push(Violation::Needless(joined.guest.id.clone()));
+                    self.found.push(Violation::Needless(checked.guest.id.clone()));
                 }
             }
         }
@@ -356,48 +348,47 @@ impl<'a> Checker<'a> {
 
 /// What the copy of a guest fills of its host's memory, in bytes.
 fn fills(guest: &GuestRecord) -> i128 {
-    let more = i128::from(guest.copied_resident.get()) - i128::from(guest.resident.get());
+    let more = wide(guest.copied_resident) - wide(guest.resident);
     more.max(0)
 }
 
 /// Whether the sizes of a migration follow from the guest's record.
-fn sizes(joined: &Joined<'_>, found: &mut Vec<Violation>) {
-    let Joined { migration, guest, from, to } = joined;
+fn check_sizes(checked: &CheckedMigration<'_>, found: &mut Vec<Violation>) {
+    let CheckedMigration { migration, guest, from, to } = checked;
     let id = || guest.id.clone();
-    let part = Part::of(guest);
-    let resident = i128::from(guest.resident.get());
+    let sizes = Sizes::of(guest);
+    let resident = wide(guest.resident);
     let mut copied = resident;
     match migration.shrink_to {
         Some(_) if !guest.can_shrink => found.push(Violation::CannotShrink(id())),
         Some(shrink_to) => {
-            let least = part.full.min(i128::from(guest.allocation.get()));
-            let planned = i128::from(shrink_to.get());
+            let least = sizes.full.min(wide(guest.allocation));
+            let planned = wide(shrink_to);
             if planned < least {
-                let least = bytes(least);
-                found.push(Violation::ShrunkTooFar { guest: id(), shrink_to, least });
+                found.push(Violation::ShrunkTooFar(id(), shrink_to, bytes(least)));
             }
             copied = resident.min(planned);
         }
         None => {}
     }
-    let reserve = i128::from(migration.reserve.get());
-    if reserve < part.full {
-        let (reserve, least) = (migration.reserve, bytes(part.full));
-        found.push(Violation::ReservesTooLittle { guest: id(), reserve, least });
+    let reserve = wide(migration.reserve);
+    if reserve < sizes.full {
+        let least = bytes(sizes.full);
+        found.push(Violation::ReservesTooLittle(id(), migration.reserve, least));
     }
-    if i128::from(migration.fills.get()) != fills(guest) {
+    if wide(migration.fills) != fills(guest) {
         found.push(Violation::WrongFigure(id(), "bytes that the copy fills"));
     }
-    if i128::from(migration.bytes.get()) != copied {
+    if wide(migration.bytes) != copied {
         found.push(Violation::WrongFigure(id(), "bytes copied once"));
     }
-    let source = i128::from(from.bandwidth_per_s.get());
-    let again = copied * i128::from(guest.dirty_per_s.get()) / source;
-    if i128::from(migration.traffic.get()) != copied + again {
+    let source = wide(from.bandwidth_per_s);
+    let again = copied * wide(guest.dirty_per_s) / source;
+    if wide(migration.traffic) != copied + again {
         found.push(Violation::WrongFigure(id(), "bytes copied in all"));
     }
-    let slower = source.min(i128::from(to.bandwidth_per_s.get()));
-    let millis = i128::from(migration.traffic.get()) * 1000 / slower;
+    let slower = source.min(wide(to.bandwidth_per_s));
+    let millis = wide(migration.traffic) * 1000 / slower;
     if i128::try_from(migration.copy_time.as_millis()) != Ok(millis) {
         found.push(Violation::WrongFigure(id(), "seconds it takes"));
     }
@@ -421,8 +412,8 @@ fn difference(from: &HostRecord, to: &HostRecord, guest: &GuestRecord) -> Option
     guest.networks.iter().any(|it| !target.networks.contains(it)).then_some("a network is missing")
 }
 
-impl Part {
-    fn of(guest: &GuestRecord) -> Part {
+impl Sizes {
+    fn of(guest: &GuestRecord) -> Sizes {
         let whole = |size: Bytes| i128::from(size.get().next_multiple_of(PAGE_SIZE));
         let mut floor = whole(guest.floor);
         if !guest.can_shrink {
@@ -437,33 +428,38 @@ impl Part {
                 }
             }
         }
-        Part { floor, needed, full: needed.max(whole(guest.demand)) }
+        Sizes { floor, needed, full: needed.max(whole(guest.demand)) }
     }
 }
 
 impl Sums {
     fn of(host: &HostRecord) -> Sums {
         let mut sums = Sums::default();
-        let mut seen = i128::from(host.free.get()) - i128::from(host.reserve.get());
-        let mut promised = i128::from(host.committed.get());
+        let mut seen = wide(host.free) - wide(host.reserve);
+        let mut promised = wide(host.committed);
         for guest in &host.guests {
-            let part = Part::of(guest);
-            sums.needed += part.needed;
-            sums.full += part.full;
+            let sizes = Sizes::of(guest);
+            sums.needed += sizes.needed;
+            sums.full += sizes.full;
             if guest.moving_to.is_none() {
-                sums.staying_floors += part.floor;
-                sums.staying_needed += part.needed;
+                sums.staying_floors += sizes.floor;
+                sums.staying_needed += sizes.needed;
             }
-            seen += i128::from(guest.resident.get());
-            promised -= i128::from(guest.allocation.get());
+            seen += wide(guest.resident);
+            promised -= wide(guest.allocation);
         }
         for reservation in &host.reservations {
-            seen += i128::from(reservation.resident.get());
+            seen += wide(reservation.resident);
         }
-        sums.capacity = seen.min(i128::from(host.budget.get())) - promised;
+        sums.capacity = seen.min(wide(host.budget)) - promised;
         (sums.seen, sums.promised) = (seen, promised);
         sums
     }
+}
+
+/// A size in bytes, in a type that no sum of sizes overflows.
+fn wide(size: Bytes) -> i128 {
+    i128::from(size.get())
 }
 
 /// A size for a message; zero if it is negative.

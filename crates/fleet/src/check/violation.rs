@@ -11,21 +11,11 @@ pub enum Violation {
     #[error("host {0} is not in the snapshot")]
     UnknownHost(HostId),
     /// A guest that is not on the host it is to leave.
-    #[error("{guest} is not on {host}")]
-    UnknownGuest {
-        /// The guest.
-        guest: GuestId,
-        /// The host.
-        host: HostId,
-    },
+    #[error("{0} is not on {1}")]
+    UnknownGuest(GuestId, HostId),
     /// Two migrations of one guest.
-    #[error("{guest} of {host} is moved twice")]
-    Twice {
-        /// The guest.
-        guest: GuestId,
-        /// Its host.
-        host: HostId,
-    },
+    #[error("{0} of {1} is moved twice")]
+    Twice(GuestId, HostId),
     /// From a host to itself.
     #[error("{0} is moved to the host it is on")]
     ToItself(GuestId),
@@ -47,60 +37,28 @@ pub enum Violation {
     /// Two guests of one name on one host.
     #[error("{0} goes to a host with a guest of its name")]
     NameTaken(GuestId),
-    /// The guest is shrunk below what it should have.
-    #[error("{guest} is shrunk to {shrink_to} before it is copied: expected at least {least}")]
-    ShrunkTooFar {
-        /// The guest.
-        guest: GuestId,
-        /// Target planned.
-        shrink_to: Bytes,
-        /// The least that is allowed.
-        least: Bytes,
-    },
+    /// The guest is shrunk below what it should have: the planned target, and the least one.
+    #[error("{0} is shrunk to {1} before it is copied: expected at least {2}")]
+    ShrunkTooFar(GuestId, Bytes, Bytes),
     /// A guest that gives no memory is to be shrunk.
     #[error("{0} is to be shrunk and gives nothing")]
     CannotShrink(GuestId),
-    /// The destination reserves less than the guest should have.
-    #[error("{reserve} are reserved for {guest}: expected at least {least}")]
-    ReservesTooLittle {
-        /// The guest.
-        guest: GuestId,
-        /// What is reserved.
-        reserve: Bytes,
-        /// The least that is allowed.
-        least: Bytes,
-    },
+    /// The destination reserves less than the guest should have: the size, and the least one.
+    #[error("{1} are reserved for {0}: expected at least {2}")]
+    ReservesTooLittle(GuestId, Bytes, Bytes),
     /// A figure of a migration that does not follow from the snapshot.
     #[error("the {1} of {0} do not follow from the snapshot")]
     WrongFigure(GuestId, &'static str),
-    /// More is reserved on a host than it has room for.
-    #[error("{reserved} are reserved on {host}, which has room for {room}")]
-    NoRoom {
-        /// The host.
-        host: HostId,
-        /// The sum of all reservations.
-        reserved: Bytes,
-        /// The room that it has.
-        room: Bytes,
-    },
-    /// Copies and arrivals take more memory of a host than it has free.
-    #[error("copies fill {fills} of {host}, which has {vacant} free beyond its reserve")]
-    FillsTooMuch {
-        /// The host.
-        host: HostId,
-        /// What all copies from it fill, and what comes to it meanwhile.
-        fills: Bytes,
-        /// What is free beyond the reserve and what was promised.
-        vacant: Bytes,
-    },
-    /// More migrations at once than the setting allows.
-    #[error("{migrations} migrations at once: at most {max}")]
-    TooMany {
-        /// Those of the plan, and those under way.
-        migrations: usize,
-        /// The setting.
-        max: usize,
-    },
+    /// More is reserved on a host than it has room for: the sum of all reservations, and the room.
+    #[error("{1} are reserved on {0}, which has room for {2}")]
+    NoRoom(HostId, Bytes, Bytes),
+    /// Copies and arrivals take more memory of a host than it has free: what all copies from it
+    /// fill and what comes to it meanwhile; and what is free beyond the reserve and promises.
+    #[error("copies fill {1} of {0}, which has {2} free beyond its reserve")]
+    FillsTooMuch(HostId, Bytes, Bytes),
+    /// More migrations at once, with those under way, than the setting allows.
+    #[error("{0} migrations at once: at most {1}")]
+    TooMany(usize, usize),
     /// The reason is not true; the text says why.
     #[error("{0} has no reason to be moved: {1}")]
     NoReason(GuestId, &'static str),

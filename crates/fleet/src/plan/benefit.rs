@@ -17,9 +17,9 @@ use std::collections::BTreeSet;
 use ballast_model::{Bytes, PAGE_SIZE};
 
 use super::candidate::Candidate;
-use super::destinations::Destinations;
+use super::destinations::{Destinations, Fit};
 use super::host_figures::{GuestSizes, positive};
-use super::restore::{Chosen, Situation, all_candidates};
+use super::restore::{PlanInput, PlannedMigration, all_candidates};
 use crate::{CompactCurve, GuestRecord, MigrationReason};
 
 /// One straight segment of a guest's hull: bytes more, and misses a second that they save.
@@ -39,7 +39,7 @@ struct Division {
 }
 
 /// A migration that saves more misses than it costs.
-struct Offer<'a> {
+struct BeneficialMove<'a> {
     candidate: Candidate<'a>,
     saved: u64,
     asked: u64,
@@ -47,53 +47,53 @@ struct Offer<'a> {
 
 /// Adds migrations that pay to those that are needed.
 pub(crate) fn add_benefits<'a>(
-    situation: &Situation<'a>,
+    input: &PlanInput<'a>,
     destinations: &mut Destinations<'a>,
-    chosen: &mut Vec<Chosen<'a>>,
+    chosen: &mut Vec<PlannedMigration<'a>>,
 ) {
     let mut touched: BTreeSet<u32> =
         chosen.iter().flat_map(|it| [it.candidate.host, it.to]).collect();
-    let mut hosts: Vec<Vec<Offer<'a>>> = Vec::new();
-    for (place, figures) in (0..).zip(situation.figures) {
-        let host = &situation.snapshot.hosts()[place as usize];
+    let mut hosts: Vec<Vec<BeneficialMove<'a>>> = Vec::new();
+    for (place, figures) in (0..).zip(input.figures) {
+        let host = &input.snapshot.hosts()[place as usize];
         let is_short = figures.full > figures.capacity && figures.needed <= figures.capacity;
         let is_quiet = figures.moving == 0 && !host.is_draining && !touched.contains(&place);
         if is_short && is_quiet && figures.is_fresh {
-            let offers = offers(situation, place);
-            hosts.extend((!offers.is_empty()).then_some(offers));
+            let moves = beneficial_moves(input, place);
+            hosts.extend((!moves.is_empty()).then_some(moves));
         }
     }
-    hosts.sort_by_key(|offers| (Reverse(offers[0].gain()), offers[0].candidate.host));
-    for offers in hosts {
-        if touched.contains(&offers[0].candidate.host) {
+    hosts.sort_by_key(|moves| (Reverse(moves[0].gain()), moves[0].candidate.host));
+    for moves in hosts {
+        if touched.contains(&moves[0].candidate.host) {
             continue;
         }
-        for Offer { candidate, saved, asked } in offers {
-            if let Some(to) = destinations.reserve_spare(&candidate) {
+        for BeneficialMove { candidate, saved, asked } in moves {
+            if let Some(to) = destinations.reserve(&candidate, Fit::Spare) {
                 touched.extend([candidate.host, to]);
                 let reason = MigrationReason::Benefit { misses_saved: saved, misses_asked: asked };
-                chosen.push(Chosen { candidate, to, reason });
+                chosen.push(PlannedMigration { candidate, to, reason });
                 break;
             }
         }
     }
 }
 
-impl Offer<'_> {
+impl BeneficialMove<'_> {
     fn gain(&self) -> u64 {
         self.saved - self.asked
     }
 }
 
 /// Guests of a host whose migration pays, the largest gain first.
-fn offers<'a>(situation: &Situation<'a>, place: u32) -> Vec<Offer<'a>> {
-    let host = &situation.snapshot.hosts()[place as usize];
-    let capacity = positive(situation.figures[place as usize].capacity);
+fn beneficial_moves<'a>(input: &PlanInput<'a>, place: u32) -> Vec<BeneficialMove<'a>> {
+    let host = &input.snapshot.hosts()[place as usize];
+    let capacity = positive(input.figures[place as usize].capacity);
     let division = Division::of(&host.guests, capacity);
     let before = division.misses_without(None);
-    let horizon = situation.settings.horizon.as_secs();
-    let mut offers = Vec::new();
-    for candidate in all_candidates(situation, place) {
+    let horizon = input.settings.horizon.as_secs();
+    let mut moves = Vec::new();
+    for candidate in all_candidates(input, place) {
         let Some(curve) = &candidate.guest.curve else { continue };
         let Ok(at) = host.guests.binary_search_by(|it| it.id.cmp(&candidate.guest.id)) else {
             continue;
@@ -102,13 +102,13 @@ fn offers<'a>(situation: &Situation<'a>, place: u32) -> Vec<Offer<'a>> {
         let after = division.misses_without(Some(at)).saturating_add(elsewhere);
         let saved = before.saturating_sub(after).saturating_mul(horizon);
         let pages = candidate.traffic.div_ceil(PAGE_SIZE);
-        let asked = pages.saturating_mul(situation.settings.misses_per_page);
+        let asked = pages.saturating_mul(input.settings.misses_per_page);
         if saved > asked {
-            offers.push(Offer { candidate, saved, asked });
+            moves.push(BeneficialMove { candidate, saved, asked });
         }
     }
-    offers.sort_by_key(|offer| (Reverse(offer.gain()), &offer.candidate.guest.id));
-    offers
+    moves.sort_by_key(|it| (Reverse(it.gain()), &it.candidate.guest.id));
+    moves
 }
 
 impl Division {

@@ -47,7 +47,7 @@ impl<'a> Candidate<'a> {
         }
         let rests_until = rests_until(guest, settings).filter(|until| *until > now);
         if let Some(until) = rests_until.filter(|_| !host.is_draining) {
-            return Err(Obstacle::Rests { until });
+            return Err(Obstacle::Rests(until));
         }
         if guest.dirty_per_s >= host.bandwidth_per_s {
             return Err(Obstacle::WritesTooFast);

@@ -29,7 +29,9 @@ const PASSED_OVER_MAX: usize = 1024;
 /// How a destination is chosen among those with room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// The most room where no guest has to give way; if there is none, as `Tight`.
+    /// The most room where no guest has to give way.
+    Spare,
+    /// As `Spare`; if there is no such room, as `Tight`.
     Comfortable,
     /// The least room that is enough, which leaves large rooms for large guests.
     Tight,
@@ -65,14 +67,14 @@ struct Room {
 /// Hosts that offer the same; each set has pairs of room and host.
 #[derive(Clone, Debug)]
 struct Class<'a> {
-    offers: Offered<'a>,
+    offers: ClassKey<'a>,
     by_needed: BTreeSet<(u64, u32)>,
     by_full: BTreeSet<(u64, u32)>,
 }
 
 /// What every host of a class offers, without what only one host has.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Offered<'a> {
+struct ClassKey<'a> {
     hypervisor: &'a Label,
     version: HypervisorVersion,
     cpu_model: &'a Label,
@@ -92,13 +94,13 @@ impl<'a> Destinations<'a> {
         let shared = |labels: &'a [Label]| -> Vec<&'a Label> {
             labels.iter().filter(|label| hosts_with[label] > 1).collect()
         };
-        let mut index: BTreeMap<Offered<'a>, u32> = BTreeMap::new();
+        let mut index: BTreeMap<ClassKey<'a>, u32> = BTreeMap::new();
         let mut classes: Vec<Class<'a>> = Vec::new();
         let (mut class_of, mut rooms) = (Vec::new(), Vec::new());
         let mut groups = BTreeSet::new();
         for (place, (host, figures)) in (0..).zip(snapshot.hosts().iter().zip(figures)) {
             let Compatibility { hypervisor, version, cpu_model, .. } = &host.compatibility;
-            let offers = Offered {
+            let offers = ClassKey {
                 hypervisor,
                 version: *version,
                 cpu_model,
@@ -130,9 +132,13 @@ impl<'a> Destinations<'a> {
         all
     }
 
-    /// Reserves room for a guest; `None`: no host can receive it.
+    /// Reserves room for a guest; `None`: no host has such room for it.
     pub(crate) fn reserve(&mut self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
-        let to = self.find(candidate, fit)?;
+        let spare = if fit == Fit::Tight { None } else { self.most_spare(candidate) };
+        let to = match fit {
+            Fit::Spare => spare,
+            Fit::Comfortable | Fit::Tight => spare.or_else(|| self.tightest(candidate)),
+        }?;
         self.change(candidate, to, -1);
         Some(to)
     }
@@ -150,34 +156,20 @@ impl<'a> Destinations<'a> {
 
     /// Whether any host could receive the guest.
     pub(crate) fn has_room(&self, candidate: &Candidate<'a>) -> bool {
-        self.compatible(candidate).any(|class| self.tightest(candidate, class).is_some())
+        self.tightest(candidate).is_some()
     }
 
-    /// Reserves room where no guest has to give way; `None` if there is none.
-    pub(crate) fn reserve_spare(&mut self, candidate: &Candidate<'a>) -> Option<u32> {
-        let to = self.most_spare(candidate)?;
-        self.change(candidate, to, -1);
-        Some(to)
+    /// The host with the least room that is enough.
+    fn tightest(&self, candidate: &Candidate<'a>) -> Option<u32> {
+        let size = candidate.sizes.full;
+        let found = self.compatible(candidate).filter_map(|class| {
+            let mut near = class.by_needed.range((size, 0)..).take(PASSED_OVER_MAX);
+            near.find(|(_, to)| self.accepts(candidate, *to))
+        });
+        found.min().map(|(_, to)| *to)
     }
 
-    fn find(&self, candidate: &Candidate<'a>, fit: Fit) -> Option<u32> {
-        let spare = if fit == Fit::Comfortable { self.most_spare(candidate) } else { None };
-        spare.or_else(|| {
-            let found = self.compatible(candidate);
-            found.filter_map(|class| self.tightest(candidate, class)).min().map(|(_, to)| *to)
-        })
-    }
-
-    /// The host of a class with the least room that is enough, and that room.
-    fn tightest<'s>(
-        &self,
-        candidate: &Candidate<'a>,
-        class: &'s Class<'a>,
-    ) -> Option<&'s (u64, u32)> {
-        let mut near = class.by_needed.range((candidate.sizes.full, 0)..).take(PASSED_OVER_MAX);
-        near.find(|(_, to)| self.accepts(candidate, *to))
-    }
-
+    /// The host with the most room where no guest has to give way.
     fn most_spare(&self, candidate: &Candidate<'a>) -> Option<u32> {
         let size = candidate.sizes.full;
         let found = self.compatible(candidate).filter_map(|class| {
@@ -254,7 +246,7 @@ impl<'a> Destinations<'a> {
 }
 
 /// Whether hosts of a class can run a guest that a host of `from` runs.
-fn offers(from: &Compatibility, to: &Offered<'_>, guest: &GuestRecord) -> bool {
+fn offers(from: &Compatibility, to: &ClassKey<'_>, guest: &GuestRecord) -> bool {
     from.hypervisor == *to.hypervisor
         && from.version <= to.version
         && from.cpu_model == *to.cpu_model

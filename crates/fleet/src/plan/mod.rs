@@ -23,7 +23,7 @@ use ballast_model::{Bytes, GuestId, Timestamp};
 use self::candidate::Candidate;
 use self::destinations::Destinations;
 use self::host_figures::{GuestSizes, HostFigures};
-use self::restore::{Chosen, Situation};
+use self::restore::{PlanInput, PlannedMigration};
 use crate::{
     FleetSettings, FleetSnapshot, Migration, MigrationPlan, MigrationReason, Obstacle, UnmetKind,
     UnmetNeed,
@@ -34,12 +34,12 @@ pub fn plan(snapshot: &FleetSnapshot, settings: &FleetSettings, now: Timestamp) 
     let hosts = snapshot.hosts();
     let figures: Vec<HostFigures> =
         hosts.iter().map(|host| HostFigures::of(host, settings, now)).collect();
-    let situation = Situation { snapshot, figures: &figures, settings, now };
+    let input = PlanInput { snapshot, figures: &figures, settings, now };
     let rooms = Destinations::new(snapshot, &figures);
-    let attempt = restore::restore(&situation, &rooms);
+    let attempt = restore::restore(&input, &rooms);
     let (mut chosen, mut destinations) = (attempt.chosen, attempt.destinations);
-    let unmet = unmet_needs(&situation, &destinations, &chosen);
-    benefit::add_benefits(&situation, &mut destinations, &mut chosen);
+    let unmet = unmet_needs(&input, &destinations, &chosen);
+    benefit::add_benefits(&input, &mut destinations, &mut chosen);
 
     chosen.sort_by_key(|it| {
         let Candidate { host, guest, .. } = it.candidate;
@@ -57,17 +57,17 @@ pub fn plan(snapshot: &FleetSnapshot, settings: &FleetSettings, now: Timestamp) 
 /// The sort key: the kind of the reason, then how many bytes or misses it is about.
 fn urgency(reason: MigrationReason) -> (u8, Reverse<u64>) {
     match reason {
-        MigrationReason::Floors { short } => (0, Reverse(short.get())),
+        MigrationReason::Floors(short) => (0, Reverse(short.get())),
         MigrationReason::Drain => (1, Reverse(0)),
-        MigrationReason::Objectives { short } => (2, Reverse(short.get())),
+        MigrationReason::Objectives(short) => (2, Reverse(short.get())),
         MigrationReason::Benefit { misses_saved, misses_asked } => {
             (3, Reverse(misses_saved - misses_asked))
         }
     }
 }
 
-fn migration(snapshot: &FleetSnapshot, chosen: &Chosen<'_>) -> Migration {
-    let Chosen { candidate, to, reason } = chosen;
+fn migration(snapshot: &FleetSnapshot, chosen: &PlannedMigration<'_>) -> Migration {
+    let PlannedMigration { candidate, to, reason } = chosen;
     let (from, to) = (&snapshot.hosts()[candidate.host as usize], &snapshot.hosts()[*to as usize]);
     Migration {
         guest: candidate.guest.id.clone(),
@@ -85,17 +85,17 @@ fn migration(snapshot: &FleetSnapshot, chosen: &Chosen<'_>) -> Migration {
 
 /// Needs of hosts beyond what `chosen` gives them, and why no other guest can go.
 fn unmet_needs(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     destinations: &Destinations<'_>,
-    chosen: &[Chosen<'_>],
+    chosen: &[PlannedMigration<'_>],
 ) -> Vec<UnmetNeed> {
-    let mut leaving: BTreeMap<u32, Vec<&Chosen<'_>>> = BTreeMap::new();
+    let mut leaving: BTreeMap<u32, Vec<&PlannedMigration<'_>>> = BTreeMap::new();
     for it in chosen {
         leaving.entry(it.candidate.host).or_default().push(it);
     }
     let mut unmet = Vec::new();
-    for (place, figures) in (0..).zip(situation.figures) {
-        let host = &situation.snapshot.hosts()[place as usize];
+    for (place, figures) in (0..).zip(input.figures) {
+        let host = &input.snapshot.hosts()[place as usize];
         let leaving = leaving.get(&place).map_or(&[][..], |it| it);
         let relief = |size: fn(&GuestSizes) -> u64| -> u64 {
             leaving.iter().map(|it| size(&it.candidate.sizes)).sum()
@@ -111,7 +111,7 @@ fn unmet_needs(
             (false, _, _) => UnmetKind::Floors(Bytes::new(floors)),
         };
         let ids: BTreeSet<&GuestId> = leaving.iter().map(|it| &it.candidate.guest.id).collect();
-        let obstacles = obstacles(situation, destinations, place, &ids);
+        let obstacles = obstacles(input, destinations, place, &ids);
         unmet.push(UnmetNeed { host: host.id.clone(), kind, obstacles });
     }
     unmet
@@ -120,19 +120,19 @@ fn unmet_needs(
 /// Why the guests that stay on a host do not go. Resting guests are one entry, with the time at
 /// which the first of them may go.
 fn obstacles(
-    situation: &Situation<'_>,
+    input: &PlanInput<'_>,
     destinations: &Destinations<'_>,
     place: u32,
     leaving: &BTreeSet<&GuestId>,
 ) -> Vec<(Obstacle, usize)> {
-    let host = &situation.snapshot.hosts()[place as usize];
+    let host = &input.snapshot.hosts()[place as usize];
     let (mut counts, mut resting) = (BTreeMap::new(), None);
     for guest in &host.guests {
         if guest.moving_to.is_some() || leaving.contains(&guest.id) {
             continue;
         }
-        let obstacle = match Candidate::of(place, host, guest, situation.settings, situation.now) {
-            Err(Obstacle::Rests { until }) => {
+        let obstacle = match Candidate::of(place, host, guest, input.settings, input.now) {
+            Err(Obstacle::Rests(until)) => {
                 let (first, count) = resting.unwrap_or((until, 0));
                 resting = Some((until.min(first), count + 1));
                 continue;
@@ -144,6 +144,6 @@ fn obstacles(
         };
         *counts.entry(obstacle).or_insert(0) += 1;
     }
-    let resting = resting.map(|(until, count)| (Obstacle::Rests { until }, count));
+    let resting = resting.map(|(until, count)| (Obstacle::Rests(until), count));
     counts.into_iter().chain(resting).collect()
 }

@@ -11,9 +11,10 @@
 //! Limits: hosts are planned one after the other. A choice that costs one host more and leaves room
 //! for another one is found only by the order of attempts.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use ballast_model::{GuestId, Timestamp};
+use ballast_model::{Bytes, GuestId, Timestamp};
 
 use super::candidate::Candidate;
 use super::cover::{Item, by_price, cheapest_cover, drop_needless};
@@ -27,7 +28,7 @@ const STEPS_MAX: usize = 1 << 22;
 const STEPS_PER_HOST: (usize, usize) = (1 << 8, 1 << 14);
 
 /// What a plan is made from.
-pub(crate) struct Situation<'a> {
+pub(crate) struct PlanInput<'a> {
     pub(crate) snapshot: &'a FleetSnapshot,
     pub(crate) figures: &'a [HostFigures],
     pub(crate) settings: &'a FleetSettings,
@@ -36,7 +37,7 @@ pub(crate) struct Situation<'a> {
 
 /// A guest to move.
 #[derive(Clone, Debug)]
-pub(crate) struct Chosen<'a> {
+pub(crate) struct PlannedMigration<'a> {
     pub(crate) candidate: Candidate<'a>,
     pub(crate) to: u32,
     pub(crate) reason: MigrationReason,
@@ -50,14 +51,20 @@ struct Approach {
     floors_first: bool,
 }
 
-/// The result of an attempt.
-#[derive(Clone, Debug)]
-pub(crate) struct Attempt<'a> {
-    pub(crate) chosen: Vec<Chosen<'a>>,
+/// Guests that are to leave one host, each with the host that it is placed on.
+type Placements<'a> = Vec<(Candidate<'a>, u32)>;
+
+/// An attempt and its result so far.
+pub(crate) struct Attempt<'a, 's> {
+    input: &'s PlanInput<'a>,
+    approach: Approach,
+    /// Steps of the search for one host.
+    steps: usize,
     pub(crate) destinations: Destinations<'a>,
+    pub(crate) chosen: Vec<PlannedMigration<'a>>,
+    score: Score,
     /// Hosts, by index, with a need that is still unmet.
     failed: Vec<u32>,
-    score: Score,
 }
 
 /// How bad a result is: less is better; earlier fields count first.
@@ -77,14 +84,17 @@ enum Level {
 }
 
 /// The best of up to three attempts.
-pub(crate) fn restore<'a>(situation: &Situation<'a>, rooms: &Destinations<'a>) -> Attempt<'a> {
+pub(crate) fn restore<'a, 's>(
+    input: &'s PlanInput<'a>,
+    rooms: &Destinations<'a>,
+) -> Attempt<'a, 's> {
     let approach = |fit, floors_first| Approach { fit, floors_first };
-    let mut best = attempt(situation, rooms, approach(Fit::Comfortable, false), &[]);
+    let mut best = attempt(input, rooms, approach(Fit::Comfortable, false), &[]);
     for approach in [approach(Fit::Tight, false), approach(Fit::Tight, true)] {
         if best.failed.is_empty() {
             break;
         }
-        let next = attempt(situation, rooms, approach, &best.failed);
+        let next = attempt(input, rooms, approach, &best.failed);
         if next.score < best.score {
             best = next;
         }
@@ -92,18 +102,18 @@ pub(crate) fn restore<'a>(situation: &Situation<'a>, rooms: &Destinations<'a>) -
     best
 }
 
-fn attempt<'a>(
-    situation: &Situation<'a>,
+fn attempt<'a, 's>(
+    input: &'s PlanInput<'a>,
     rooms: &Destinations<'a>,
     approach: Approach,
     first: &[u32],
-) -> Attempt<'a> {
-    let needy = Needy::of(situation, first);
+) -> Attempt<'a, 's> {
+    let needy = HostsInNeed::of(input, first);
     let hosts = needy.floors.len() + needy.objectives.len();
     let (least, most) = STEPS_PER_HOST;
     let steps = (STEPS_MAX / hosts.max(1)).clamp(least, most);
-    let mut work = Work {
-        situation,
+    let mut attempt = Attempt {
+        input,
         approach,
         steps,
         destinations: rooms.clone(),
@@ -113,43 +123,43 @@ fn attempt<'a>(
     };
     let mut relieved = Vec::new();
     for &host in &needy.floors {
-        let mut relief = Relief::default();
-        let figures = &situation.figures[host as usize];
-        let in_full = !approach.floors_first && work.relieve(host, Level::Needed, &mut relief);
+        let mut leaving = Vec::new();
+        let figures = &input.figures[host as usize];
+        let in_full = !approach.floors_first && attempt.relieve(host, Level::Needed, &mut leaving);
         // Without objectives, what is needed is the floors alone: that was just tried.
         let is_tried =
             !approach.floors_first && figures.short_of_floors() == figures.short_of_needed();
-        if !in_full && (is_tried || !work.relieve(host, Level::Floors, &mut relief)) {
-            work.relieve_in_part(host, &mut relief);
+        if !in_full && (is_tried || !attempt.relieve(host, Level::Floors, &mut leaving)) {
+            attempt.relieve_in_part(host, &mut leaving);
         }
-        relieved.push((host, relief, !approach.floors_first));
+        relieved.push((host, leaving, !approach.floors_first));
     }
     for &host in &needy.drains {
-        work.drain(host);
+        attempt.drain(host);
     }
-    relieved.extend(needy.objectives.iter().map(|&host| (host, Relief::default(), false)));
-    for (host, relief, is_tried) in &mut relieved {
-        if !*is_tried {
-            work.relieve(*host, Level::Needed, relief);
+    relieved.extend(needy.objectives.iter().map(|&host| (host, Vec::new(), false)));
+    for (host, mut leaving, is_tried) in relieved {
+        if !is_tried {
+            attempt.relieve(host, Level::Needed, &mut leaving);
         }
-        work.finish(*host, relief);
+        attempt.finish(host, leaving);
     }
-    let Work { destinations, chosen, score, failed, .. } = work;
-    Attempt { chosen, destinations, failed, score }
+    attempt
 }
 
 /// Hosts, by index, that need something; of those short of memory the one that lacks most first.
-struct Needy {
+struct HostsInNeed {
     floors: Vec<u32>,
     drains: Vec<u32>,
     objectives: Vec<u32>,
 }
 
-impl Needy {
-    fn of(situation: &Situation<'_>, first: &[u32]) -> Needy {
+impl HostsInNeed {
+    fn of(input: &PlanInput<'_>, first: &[u32]) -> HostsInNeed {
         let first: BTreeSet<u32> = first.iter().copied().collect();
-        let mut needy = Needy { floors: Vec::new(), drains: Vec::new(), objectives: Vec::new() };
-        let hosts = situation.snapshot.hosts().iter().zip(situation.figures);
+        let mut needy =
+            HostsInNeed { floors: Vec::new(), drains: Vec::new(), objectives: Vec::new() };
+        let hosts = input.snapshot.hosts().iter().zip(input.figures);
         for (place, (host, figures)) in (0..).zip(hosts) {
             if !figures.is_fresh {
                 continue;
@@ -164,54 +174,35 @@ impl Needy {
         }
         for hosts in [&mut needy.floors, &mut needy.objectives] {
             hosts.sort_by_key(|&it| {
-                let short = situation.figures[it as usize].short_of_needed();
-                (!first.contains(&it), std::cmp::Reverse(short), it)
+                let short = input.figures[it as usize].short_of_needed();
+                (!first.contains(&it), Reverse(short), it)
             });
         }
         needy
     }
 }
 
-/// Guests that are to leave one host, with their destinations.
-#[derive(Default)]
-struct Relief<'a> {
-    leaving: Vec<(Candidate<'a>, u32)>,
-}
-
-impl Relief<'_> {
-    fn floors(&self) -> u64 {
-        self.leaving.iter().map(|(it, _)| it.sizes.floor).sum()
-    }
-
-    fn needed(&self) -> u64 {
-        self.leaving.iter().map(|(it, _)| it.sizes.needed).sum()
-    }
-}
-
-struct Work<'a, 's> {
-    situation: &'s Situation<'a>,
-    approach: Approach,
-    steps: usize,
-    destinations: Destinations<'a>,
-    chosen: Vec<Chosen<'a>>,
-    score: Score,
-    failed: Vec<u32>,
-}
-
-impl<'a> Work<'a, '_> {
-    /// By how much the host is still short at a level, in bytes.
-    fn short(&self, host: u32, level: Level, relief: &Relief<'_>) -> u64 {
-        let figures = &self.situation.figures[host as usize];
-        match level {
-            Level::Floors => figures.short_of_floors().saturating_sub(relief.floors()),
-            Level::Needed => figures.short_of_needed().saturating_sub(relief.needed()),
-        }
+impl<'a> Attempt<'a, '_> {
+    /// By how much the host is still short at a level, in bytes, without the guests that leave.
+    fn short(&self, host: u32, level: Level, leaving: &[(Candidate<'a>, u32)]) -> u64 {
+        let figures = &self.input.figures[host as usize];
+        let short = match level {
+            Level::Floors => figures.short_of_floors(),
+            Level::Needed => figures.short_of_needed(),
+        };
+        let relief: u64 = leaving.iter().map(|(it, _)| relief_of(it, level)).sum();
+        short.saturating_sub(relief)
     }
 
     /// Guests of the host that may go, find room elsewhere, and would relieve it.
-    fn candidates(&self, host: u32, level: Level, relief: &Relief<'a>) -> Vec<Candidate<'a>> {
-        let guests = all_candidates(self.situation, host);
-        let is_leaving = |id: &GuestId| relief.leaving.iter().any(|(it, _)| it.guest.id == *id);
+    fn candidates(
+        &self,
+        host: u32,
+        level: Level,
+        leaving: &[(Candidate<'a>, u32)],
+    ) -> Vec<Candidate<'a>> {
+        let guests = all_candidates(self.input, host);
+        let is_leaving = |id: &GuestId| leaving.iter().any(|(it, _)| it.guest.id == *id);
         let useful = guests.into_iter().filter(|it| {
             relief_of(it, level) > 0 && !is_leaving(&it.guest.id) && self.destinations.has_room(it)
         });
@@ -220,16 +211,13 @@ impl<'a> Work<'a, '_> {
 
     /// Relieves the host of its whole shortage, and returns whether that was possible; if not,
     /// nothing changes.
-    fn relieve(&mut self, host: u32, level: Level, relief: &mut Relief<'a>) -> bool {
-        let short = self.short(host, level, relief);
+    fn relieve(&mut self, host: u32, level: Level, leaving: &mut Placements<'a>) -> bool {
+        let short = self.short(host, level, leaving);
         if short == 0 {
             return true;
         }
-        let candidates = self.candidates(host, level, relief);
-        let items: Vec<Item> = candidates
-            .iter()
-            .map(|it| Item { traffic: it.traffic, relief: relief_of(it, level) })
-            .collect();
+        let candidates = self.candidates(host, level, leaving);
+        let items = items(&candidates, level);
         let greedy = self.greedy(&candidates, &items, short);
         let traffic = |chosen: &[usize]| chosen.iter().map(|&it| items[it].traffic).sum::<u64>();
         let below = greedy.as_deref().map_or(u64::MAX, traffic);
@@ -242,7 +230,7 @@ impl<'a> Work<'a, '_> {
         let best = cheapest_cover(&items, short, below, steps, &mut place).or(greedy);
         match best.and_then(|chosen| self.place(&candidates, &chosen)) {
             Some(placed) => {
-                relief.leaving.extend(placed);
+                leaving.extend(placed);
                 true
             }
             None => false,
@@ -250,19 +238,15 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Relieves the host of floors as far as there is room, the cheapest relief first.
-    fn relieve_in_part(&mut self, host: u32, relief: &mut Relief<'a>) {
-        let candidates = self.candidates(host, Level::Floors, relief);
-        let items: Vec<Item> = candidates
-            .iter()
-            .map(|it| Item { traffic: it.traffic, relief: it.sizes.floor })
-            .collect();
-        for item in by_price(&items) {
-            if self.short(host, Level::Floors, relief) == 0 {
+    fn relieve_in_part(&mut self, host: u32, leaving: &mut Placements<'a>) {
+        let candidates = self.candidates(host, Level::Floors, leaving);
+        for item in by_price(&items(&candidates, Level::Floors)) {
+            if self.short(host, Level::Floors, leaving) == 0 {
                 return;
             }
             let candidate = candidates[item];
             if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
-                relief.leaving.push((candidate, to));
+                leaving.push((candidate, to));
             }
         }
     }
@@ -299,13 +283,9 @@ impl<'a> Work<'a, '_> {
 
     /// Reserves room for all of `chosen`, the largest first. `None` if there is not enough room;
     /// then nothing is reserved.
-    fn place(
-        &mut self,
-        candidates: &[Candidate<'a>],
-        chosen: &[usize],
-    ) -> Option<Vec<(Candidate<'a>, u32)>> {
+    fn place(&mut self, candidates: &[Candidate<'a>], chosen: &[usize]) -> Option<Placements<'a>> {
         let mut largest: Vec<&Candidate<'a>> = chosen.iter().map(|&it| &candidates[it]).collect();
-        largest.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
+        largest.sort_by_key(|it| (Reverse(it.sizes.full), &it.guest.id));
         let fits = [self.approach.fit, Fit::Tight];
         let tries = if self.approach.fit == Fit::Tight { &fits[..1] } else { &fits };
         for &fit in tries {
@@ -332,10 +312,10 @@ impl<'a> Work<'a, '_> {
 
     /// Moves all guests of a host that can go, the largest first.
     fn drain(&mut self, host: u32) {
-        let figures = &self.situation.figures[host as usize];
-        let mut leaving = all_candidates(self.situation, host);
-        leaving.sort_by_key(|it| (std::cmp::Reverse(it.sizes.full), &it.guest.id));
-        let guests = self.situation.snapshot.hosts()[host as usize].guests.len();
+        let figures = &self.input.figures[host as usize];
+        let mut leaving = all_candidates(self.input, host);
+        leaving.sort_by_key(|it| (Reverse(it.sizes.full), &it.guest.id));
+        let guests = self.input.snapshot.hosts()[host as usize].guests.len();
         let mut left = guests - figures.moving;
         for candidate in leaving {
             if let Some(to) = self.destinations.reserve(&candidate, self.approach.fit) {
@@ -350,45 +330,46 @@ impl<'a> Work<'a, '_> {
     }
 
     /// Adds the migrations that relieve a host to the plan, without those that it does not need.
-    fn finish(&mut self, host: u32, relief: &mut Relief<'a>) {
-        let figures = &self.situation.figures[host as usize];
+    fn finish(&mut self, host: u32, mut leaving: Placements<'a>) {
+        let figures = &self.input.figures[host as usize];
         let (floors, needed) = (figures.short_of_floors(), figures.short_of_needed());
-        if relief.needed() >= needed {
-            let items: Vec<Item> = relief
-                .leaving
-                .iter()
-                .map(|(it, _)| Item { traffic: it.traffic, relief: it.sizes.needed })
-                .collect();
+        if self.short(host, Level::Needed, &leaving) == 0 {
+            let items = items(leaving.iter().map(|(it, _)| it), Level::Needed);
             let mut chosen: Vec<usize> = (0..items.len()).collect();
             drop_needless(&items, &mut chosen, needed);
-            let all = std::mem::take(&mut relief.leaving);
-            for (at, leaving) in all.into_iter().enumerate() {
-                match chosen.contains(&at) {
-                    true => relief.leaving.push(leaving),
-                    false => self.destinations.give_back(&leaving.0, leaving.1),
-                }
+            for at in (0..items.len()).rev().filter(|at| !chosen.contains(at)) {
+                let (candidate, to) = leaving.remove(at);
+                self.destinations.give_back(&candidate, to);
             }
         }
-        let short_of_floors = floors.saturating_sub(relief.floors());
-        let short_of_needed = needed.saturating_sub(relief.needed());
-        self.score.floors += short_of_floors;
-        self.score.objectives += short_of_needed;
-        if short_of_needed > 0 {
+        self.score.floors += self.short(host, Level::Floors, &leaving);
+        let unmet = self.short(host, Level::Needed, &leaving);
+        self.score.objectives += unmet;
+        if unmet > 0 {
             self.failed.push(host);
         }
         let reason = match floors {
-            0 => MigrationReason::Objectives { short: ballast_model::Bytes::new(needed) },
-            _ => MigrationReason::Floors { short: ballast_model::Bytes::new(floors) },
+            0 => MigrationReason::Objectives(Bytes::new(needed)),
+            _ => MigrationReason::Floors(Bytes::new(floors)),
         };
-        for (candidate, to) in std::mem::take(&mut relief.leaving) {
+        for (candidate, to) in leaving {
             self.choose(candidate, to, reason);
         }
     }
 
     fn choose(&mut self, candidate: Candidate<'a>, to: u32, reason: MigrationReason) {
         self.score.traffic += candidate.traffic;
-        self.chosen.push(Chosen { candidate, to, reason });
+        self.chosen.push(PlannedMigration { candidate, to, reason });
     }
+}
+
+/// What moving each guest costs, and by how much it relieves its host.
+fn items<'c, 'a: 'c>(
+    candidates: impl IntoIterator<Item = &'c Candidate<'a>>,
+    level: Level,
+) -> Vec<Item> {
+    let item = |it: &Candidate<'_>| Item { traffic: it.traffic, relief: relief_of(it, level) };
+    candidates.into_iter().map(item).collect()
 }
 
 fn relief_of(candidate: &Candidate<'_>, level: Level) -> u64 {
@@ -399,9 +380,9 @@ fn relief_of(candidate: &Candidate<'_>, level: Level) -> u64 {
 }
 
 /// Guests of a host that may be moved, by name.
-pub(crate) fn all_candidates<'a>(situation: &Situation<'a>, host: u32) -> Vec<Candidate<'a>> {
-    let record = &situation.snapshot.hosts()[host as usize];
+pub(crate) fn all_candidates<'a>(input: &PlanInput<'a>, host: u32) -> Vec<Candidate<'a>> {
+    let record = &input.snapshot.hosts()[host as usize];
     let staying = record.guests.iter().filter(|guest| guest.moving_to.is_none());
-    let (settings, now) = (situation.settings, situation.now);
+    let (settings, now) = (input.settings, input.now);
     staying.filter_map(|it| Candidate::of(host, record, it, settings, now).ok()).collect()
 }

@@ -66,7 +66,7 @@ pub(crate) fn host(name: &str, mib: u64, guests: Vec<GuestRecord>) -> HostRecord
             storage: vec![label("san")],
             networks: vec![label("lan")],
         },
-        carries_moves: true,
+        executes_moves: true,
         is_draining: false,
         reservations: Vec::new(),
         guests,

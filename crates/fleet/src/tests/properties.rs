@@ -86,10 +86,10 @@ proptest! {
             let host = &snapshot.hosts()[snapshot.place(&it.from).unwrap()];
             let (floors, objectives) = (host.short_of_floors(), host.short_of_objectives());
             match it.reason {
-                MigrationReason::Floors { short } => {
+                MigrationReason::Floors(short) => {
                     prop_assert_eq!((short, floors <= objectives), (floors, true));
                 }
-                MigrationReason::Objectives { short } => {
+                MigrationReason::Objectives(short) => {
                     prop_assert_eq!((Bytes::ZERO, short), (floors, objectives));
                 }
                 MigrationReason::Drain | MigrationReason::Benefit { .. } => {}

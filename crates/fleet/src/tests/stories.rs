@@ -240,7 +240,7 @@ fn objective_is_a_reason_to_move() {
     let a = host("a", 2560, vec![served, guest("other", 1024)]);
     let plan = plan_of(vec![a, host("b", 1536, vec![])]);
     assert_eq!(plan.migrations[0].guest.as_str(), "other");
-    assert_eq!(plan.migrations[0].reason, MigrationReason::Objectives { short: Bytes::mib(512) });
+    assert_eq!(plan.migrations[0].reason, MigrationReason::Objectives(Bytes::mib(512)));
 }
 
 /// A guest with `misses` misses a second at its floor of 512 MiB, and none at 1,024 MiB.

@@ -43,12 +43,8 @@ impl LoadKind {
 
     /// The loads of all hosts, in MiB.
     fn of_hosts(self, world: &World) -> Vec<u64> {
-        (0..world.hosts.len())
-            .map(|host| match self {
-                LoadKind::Floors => world.floors(host),
-                LoadKind::Use => world.demands(host),
-            })
-            .collect()
+        let load = |host| world.on(host).map(|(guest, _)| self.of(world, guest)).sum::<u64>();
+        (0..world.hosts.len()).map(load).collect()
     }
 
     fn name(self) -> &'static str {

@@ -161,22 +161,24 @@ impl WatchedState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ballast_fleet_move::{AbandonReason, MoveOrder, Term};
+    use ballast_fleet_move::{AbandonReason, Term};
     use ballast_fleet_proto::encode;
     use ballast_model::{Bytes, Timestamp};
 
     fn ordered() -> MoveRecord {
-        let order = MoveOrder {
+        MoveRecord {
             guest: "g".parse().unwrap(),
             from: "a".parse().unwrap(),
             to: "b".parse().unwrap(),
+            term: Term(1),
             reserve: Bytes::mib(256),
             ordered_at: Timestamp::ZERO,
             shrink_to: None,
             shrink_until: Timestamp::from_millis(1),
             due: Timestamp::from_millis(2),
-        };
-        MoveRecord::ordered(order, Term(1))
+            phase: Phase::Ordered,
+            is_closed: false,
+        }
     }
 
     #[test]

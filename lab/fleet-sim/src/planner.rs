@@ -26,7 +26,7 @@ const FORESEEN_ROUNDS: u64 = 6;
 
 /// Plans with `ballast-fleet`, and remembers when each guest was moved.
 #[derive(Debug, Default)]
-pub struct Planned {
+pub struct FleetPlanner {
     /// Whether hosts know their guests' miss curves, and so whether guests have objectives.
     knows_curves: bool,
     /// Working sets of all guests by round of the day before, in MiB; empty: no foresight.
@@ -35,7 +35,7 @@ pub struct Planned {
     moved: Vec<Vec<Timestamp>>,
 }
 
-impl Balancer for Planned {
+impl Balancer for FleetPlanner {
     fn name(&self) -> String {
         "ballast-fleet".to_owned()
     }
@@ -74,17 +74,17 @@ fn compact_curve(curve: &MissCurve, allocation: u64) -> Option<CompactCurve> {
     CompactCurve::with_objective(curve.around(Bytes::mib(allocation)).to_vec(), objective).ok()
 }
 
-impl Planned {
+impl FleetPlanner {
     /// A planner that knows guests' miss curves, as an exact tracker would report them, and their
     /// objectives.
-    pub fn with_curves() -> Planned {
-        Planned { knows_curves: true, ..Planned::default() }
+    pub fn with_curves() -> FleetPlanner {
+        FleetPlanner { knows_curves: true, ..FleetPlanner::default() }
     }
 
     /// A planner that also knows the working sets of all guests yesterday, round by round, in MiB,
     /// and expects them again.
-    pub fn foreseeing(yesterday: Vec<Vec<u64>>) -> Planned {
-        Planned { yesterday, ..Planned::with_curves() }
+    pub fn foreseeing(yesterday: Vec<Vec<u64>>) -> FleetPlanner {
+        FleetPlanner { yesterday, ..FleetPlanner::with_curves() }
     }
 
     /// The most that a guest needed yesterday in the hour after this time of day, in MiB; 0:
@@ -150,7 +150,7 @@ impl Planned {
                 storage: Vec::new(),
                 networks: Vec::new(),
             },
-            carries_moves: true,
+            executes_moves: true,
             is_draining: false,
             reservations: Vec::new(),
             guests,
@@ -186,23 +186,23 @@ mod tests {
 
     #[test]
     fn a_host_that_keeps_objectives_is_left_alone() {
-        assert!(Planned::with_curves().migrations(&world(), 0, 8).is_empty());
+        assert!(FleetPlanner::with_curves().migrations(&world(), 0, 8).is_empty());
     }
 
     #[test]
     fn an_objective_out_of_reach_moves_a_guest() {
         let mut world = world();
         world.curves[1] = Some(tracked_curve(6000));
-        assert_eq!(Planned::with_curves().migrations(&world, 0, 8).len(), 1);
+        assert_eq!(FleetPlanner::with_curves().migrations(&world, 0, 8).len(), 1);
         // Without curves there are no objectives.
-        assert!(Planned::default().migrations(&world, 0, 8).is_empty());
+        assert!(FleetPlanner::default().migrations(&world, 0, 8).is_empty());
     }
 
     #[test]
     fn a_foreseen_peak_moves_a_guest_before_it() {
         let mut yesterday = vec![vec![3000; 3]; ROUNDS_A_DAY as usize];
         yesterday[60][1] = 6000;
-        let mut planned = Planned::foreseeing(yesterday);
+        let mut planned = FleetPlanner::foreseeing(yesterday);
         assert!(planned.migrations(&world(), 60 - FORESEEN_ROUNDS - 1, 8).is_empty());
         assert_eq!(planned.migrations(&world(), 60 - FORESEEN_ROUNDS, 8).len(), 1);
     }

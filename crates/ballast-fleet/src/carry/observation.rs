@@ -1,77 +1,13 @@
-//! What a host sees of a guest that is being moved.
+//! What a host's daemon and notes say of a guest that is being moved.
 //!
-//! Idea: the hypervisor says what it is, the daemon what it has promised; notes have what neither
-//! knows.
+//! Idea: the daemon says what it has promised; notes have what it does not know.
 //! Limits: a daemon that does not answer counts as keeping its promises.
 
 use ballast_api::StatusReply;
-use ballast_fleet_move::{
-    Carried, CopyState, HostView, Process, Promise, SHRINK_TOLERANCE, Shrink, Term,
-};
-use ballast_fleet_proto::Coordinator;
+use ballast_fleet_move::{Promise, SHRINK_TOLERANCE, Shrink};
 use ballast_model::{Bytes, GuestId};
 
-use super::hypervisor::{CopyProgress, HypervisorView};
 use super::note::Note;
-use crate::config::FleetMode;
-use crate::host_record::Daemon;
-use crate::session::Member;
-
-/// What a host sees of a guest.
-#[derive(Debug)]
-pub(super) struct Seen {
-    pub(super) ends_source: bool,
-    pub(super) hypervisor: HypervisorView,
-    pub(super) promise: Promise,
-    pub(super) shrink: Option<Shrink>,
-    pub(super) holds: Option<Bytes>,
-    pub(super) has_part: bool,
-    pub(super) is_taken_over: bool,
-    pub(super) carried: Carried,
-}
-
-impl Seen {
-    pub(super) fn view<'a, C: Coordinator, D: Daemon>(
-        &'a self,
-        member: &'a Member<C, D>,
-        term: Term,
-    ) -> HostView<'a> {
-        HostView {
-            host: &member.config.host,
-            now: member.now(),
-            term,
-            process: self.hypervisor.process,
-            promise: self.promise,
-            shrink: self.shrink,
-            holds: self.holds,
-            has_part: self.has_part,
-            is_taken_over: self.is_taken_over,
-            carried: &self.carried,
-            ends_source: self.ends_source,
-            begins_moves: member.config.mode == FleetMode::Move,
-        }
-    }
-
-    pub(super) fn is_absent(&self) -> bool {
-        matches!(self.hypervisor.process, Process::Absent | Process::Ended)
-    }
-
-    pub(super) fn has_no_promise(&self) -> bool {
-        self.promise == Promise::Nothing
-    }
-
-    pub(super) fn bandwidth_per_s(&self) -> Option<Bytes> {
-        self.hypervisor.copy?.bandwidth_per_s
-    }
-
-    pub(super) fn copied(&self) -> Bytes {
-        self.hypervisor.copy.map_or(Bytes::ZERO, |it| it.sent)
-    }
-
-    pub(super) fn copy_under_way(&self) -> Option<CopyProgress> {
-        self.hypervisor.copy.filter(|_| self.hypervisor.process == Process::Runs(CopyState::Partly))
-    }
-}
 
 /// What this host has promised to an arriving guest.
 pub(super) fn promise(guest: &GuestId, note: &Note, status: Option<&StatusReply>) -> Promise {
@@ -110,7 +46,7 @@ mod tests {
     use ballast_api::ReservationView;
 
     use super::*;
-    use crate::tests::StandIn;
+    use crate::tests::FakeDaemon;
 
     #[test]
     fn a_larger_reservation_has_what_was_asked_for() {
@@ -120,7 +56,7 @@ mod tests {
         for (size_bytes, free_bytes, size, is_ready) in
             [(7, 6, 7, false), (7, 7, 7, true), (9, 6, 7, false), (9, 7, 7, true), (5, 5, 5, true)]
         {
-            let mut status = StandIn::new(64, &[]).reply();
+            let mut status = FakeDaemon::new(64, &[]).reply();
             let guest_name = guest.to_string();
             let view = ReservationView { guest: guest_name, size_bytes, free_bytes, ends_in_ms: 1 };
             status.reservations = vec![view];
