@@ -10,7 +10,7 @@ use ballast_model::{
     Action, Bytes, Capabilities, GuestId, GuestSample, LinkDown, LinkState, Measured, RunState,
     Timestamp,
 };
-use ballast_rest::{Answer, Call, RestGuest};
+use ballast_rest::{Answer, Call, HypervisorKind, RestGuest};
 
 use crate::api::{Info, Ping, Version};
 use crate::memory::Layout;
@@ -50,10 +50,14 @@ impl CloudHypervisorGuest {
     }
 }
 
-impl RestGuest for CloudHypervisorGuest {
-    const HYPERVISOR: &'static str = "Cloud Hypervisor";
-    const PROCESS: &'static str = "cloud-hyperviso";
+/// Cloud Hypervisor, for [`RestGuests`](ballast_rest::RestGuests).
+pub const CLOUD_HYPERVISOR: HypervisorKind = HypervisorKind {
+    name: "Cloud Hypervisor",
+    process: "cloud-hyperviso",
+    guest: || Box::<CloudHypervisorGuest>::default(),
+};
 
+impl RestGuest for CloudHypervisorGuest {
     fn begin(&mut self, _now: Timestamp) {
         self.is_due = true;
     }

@@ -7,13 +7,19 @@ use ballast_model::{Action, GuestId, GuestSample, LinkDown, Timestamp};
 
 use crate::call::{Answer, Call};
 
-/// One guest, as its hypervisor's API describes it. No I/O: calls come out, answers go in.
-pub trait RestGuest: Debug + Default {
-    /// The hypervisor's name in messages.
-    const HYPERVISOR: &'static str;
+/// A kind of hypervisor.
+#[derive(Clone, Copy, Debug)]
+pub struct HypervisorKind {
+    /// Its name in messages.
+    pub name: &'static str,
     /// How the name of its process begins, as the kernel keeps it (15 characters at most).
-    const PROCESS: &'static str;
+    pub process: &'static str,
+    /// Makes a guest of which nothing is known yet.
+    pub guest: fn() -> Box<dyn RestGuest>,
+}
 
+/// One guest, as its hypervisor's API describes it. No I/O: calls come out, answers go in.
+pub trait RestGuest: Debug + Send {
     /// Begins a sample: figures that change have to be read again.
     fn begin(&mut self, now: Timestamp);
 
