@@ -18,7 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::access::{Access, AccessPolicy, Peer};
@@ -62,8 +62,8 @@ pub(super) struct Entrances<'a> {
     pub(super) port: Option<&'a std::net::TcpListener>,
 }
 
-/// A stream of either kind: one type, so that the program has the server's code only once.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+/// A stream of any kind: one type, so that the program has the server's code only once.
+pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
@@ -149,10 +149,7 @@ pub(super) async fn serve(
             Stream::Socket(stream) => Box::new(stream),
             Stream::Port(stream) => Box::new(stream),
         };
-        connections.spawn(async move {
-            converse(stream, router).await;
-            drop(place);
-        });
+        connections.spawn(converse(stream, router, place));
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     // Dropping the set closes the connections that remain.
@@ -169,10 +166,12 @@ async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves one connection to its end. Errors concern only the client, so they are logged as debug.
+/// Serves one connection to its end, and then frees its place. Errors concern only the client, so
+/// they are logged as debug.
 pub(super) async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Box<dyn Connection>,
     router: Router,
+    _place: OwnedSemaphorePermit,
 ) {
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())

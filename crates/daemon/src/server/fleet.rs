@@ -10,15 +10,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
-use axum::{Json, Router};
 use ballast_api::{Client, ClientError, FleetReply, fleet_socket, path};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::reply::Refusal;
+use super::reply::{Json, Refusal};
 
 /// How long an answer is reused.
 const FRESH_FOR: Duration = Duration::from_secs(5);

@@ -204,18 +204,6 @@ fn site_router(site: Site, asked: Router) -> Router {
         .layer(middleware::from_fn_with_state(keys, page::enter))
 }
 
-/// [`Server::bind`] and [`Server::run`] in one.
-///
-/// # Errors
-/// As [`Server::bind`] and [`Server::run`].
-pub async fn serve(
-    handle: Handle,
-    config: ServerConfig,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ServerError> {
-    Server::bind(&config)?.run(handle, shutdown).await
-}
-
 fn find_group(group: &str) -> Result<Gid, ServerError> {
     if let Ok(number) = group.parse() {
         return Ok(Gid::from_raw(number));

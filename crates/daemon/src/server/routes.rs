@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::body::Body;
-use axum::extract::{Extension, Path, Query, Request, State};
+use axum::Router;
+use axum::body::{Body, Bytes as Received};
+use axum::extract::{Extension, MatchedPath, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use ballast_api::{
     CarriedReply, CarriedView, CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply,
     MetricsFormat, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, Source, StatusReply, Tick,
@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::metrics;
 use super::page::Visitor;
-use super::reply::Refusal;
+use super::reply::{Json, Refusal};
 use crate::view::{Command, Handle, Request as Asked, View};
 
 /// Largest request body; a change of bounds is far below 1 KiB.
@@ -44,15 +44,15 @@ pub(super) fn router(handle: Handle) -> Router {
         .route(path::EXPLAIN, get(explain))
         .route(path::PLAN, get(plan))
         .route(path::METRICS, get(metrics))
-        .route(path::PAUSE, post(pause))
-        .route(path::RESUME, post(resume))
-        .route(path::SET_GUEST, post(set_guest))
-        .route(path::PERSIST_GUEST, post(persist_guest))
-        .route(path::CARRIED, get(carried).post(take_carried))
-        .route(path::MODE, get(mode).post(set_mode))
-        .route(path::POLICY, post(set_policy))
-        .route(path::RESERVE, post(reserve))
-        .route(path::UNRESERVE, post(unreserve))
+        .route(path::PAUSE, post(obey))
+        .route(path::RESUME, post(obey))
+        .route(path::SET_GUEST, post(obey))
+        .route(path::PERSIST_GUEST, post(obey))
+        .route(path::CARRIED, get(carried).post(obey))
+        .route(path::MODE, get(mode).post(obey))
+        .route(path::POLICY, post(obey))
+        .route(path::RESERVE, post(obey))
+        .route(path::UNRESERVE, post(obey))
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .with_state(handle)
@@ -125,40 +125,76 @@ async fn metrics(State(handle): State<Handle>, headers: HeaderMap) -> Result<Res
     Ok((headers, text).into_response())
 }
 
-async fn pause(
+async fn carried(
     State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, &visitor, Command::Pause).await
-}
-
-async fn resume(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, &visitor, Command::Resume).await
-}
-
-async fn set_guest(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
     Path(name): Path<String>,
+) -> Result<Json<CarriedReply>, Refusal> {
+    let view = latest(&handle)?;
+    let id = known_guest(&view, &name)?;
+    Ok(Json(CarriedReply::new(name, view.carried(&id), view.carried_in.get(&id).cloned())))
+}
+
+async fn mode(State(handle): State<Handle>) -> Result<Json<ModeReply>, Refusal> {
+    Ok(Json(ModeReply::from(latest(&handle)?.mode)))
+}
+
+/// Hands the command of a request to the main loop, and waits for its answer. One handler for all,
+/// because each is some kilobytes of the program.
+async fn obey(
+    State(handle): State<Handle>,
+    Extension(visitor): Extension<Visitor>,
+    route: MatchedPath,
+    name: Option<Path<String>>,
     body: Body,
 ) -> Result<Json<CommandReply>, Refusal> {
-    let change = read_change(body).await?;
-    let id = known_or_gone_guest(&*latest(&handle)?, &name)?;
-    command(&handle, &visitor, Command::SetGuest(id, change)).await
+    let name = name.map_or_else(String::new, |Path(name)| name);
+    let command = command(&handle, route.as_str(), &name, body).await?;
+    let who = visitor.who();
+    let message = ask(&handle.commands, |answer| Asked { command, who, answer }).await?;
+    Ok(Json(CommandReply::new(message)))
 }
 
-async fn persist_guest(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let change = read_change(body).await?;
-    let id = known_guest(&*latest(&handle)?, &name)?;
-    command(&handle, &visitor, Command::PersistGuest(id, change)).await
+/// The command that a request at `route` gives; `name` is the guest in its path.
+async fn command(handle: &Handle, route: &str, name: &str, body: Body) -> Result<Command, Refusal> {
+    Ok(match route {
+        path::PAUSE => Command::Pause,
+        path::RESUME => Command::Resume,
+        path::SET_GUEST => {
+            let change = read_change(body).await?;
+            Command::SetGuest(known_or_gone_guest(&*latest(handle)?, name)?, change)
+        }
+        path::PERSIST_GUEST => {
+            let change = read_change(body).await?;
+            Command::PersistGuest(known_guest(&*latest(handle)?, name)?, change)
+        }
+        path::CARRIED => {
+            let carried: Box<CarriedView> = Box::new(read_json(body).await?);
+            carried
+                .validate()
+                .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-carried", error))?;
+            Command::TakeCarried(known_guest(&*latest(handle)?, name)?, carried)
+        }
+        path::MODE => {
+            let SetMode { mode } = read_json(body).await?;
+            Command::SetMode(mode.parse().map_err(|error| {
+                Refusal::new(StatusCode::BAD_REQUEST, "unknown-mode", error)
+                    .nearest(&mode, Mode::ALL.map(Mode::as_str))
+            })?)
+        }
+        path::POLICY => {
+            let SetPolicy { policy } = read_json(body).await?;
+            Command::SetPolicy(policy_named(&policy)?)
+        }
+        path::RESERVE => {
+            let id = guest_to_come(name)?;
+            // Before the first tick it is not known what can be reserved, which is no refusal.
+            latest(handle)?;
+            let Reserve { size_bytes, lasts_s } = read_json(body).await?;
+            Command::Reserve(id, Bytes::new(size_bytes), Duration::from_secs(lasts_s))
+        }
+        // `path::UNRESERVE` is the only other one.
+        _ => Command::Unreserve(guest_to_come(name)?),
+    })
 }
 
 async fn read_change(body: Body) -> Result<GuestChange, Refusal> {
@@ -171,83 +207,12 @@ async fn read_change(body: Body) -> Result<GuestChange, Refusal> {
     Ok(change)
 }
 
-async fn carried(
-    State(handle): State<Handle>,
-    Path(name): Path<String>,
-) -> Result<Json<CarriedReply>, Refusal> {
-    let view = latest(&handle)?;
-    let id = known_guest(&view, &name)?;
-    Ok(Json(CarriedReply::new(name, view.carried(&id), view.carried_in.get(&id).cloned())))
-}
-
-async fn take_carried(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let carried: Box<CarriedView> = Box::new(read_json(body).await?);
-    carried
-        .validate()
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-carried", error))?;
-    let id = known_guest(&*latest(&handle)?, &name)?;
-    command(&handle, &visitor, Command::TakeCarried(id, carried)).await
-}
-
-async fn mode(State(handle): State<Handle>) -> Result<Json<ModeReply>, Refusal> {
-    Ok(Json(ModeReply::from(latest(&handle)?.mode)))
-}
-
-async fn set_mode(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let SetMode { mode } = read_json(body).await?;
-    let mode: Mode = mode.parse().map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, "unknown-mode", error)
-            .nearest(&mode, Mode::ALL.map(Mode::as_str))
-    })?;
-    command(&handle, &visitor, Command::SetMode(mode)).await
-}
-
-async fn set_policy(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let SetPolicy { policy } = read_json(body).await?;
-    command(&handle, &visitor, Command::SetPolicy(policy_named(&policy)?)).await
-}
-
 /// The policy of this name, or the nearest one.
 pub(super) fn policy_named(name: &str) -> Result<PolicyName, Refusal> {
     name.parse().map_err(|error| {
         Refusal::new(StatusCode::BAD_REQUEST, "unknown-policy", error)
             .nearest(name, PolicyName::ALL.map(PolicyName::as_str))
     })
-}
-
-async fn reserve(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let id = guest_to_come(&name)?;
-    // Before the first tick it is not known what can be reserved, which is no refusal.
-    latest(&handle)?;
-    let Reserve { size_bytes, lasts_s } = read_json(body).await?;
-    let (size, lasts) = (Bytes::new(size_bytes), Duration::from_secs(lasts_s));
-    command(&handle, &visitor, Command::Reserve(id, size, lasts)).await
-}
-
-async fn unreserve(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, &visitor, Command::Unreserve(guest_to_come(&name)?)).await
 }
 
 /// The name of a guest that need not exist.
@@ -338,17 +303,6 @@ fn guest_names(view: &View) -> impl Iterator<Item = &str> {
     view.snapshot.guests().iter().map(|guest| guest.id.as_str())
 }
 
-/// Hands the visitor's `command` to the main loop and waits for its answer.
-async fn command(
-    handle: &Handle,
-    visitor: &Visitor,
-    command: Command,
-) -> Result<Json<CommandReply>, Refusal> {
-    let who = visitor.who();
-    let message = ask(&handle.commands, |answer| Asked { command, who, answer }).await?;
-    Ok(Json(CommandReply::new(message)))
-}
-
 /// Puts a question into a queue of the main loop and waits for the answer.
 async fn ask<Q, A>(
     queue: &mpsc::Sender<Q>,
@@ -380,20 +334,23 @@ async fn ask<Q, A>(
     }
 }
 
-/// A request's body, within the limits of size and time.
+/// A request's body in JSON, within the limits of size and time.
 pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
-    let too_slow = || {
-        let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow-body", text)
-    };
-    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
-    let bytes = tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| too_slow())?;
-    let bytes = bytes.map_err(|_| {
-        let text = format!("the request's body is cut off or larger than {BODY_BYTES_MAX} bytes");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", text)
-    })?;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    let body = read_body(body).await?;
+    serde_json::from_slice(&body).map_err(|error| {
         let text = format!("the request's body is not what is expected here: {error}");
         Refusal::new(StatusCode::BAD_REQUEST, "bad-body", text)
+    })
+}
+
+async fn read_body(body: Body) -> Result<Received, Refusal> {
+    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+    let read = tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| {
+        let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow-body", text)
+    })?;
+    read.map_err(|_| {
+        let text = format!("the request's body is cut off or larger than {BODY_BYTES_MAX} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", text)
     })
 }

@@ -16,10 +16,10 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Query, Request, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
-use axum::{Json, Router};
 use ballast_api::{AdviceView, WhatIfReply, path};
 use ballast_model::PolicyName;
 use ballast_replay::ensure_replayable;
@@ -28,7 +28,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::Semaphore;
 
-use super::reply::Refusal;
+use super::reply::{Json, Refusal};
 use super::routes::policy_named;
 use crate::operator_program;
 

@@ -19,15 +19,15 @@ mod tests;
 mod token;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::{Extension, Path, Query, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use ballast_api::ExplainReply;
 use ballast_model::GuestId;
 use ballast_page::File;
@@ -47,10 +47,11 @@ pub use self::port::PortError;
 pub(super) use self::port::{Port, Tokens};
 use super::access::Access;
 use super::connections::{Began, STREAM_TIME_MAX};
-use super::reply::Refusal;
+use super::reply::{Json, Refusal};
 use super::routes::{known_guest, latest, read_json, tick};
 use crate::rate_limited::RateLimited;
 use crate::view::Handle;
+use crate::worker::lock;
 
 /// Delay of the answer to a wrong token, so that many cannot be tried.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
@@ -166,8 +167,7 @@ async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
         |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
     let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
         let text = "somebody gave the page a wrong token".to_owned();
-        let wrong_tokens = &site.wrong_tokens;
-        wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner).warn(text);
+        lock(&site.wrong_tokens).warn(text);
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
         let text = "this is not the token: it is in the file that `token_file` of [page] names in \
                     the daemon's configuration";
