@@ -30,7 +30,7 @@ use tracing::info;
 use super::clock;
 use super::fencer::Fencer;
 use super::file_backing::FileBacking;
-use super::occupancy::{Count, Occupancy};
+use super::occupancy::{Count, Occupancy, in_files, shared_in_memory};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
@@ -111,8 +111,8 @@ impl Observer {
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
-            occupancy: Occupancy::shared(),
-            mappings: Occupancy::in_files(),
+            occupancy: Occupancy::by("occupancy", shared_in_memory),
+            mappings: Occupancy::by("mappings", in_files),
             fencer: Fencer::new(swap),
             settings: BTreeMap::new(),
             proxmox: None,

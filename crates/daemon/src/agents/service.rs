@@ -22,11 +22,12 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
+use super::conversation::Conversation;
 use super::door::{Door, VsockListener, VsockRoute};
 use super::follow::follow;
 use super::hybrid_socket::HybridSocket;
 use super::latest::{AgentState, Shared};
-use super::order::{Answer, Order, Settings};
+use super::order::{Answer, Order};
 use crate::clock;
 use crate::rate_limited::RateLimited;
 use ballast_config::AgentSettings;
@@ -293,19 +294,17 @@ impl Agents {
         vsock: Option<VsockAddress>,
         route: Option<VsockRoute>,
     ) -> Followed {
-        let shared = Arc::new(Shared::default());
+        let (shared, began) = (Arc::<Shared>::default(), clock::now());
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
-        let settings = Settings {
-            agents: self.settings.clone(),
-            shared: Arc::clone(&shared),
-            urgent: Arc::clone(&self.urgent),
-        };
-        let task = tokio::spawn(async move { follow(door, &settings, receiver).await });
+        let AgentSettings { period, emergency_period, .. } = self.settings;
+        let (theirs, urgent) = (Arc::clone(&shared), self.urgent());
+        let agent = Conversation::shared(period, emergency_period, theirs, urgent, began);
+        let task = tokio::spawn(follow(door, agent, receiver));
         Followed {
             process: None,
             vsock,
             _route: route,
-            began: clock::now(),
+            began,
             shared,
             orders,
             answered: None,
