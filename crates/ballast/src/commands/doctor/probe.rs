@@ -188,6 +188,15 @@ pub(super) enum RestHypervisor {
     Firecracker,
 }
 
+impl RestHypervisor {
+    pub(super) const fn kind(self) -> HypervisorKind {
+        match self {
+            RestHypervisor::CloudHypervisor => CLOUD_HYPERVISOR,
+            RestHypervisor::Firecracker => FIRECRACKER,
+        }
+    }
+}
+
 /// The configured sockets of one such hypervisor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RestSeen {
@@ -222,22 +231,18 @@ pub(super) struct RestAnswer {
 /// same time.
 pub(super) async fn rest(config: &Config) -> Vec<RestSeen> {
     let mut seen = Vec::new();
-    if let Some(settings) = &config.cloud_hypervisor {
-        let hypervisor = RestHypervisor::CloudHypervisor;
-        seen.push(rest_of(hypervisor, CLOUD_HYPERVISOR, settings).await);
-    }
-    if let Some(settings) = &config.firecracker {
-        let hypervisor = RestHypervisor::Firecracker;
-        seen.push(rest_of(hypervisor, FIRECRACKER, settings).await);
+    for (hypervisor, settings) in [
+        (RestHypervisor::CloudHypervisor, &config.cloud_hypervisor),
+        (RestHypervisor::Firecracker, &config.firecracker),
+    ] {
+        if let Some(settings) = settings {
+            seen.push(rest_of(hypervisor, settings).await);
+        }
     }
     seen
 }
 
-async fn rest_of(
-    hypervisor: RestHypervisor,
-    kind: HypervisorKind,
-    settings: &RestSettings,
-) -> RestSeen {
+async fn rest_of(hypervisor: RestHypervisor, settings: &RestSettings) -> RestSeen {
     let (mut patterns, mut sockets) = (Vec::new(), Vec::new());
     let mut asking = JoinSet::new();
     for pattern in &settings.sockets {
@@ -246,7 +251,7 @@ async fn rest_of(
         for FoundSocket { path, name, .. } in found {
             if sockets.len() < ASKED_MAX {
                 let (at, path, timeout) = (sockets.len(), path.clone(), settings.timeout);
-                let guest = (kind.guest)();
+                let guest = (hypervisor.kind().guest)();
                 asking.spawn(async move { (at, probe_guest(guest, &path, timeout).await) });
             }
             sockets.push(RestSocket { path, guest: name, answer: None });
