@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::Extension;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
@@ -144,12 +146,11 @@ pub(super) async fn serve(
             places.refusals.warn(format!("the API refuses {who}: too many connections"));
             continue;
         };
-        let router = router.clone().layer(Extension(way)).layer(Extension(Began(Instant::now())));
         let stream: Box<dyn Connection> = match stream {
             Stream::Socket(stream) => Box::new(stream),
             Stream::Port(stream) => Box::new(stream),
         };
-        connections.spawn(converse(stream, router, place));
+        connections.spawn(converse(stream, Some(way), router.clone(), place));
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     // Dropping the set closes the connections that remain.
@@ -166,18 +167,28 @@ async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves one connection to its end, and then frees its place. Errors concern only the client, so
-/// they are logged as debug.
+/// Serves one connection to its end, and then frees its place. `way`: where it came from, which is
+/// an extension of its requests, if they pass the door. Errors concern only the client, so they are
+/// logged as debug.
 pub(super) async fn converse(
     stream: Box<dyn Connection>,
+    way: Option<Way>,
     router: Router,
     _place: OwnedSemaphorePermit,
 ) {
+    let (began, router) = (Began(Instant::now()), TowerToHyperService::new(router));
+    let answer = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(began);
+        if let Some(way) = way {
+            request.extensions_mut().insert(way);
+        }
+        router.call(request)
+    };
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
     let mut connection = std::pin::pin!(connection);
     let mut ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection.as_mut()).await;
     if ended.is_err() {

@@ -113,7 +113,7 @@ async fn accept(listener: &TcpListener, router: &Router) -> io::Error {
         match accepted {
             Ok((stream, _)) => {
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                connections.spawn(converse(Box::new(stream), router.clone(), place));
+                connections.spawn(converse(Box::new(stream), None, router.clone(), place));
             }
             Err(error) if is_temporary(&error) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
             Err(error) => return error,

@@ -20,6 +20,7 @@ mod metrics;
 mod metrics_port;
 mod page;
 mod reply;
+mod route;
 pub mod routes;
 mod socket;
 mod what_if;

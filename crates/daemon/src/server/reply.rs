@@ -9,13 +9,8 @@ use ballast_toml_strict::nearest;
 use serde::Serialize;
 
 /// A reply in JSON.
-#[derive(Debug)]
-pub(super) struct Json<T>(pub(super) T);
-
-impl<T: Serialize> IntoResponse for Json<T> {
-    fn into_response(self) -> Response {
-        sent(json(&self.0))
-    }
+pub(super) fn in_json(reply: &impl Serialize) -> Response {
+    sent(json(reply))
 }
 
 /// `reply` in JSON. Through `dyn Write`, as commands print it: so the program has the code for each
@@ -63,6 +58,6 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(self.reply)).into_response()
+        (self.status, in_json(&self.reply)).into_response()
     }
 }

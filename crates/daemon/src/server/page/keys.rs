@@ -9,12 +9,13 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 
 use super::hosts;
 use super::port::Tokens;
 use super::sessions::{self, SESSION_TIME_MAX, Session, Sessions};
 use crate::server::access::Access;
+use crate::server::reply::Refusal;
 use crate::worker::lock;
 
 /// The header with which actions prove that the page made them.
@@ -50,6 +51,14 @@ pub(in crate::server) struct Visitor {
 }
 
 impl Visitor {
+    /// The visitor that the door noted in a request.
+    pub(in crate::server) fn of(request: &Parts) -> Result<&Visitor, Refusal> {
+        request.extensions.get::<Visitor>().ok_or_else(|| {
+            let text = "this request did not come through the door";
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-visitor", text)
+        })
+    }
+
     /// Its name in the journal, which records who gave a command. Only owners give commands.
     pub(in crate::server) fn who(&self) -> String {
         match self.way {
