@@ -11,11 +11,7 @@ use serde::Serialize;
 ///
 /// # Errors
 /// `out` cannot be written.
-pub(crate) fn write(
-    value: &impl Serialize,
-    is_indented: bool,
-    out: &mut dyn Write,
-) -> io::Result<()> {
+pub fn write(value: &impl Serialize, is_indented: bool, out: &mut dyn Write) -> io::Result<()> {
     let mut shaped = Shaped::new(out, is_indented);
     // Through `dyn Write`, as the API's server writes its replies: so the program has the code for
     // each form only once.
