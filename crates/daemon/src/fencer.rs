@@ -24,6 +24,7 @@ use ballast_model::{Fence as FenceState, GuestId, ProcessId};
 use ballast_reclaim::{Fence, ReclaimError, SwapBounds};
 use tracing::{debug, info, warn};
 
+use super::gathered::gathered;
 use super::warn_once::WarnOnce;
 use super::worker::{
     END_WAIT_MAX, Inbox, Letter, Worker, WorkerDeadline, lock, panic_text, start_thread,
@@ -100,12 +101,12 @@ impl Fencer {
     pub(crate) fn obey<'a>(
         &mut self,
         fences: Fences,
-        present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
+        present: impl Iterator<Item = (&'a GuestId, ProcessId)>,
     ) {
         self.look_after_threads();
         let Fences::Set(orders) = fences else { return };
         let ordered: BTreeMap<&GuestId, ProcessId> =
-            orders.iter().map(|order| (&order.guest, order.process)).collect();
+            gathered(orders.iter().map(|order| (&order.guest, order.process)));
         for (guest, fenced) in &self.fenced {
             if ordered.get(guest) != Some(&fenced.process) {
                 fenced.worker.end();
@@ -163,7 +164,7 @@ impl Fencer {
     /// are fenced now: their threads take over what is there.
     fn lift_left<'a>(
         &mut self,
-        present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
+        present: impl Iterator<Item = (&'a GuestId, ProcessId)>,
         is_ordered: impl Fn(&GuestId) -> bool,
     ) {
         if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
@@ -174,12 +175,11 @@ impl Fencer {
         if self.looking.is_some() {
             return;
         }
-        let key = |process: &ProcessId| (process.pid, process.start_ticks);
-        let there: BTreeSet<_> = present.clone().map(|(_, process)| key(&process)).collect();
-        self.looked_at.retain(|process| there.contains(process));
+        let before = std::mem::take(&mut self.looked_at);
         let mut new = Vec::new();
         for (guest, process) in present {
-            let is_new = self.looked_at.insert(key(&process));
+            let key = (process.pid, process.start_ticks);
+            let is_new = self.looked_at.insert(key) && !before.contains(&key);
             if is_new && !is_ordered(guest) && !self.fenced.contains_key(guest) {
                 new.push((guest.clone(), process));
             }

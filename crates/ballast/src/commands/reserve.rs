@@ -141,7 +141,7 @@ fn surpluses(status: &StatusReply) -> Vec<Surplus> {
         (bytes > 0).then(|| Surplus { guest: guest.guest.clone(), bytes, change })
     };
     let mut surpluses: Vec<Surplus> = status.guests.iter().filter_map(surplus).collect();
-    surpluses.sort_by_key(|surplus| std::cmp::Reverse(surplus.bytes));
+    surpluses.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.guest.cmp(&b.guest)));
     surpluses
 }
 

@@ -29,6 +29,7 @@ use super::hybrid_socket::HybridSocket;
 use super::latest::{AgentState, Shared};
 use super::order::{Answer, Order};
 use crate::clock;
+use crate::gathered::gathered;
 use crate::rate_limited::RateLimited;
 use ballast_config::AgentSettings;
 
@@ -119,7 +120,7 @@ impl Agents {
     /// The guests that have called for a tick since this was last asked.
     pub(crate) fn callers(&self) -> BTreeSet<GuestId> {
         let called = self.followed.iter().filter(|(_, followed)| followed.shared.has_called());
-        called.map(|(id, _)| id.clone()).collect()
+        gathered(called.map(|(id, _)| id.clone()))
     }
 
     /// Drops the connections to all other guests.
@@ -134,7 +135,7 @@ impl Agents {
             return;
         }
         let claims = claims.into_iter().filter_map(|(id, vsock)| Some((cid_of(&vsock)?, id)));
-        let mut claims: BTreeSet<(u32, GuestId)> = claims.collect();
+        let mut claims: BTreeSet<(u32, GuestId)> = gathered(claims);
         // A claim counts while it is not known anew, and until the guest is heard elsewhere.
         for (id, followed) in &self.followed {
             claims.extend(followed.cid().map(|cid| (cid, id.clone())));
@@ -149,7 +150,7 @@ impl Agents {
             }
         }
         self.followed.retain(|_, it| it.cid().is_none_or(|cid| !contested.contains_key(&cid)));
-        self.contested = contested.into_keys().collect();
+        self.contested = gathered(contested.into_keys());
     }
 
     /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` limits what

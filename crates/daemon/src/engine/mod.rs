@@ -34,6 +34,7 @@ use ballast_policy::{Policy, build};
 use ballast_store::Tick;
 use tracing::{debug, info, warn};
 
+use crate::gathered::gathered;
 use crate::inherited::Inherited;
 use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
@@ -351,17 +352,17 @@ impl Engine {
     fn limit_changes(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
         let change_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
         let all = snapshot.guests().iter().map(|guest| change_of(&guest.id));
-        all.filter(|(_, change)| !change.is_empty()).collect()
+        gathered(all.filter(|(_, change)| !change.is_empty()))
     }
 
     fn gone_with_limits(&self, snapshot: &Snapshot) -> BTreeSet<GuestId> {
         let is_gone = |id: &&GuestId| snapshot.guest(id).is_none();
-        self.book.set_guests().filter(is_gone).cloned().collect()
+        gathered(self.book.set_guests().filter(is_gone).cloned())
     }
 
     fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {
         let thrashed = |id: &GuestId| Some((id.clone(), self.controller.thrashed(id)?));
-        snapshot.guests().iter().filter_map(|guest| thrashed(&guest.id)).collect()
+        gathered(snapshot.guests().iter().filter_map(|guest| thrashed(&guest.id)))
     }
 
     fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {
@@ -373,7 +374,7 @@ impl Engine {
 
 /// Outcomes for actions that have none. Perhaps these were carried out, so they are ordered again.
 fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
-    let answered: BTreeSet<&GuestId> = outcomes.iter().map(|outcome| &outcome.guest).collect();
+    let answered: BTreeSet<&GuestId> = gathered(outcomes.iter().map(|outcome| &outcome.guest));
     let unknown = || OutcomeKind::Failed("its outcome is unknown".to_owned());
     let is_lost = |action: &&Action| !answered.contains(&action.guest);
     actions.iter().filter(is_lost).map(|action| outcome(action, unknown())).collect()

@@ -9,7 +9,7 @@
 //! Limits: those of `ballast_estimate::statistical`: with 100 pages, a standard error of up to 5 %
 //! of memory.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use ballast_estimate::statistical::{SamplingPeriod, SamplingSettings};
@@ -73,7 +73,7 @@ impl WorkingSetSource for Sampler {
         let memory_and_known = (memory, self.known);
         let mut row = Row::without_rest(self.began.elapsed(), length, memory_and_known, cost, None);
         let Some(observed) = observed else { return Ok((row, Vec::new())) };
-        let touched: BTreeSet<u64> = observed.touches.iter().copied().collect();
+        let touched: HashSet<u64> = observed.touches.iter().copied().collect();
         let picked = u32::try_from(all).map_or(samples, |all| all.min(samples));
         let touched = u32::try_from(touched.len()).unwrap_or(u32::MAX).min(picked);
         let estimate = SamplingPeriod { picked, touched, allocation: memory }.estimate();

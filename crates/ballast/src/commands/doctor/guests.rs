@@ -44,7 +44,8 @@ pub(super) fn judge(
     }
     // Told of guests that are not tracked: what `[tracking]` without keys would do.
     let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best(false)));
-    let sources: Sources = tracking.guests.iter().filter_map(named).collect();
+    let mut sources = Sources::new();
+    sources.extend(tracking.guests.iter().filter_map(named));
     let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
