@@ -4,6 +4,7 @@
 //! bound, and every failure says what to do about it.
 //! Limits: needs a tokio runtime with I/O and time enabled.
 
+use std::fmt::Display;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -106,7 +107,7 @@ pub enum ClientError {
     },
 }
 
-/// A client of one daemon.
+/// A client of one daemon. Every request may fail as [`ClientError`] says.
 #[derive(Clone, Debug)]
 pub struct Client {
     socket: PathBuf,
@@ -130,99 +131,63 @@ impl Client {
     }
 
     /// Host and guests in summary.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn status(&self) -> Result<StatusReply, ClientError> {
         self.get(path::STATUS).await
     }
 
     /// Only the guests.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn guests(&self) -> Result<GuestsReply, ClientError> {
         self.get(path::GUESTS).await
     }
 
     /// Every step of the last decision about one guest.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn explain(&self, guest: &GuestId) -> Result<ExplainReply, ClientError> {
         self.get(&of_guest(path::EXPLAIN, guest)).await
     }
 
     /// The latest plan.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn plan(&self) -> Result<PlanReply, ClientError> {
         self.get(path::PLAN).await
     }
 
     /// A dry run: a plan made as if a decision were due and Ballast were balancing. Nothing of it
     /// is carried out.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn dry_run(&self) -> Result<PlanReply, ClientError> {
         self.get(&format!("{}?dry_run=true", path::PLAN)).await
     }
 
     /// The fleet that the host is in.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn fleet(&self) -> Result<FleetReply, ClientError> {
         self.get(path::FLEET).await
     }
 
     /// Figures in the classic text format of Prometheus.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn metrics(&self) -> Result<String, ClientError> {
         let body = self.exchange(Method::GET, path::METRICS, Bytes::new()).await?;
-        String::from_utf8(body.to_vec()).map_err(|error| self.unreadable(error, &body))
+        String::from_utf8(body.to_vec()).map_err(|error| self.unreadable(&error, &body))
     }
 
     /// Pauses Ballast.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn pause(&self) -> Result<CommandReply, ClientError> {
         self.post(path::PAUSE, &()).await
     }
 
     /// Resumes Ballast.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn resume(&self) -> Result<CommandReply, ClientError> {
         self.post(path::RESUME, &()).await
     }
 
     /// The mode in force.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn mode(&self) -> Result<ModeReply, ClientError> {
         self.get(path::MODE).await
     }
 
     /// Sets another mode.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn set_mode(&self, change: &SetMode) -> Result<CommandReply, ClientError> {
         self.post(path::MODE, change).await
     }
 
     /// Changes one guest's bounds.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn set_guest(
         &self,
         guest: &GuestId,
@@ -232,9 +197,6 @@ impl Client {
     }
 
     /// Changes one guest's bounds, and also writes them to where the guest itself is defined.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn persist_guest(
         &self,
         guest: &GuestId,
@@ -244,17 +206,11 @@ impl Client {
     }
 
     /// What goes along with a guest to another host.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn carried(&self, guest: &GuestId) -> Result<CarriedReply, ClientError> {
         self.get(&of_guest(path::CARRIED, guest)).await
     }
 
     /// Has the daemon continue with a guest where another host's daemon left off. Idempotent.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn take_carried(
         &self,
         guest: &GuestId,
@@ -264,17 +220,11 @@ impl Client {
     }
 
     /// Changes the policy.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn set_policy(&self, change: &SetPolicy) -> Result<CommandReply, ClientError> {
         self.post(path::POLICY, change).await
     }
 
     /// Keeps memory free for `guest`, which is about to start.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn reserve(
         &self,
         guest: &GuestId,
@@ -284,26 +234,21 @@ impl Client {
     }
 
     /// Ends such a reservation.
-    ///
-    /// # Errors
-    /// See [`ClientError`].
     pub async fn unreserve(&self, guest: &GuestId) -> Result<CommandReply, ClientError> {
         self.post(&of_guest(path::UNRESERVE, guest), &()).await
     }
 
     async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let body = self.exchange(Method::GET, path, Bytes::new()).await?;
-        serde_json::from_slice(&body).map_err(|error| self.unreadable(error, &body))
+        self.read(&self.exchange(Method::GET, path, Bytes::new()).await?)
     }
 
-    async fn post<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        change: &impl Serialize,
-    ) -> Result<T, ClientError> {
-        let sent = serde_json::to_vec(change).map_err(|error| self.unreadable(error, &[]))?;
-        let body = self.exchange(Method::POST, path, sent.into()).await?;
-        serde_json::from_slice(&body).map_err(|error| self.unreadable(error, &body))
+    async fn post(&self, path: &str, change: &impl Serialize) -> Result<CommandReply, ClientError> {
+        let sent = serde_json::to_vec(change).map_err(|error| self.unreadable(&error, &[]))?;
+        self.read(&self.exchange(Method::POST, path, sent.into()).await?)
+    }
+
+    fn read<T: DeserializeOwned>(&self, body: &[u8]) -> Result<T, ClientError> {
+        serde_json::from_slice(body).map_err(|error| self.unreadable(&error, body))
     }
 
     /// Sends one request and returns the body of its reply; a refusal is an error.
@@ -350,7 +295,7 @@ impl Client {
             .header(header::HOST, "localhost")
             .header(header::CONTENT_TYPE, "application/json")
             .body(Full::new(body))
-            .map_err(|error| self.unreadable(error, &[]))?;
+            .map_err(|error| self.unreadable(&error, &[]))?;
         let (parts, body) = sender.send_request(request).await.map_err(broken)?.into_parts();
         match Limited::new(body, REPLY_BYTES_MAX).collect().await {
             Ok(body) => Ok(Response::from_parts(parts, body.to_bytes())),
@@ -359,7 +304,7 @@ impl Client {
             }
             Err(error) => match error.downcast::<hyper::Error>() {
                 Ok(source) => Err(broken(*source)),
-                Err(error) => Err(self.unreadable(error, &[])),
+                Err(error) => Err(self.unreadable(&error, &[])),
             },
         }
     }
@@ -381,11 +326,11 @@ impl Client {
     fn refused(&self, status: StatusCode, body: &[u8]) -> ClientError {
         match serde_json::from_slice::<ErrorReply>(body) {
             Ok(reply) => ClientError::Refused { status: status.as_u16(), reply: Box::new(reply) },
-            Err(_) => self.unreadable(format_args!("HTTP status {status}"), body),
+            Err(_) => self.unreadable(&format_args!("HTTP status {status}"), body),
         }
     }
 
-    fn unreadable(&self, why: impl std::fmt::Display, body: &[u8]) -> ClientError {
+    fn unreadable(&self, why: &dyn Display, body: &[u8]) -> ClientError {
         let text = String::from_utf8_lossy(body);
         let excerpt: String = text.trim().chars().take(EXCERPT_CHARS_MAX).collect();
         let why = if excerpt.is_empty() { why.to_string() } else { format!("{why}: {excerpt:?}") };

@@ -1,8 +1,10 @@
 //! Reasons on the wire: a stable code for machines and a sentence for people.
 
+use std::fmt::Display;
+
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestPlan, GuestSample, Held, LinkDown, LinkState, Note,
-    OutcomeKind, Pinned, Reason, RunState,
+    Bytes, Change, Clamped, Compliance, DemandSource, GuestPlan, GuestSample, Held, LinkDown,
+    LinkState, Note, OutcomeKind, Pinned, Reason, RunState,
 };
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +22,7 @@ pub struct Coded {
 
 impl Coded {
     /// The pair of `code` and `text`.
-    pub fn new(code: &str, text: impl ToString) -> Self {
+    pub fn new(code: &str, text: impl Display) -> Self {
         Coded { code: code.to_owned(), text: text.to_string() }
     }
 
@@ -34,35 +36,18 @@ impl Coded {
     }
 }
 
-impl From<&Pinned> for Coded {
-    fn from(pinned: &Pinned) -> Self {
-        Coded::new(pinned.code(), pinned)
-    }
+/// Values that have a code and a sentence of their own.
+macro_rules! coded {
+    ($($value:ident)*) => {$(
+        impl From<&$value> for Coded {
+            fn from(value: &$value) -> Self {
+                Coded::new(value.code(), value)
+            }
+        }
+    )*};
 }
 
-impl From<&Held> for Coded {
-    fn from(held: &Held) -> Self {
-        Coded::new(held.code(), held)
-    }
-}
-
-impl From<&Reason> for Coded {
-    fn from(reason: &Reason) -> Self {
-        Coded::new(reason.code(), reason)
-    }
-}
-
-impl From<&Clamped> for Coded {
-    fn from(clamped: &Clamped) -> Self {
-        Coded::new(clamped.code(), clamped)
-    }
-}
-
-impl From<&Note> for Coded {
-    fn from(note: &Note) -> Self {
-        Coded::new(note.code(), note)
-    }
-}
+coded! { Clamped DemandSource Held Note Pinned Reason }
 
 impl From<&OutcomeKind> for Coded {
     fn from(kind: &OutcomeKind) -> Self {

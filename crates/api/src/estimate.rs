@@ -3,7 +3,7 @@
 //! Limits: a miss curve may have millions of points. A reply has only those at [`CURVE_PERCENTS`]
 //! of the guest's allocation; the journal has all.
 
-use ballast_model::{Bytes, CURVE_PERCENTS, Demand, DemandSource, Estimate, MissCurve, PassedOver};
+use ballast_model::{Bytes, CURVE_PERCENTS, Demand, Estimate, MissCurve, PassedOver};
 use serde::{Deserialize, Serialize};
 
 use crate::Coded;
@@ -136,12 +136,6 @@ impl From<&PassedOver> for PassedOverView {
             age_ms: millis(*age),
             why: Coded::new(why.code(), why),
         }
-    }
-}
-
-impl From<&DemandSource> for Coded {
-    fn from(source: &DemandSource) -> Self {
-        Coded::new(source.code(), source)
     }
 }
 

@@ -53,9 +53,15 @@ pub enum Command {
     /// Show or set the mode: balance, or only observe.
     Mode(control::ModeArgs),
     /// Stop moving memory; keep observing, deciding and recording.
-    Pause(control::PauseArgs),
+    #[command(after_help = "\
+Example:
+  ballast pause && ballast plan --dry-run && ballast resume")]
+    Pause(control::OrderArgs),
     /// Move memory again after `ballast pause`.
-    Resume(control::ResumeArgs),
+    #[command(after_help = "\
+Example:
+  ballast resume")]
+    Resume(control::OrderArgs),
     /// Compare two real guests with and without balancing.
     #[command(disable_help_flag = true)]
     Demo(ProgramArguments),

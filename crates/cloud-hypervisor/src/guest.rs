@@ -11,7 +11,7 @@ use ballast_model::{
     Action, Bytes, Capabilities, DiskReads, GuestId, GuestSample, LinkDown, LinkState, Measured,
     RunState, Timestamp,
 };
-use ballast_rest::{Answer, Call, RestGuest};
+use ballast_rest::{Answer, Call, HypervisorKind, RestGuest};
 
 use crate::api::{Counters, Info, Ping, Version};
 use crate::memory::Layout;
@@ -60,10 +60,14 @@ impl CloudHypervisorGuest {
     }
 }
 
-impl RestGuest for CloudHypervisorGuest {
-    const HYPERVISOR: &'static str = "Cloud Hypervisor";
-    const PROCESS: &'static str = "cloud-hyperviso";
+/// Cloud Hypervisor, for [`RestGuests`](ballast_rest::RestGuests).
+pub const CLOUD_HYPERVISOR: HypervisorKind = HypervisorKind {
+    name: "Cloud Hypervisor",
+    process: "cloud-hyperviso",
+    guest: || Box::<CloudHypervisorGuest>::default(),
+};
 
+impl RestGuest for CloudHypervisorGuest {
     fn begin(&mut self, now: Timestamp) {
         self.due = Some(now);
     }

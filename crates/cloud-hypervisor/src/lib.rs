@@ -24,5 +24,5 @@ mod memory;
 pub mod testing;
 
 pub use api::{Info, Ping, Version};
-pub use guest::CloudHypervisorGuest;
+pub use guest::{CLOUD_HYPERVISOR, CloudHypervisorGuest};
 pub use memory::{Device, Layout, Orders};

@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, info, warn};
 
 use crate::operator_program;
+use crate::worker::start_thread;
 
 /// Most incidents of a kind that wait: all guests of a full host may get stuck at once.
 const WAITING_MAX: usize = 256;
@@ -75,14 +76,15 @@ impl EventProgram {
         let (queues, waiting): (Vec<_>, Vec<_>) =
             IncidentKind::ALL.map(|_| mpsc::channel(WAITING_MAX)).into_iter().unzip();
         let settings = self.settings.clone();
-        std::thread::Builder::new().name("events".to_owned()).spawn(move || {
+        let work = move || {
             // The program inherits this thread's priority.
             give_up_raised_priority();
             match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                 Ok(runtime) => runtime.block_on(run_all(settings, waiting)),
                 Err(error) => warn!("no program is run for events: no runtime: {error}"),
             }
-        })?;
+        };
+        start_thread("events", Box::new(work))?;
         self.queues = queues;
         Ok(())
     }
@@ -115,10 +117,8 @@ async fn run_of_kind(settings: EventSettings, mut waiting: mpsc::Receiver<SeenIn
 /// What was wrong, as the end of a sentence about the program.
 async fn run(settings: &EventSettings, at: SystemTime, incident: &Incident) -> Result<(), String> {
     operator_program::check_owner(&settings.run, None)?;
-    let mut child = command(&settings.run, incident)
-        .spawn()
+    let mut child = operator_program::spawn(&mut command(&settings.run, incident))
         .map_err(|error| format!("cannot be started: {error}"))?;
-    forget_protection(&child);
     let input = form(at, incident).to_string();
     let event = incident.kind.code();
     let ended = match timeout(settings.timeout, finish(&mut child, &input, event)).await {
@@ -161,14 +161,6 @@ fn form(at: SystemTime, incident: &Incident) -> serde_json::Value {
         "text": incident.text,
         "at_unix_ms": u64::try_from(since_1970.as_millis()).unwrap_or(u64::MAX),
     })
-}
-
-/// The kernel's out-of-memory killer should spare the daemon, but not what it starts.
-fn forget_protection(child: &Child) {
-    if let Some(pid) = child.id() {
-        // It may have ended.
-        let _ = std::fs::write(format!("/proc/{pid}/oom_score_adj"), "0");
-    }
 }
 
 /// Gives the program its input, logs its output, and waits for its end.

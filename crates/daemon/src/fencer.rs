@@ -15,27 +15,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_actuation::fence::{FenceOrder, Fences};
 use ballast_model::{Fence as FenceState, GuestId, ProcessId};
 use ballast_reclaim::{Fence, ReclaimError, SwapBounds};
 use tracing::{debug, info, warn};
 
+use super::gathered::gathered;
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerDeadline, panic_text};
+use super::worker::{
+    END_WAIT_MAX, Inbox, Letter, Worker, WorkerDeadline, lock, panic_text, start_thread,
+    wait_for_end,
+};
 
 /// Most guests with a fence at the same time.
 const GUESTS_MAX: usize = 256;
 /// An order takes some milliseconds, or a second where much page cache is dropped; one that takes
 /// this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(10);
-/// Longest wait for fences to be lifted when the daemon stops.
-const END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Pause between two checks of threads that end.
-const PAUSE: Duration = Duration::from_millis(2);
 
 /// An order, and how much of the host's swap may be used for it.
 #[derive(Clone, Debug)]
@@ -101,12 +101,12 @@ impl Fencer {
     pub(crate) fn obey<'a>(
         &mut self,
         fences: Fences,
-        present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
+        present: impl Iterator<Item = (&'a GuestId, ProcessId)>,
     ) {
         self.look_after_threads();
         let Fences::Set(orders) = fences else { return };
         let ordered: BTreeMap<&GuestId, ProcessId> =
-            orders.iter().map(|order| (&order.guest, order.process)).collect();
+            gathered(orders.iter().map(|order| (&order.guest, order.process)));
         for (guest, fenced) in &self.fenced {
             if ordered.get(guest) != Some(&fenced.process) {
                 fenced.worker.end();
@@ -164,7 +164,7 @@ impl Fencer {
     /// are fenced now: their threads take over what is there.
     fn lift_left<'a>(
         &mut self,
-        present: impl Iterator<Item = (&'a GuestId, ProcessId)> + Clone,
+        present: impl Iterator<Item = (&'a GuestId, ProcessId)>,
         is_ordered: impl Fn(&GuestId) -> bool,
     ) {
         if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
@@ -175,12 +175,11 @@ impl Fencer {
         if self.looking.is_some() {
             return;
         }
-        let key = |process: &ProcessId| (process.pid, process.start_ticks);
-        let there: BTreeSet<_> = present.clone().map(|(_, process)| key(&process)).collect();
-        self.looked_at.retain(|process| there.contains(process));
+        let before = std::mem::take(&mut self.looked_at);
         let mut new = Vec::new();
         for (guest, process) in present {
-            let is_new = self.looked_at.insert(key(&process));
+            let key = (process.pid, process.start_ticks);
+            let is_new = self.looked_at.insert(key) && !before.contains(&key);
             if is_new && !is_ordered(guest) && !self.fenced.contains_key(guest) {
                 new.push((guest.clone(), process));
             }
@@ -190,12 +189,12 @@ impl Fencer {
         }
         let root = self.root.clone();
         let at = new.iter().map(|(_, process)| *process).collect();
-        let thread = std::thread::Builder::new().name("fences".to_owned()).spawn(move || {
+        let work = move || {
             for (guest, process) in new {
                 lift_one(&root, &guest, process);
             }
-        });
-        match thread {
+        };
+        match start_thread("fences", Box::new(work)) {
             Ok(thread) => self.looking = Some(FenceCheck { thread, at }),
             Err(error) => self.warnings.warn("fences", &format!("no thread: {error}")),
         }
@@ -231,19 +230,14 @@ impl Fencer {
 impl Drop for Fencer {
     fn drop(&mut self) {
         self.fenced.values().for_each(|fenced| fenced.worker.end());
-        let end = Instant::now() + END_WAIT_MAX;
-        while !self.fenced.is_empty() && Instant::now() < end {
+        wait_for_end(END_WAIT_MAX, || {
             self.look_after_threads();
-            std::thread::sleep(PAUSE);
-        }
+            self.fenced.is_empty()
+        });
         for guest in self.fenced.keys() {
             warn!("{guest}: its fence hangs while the daemon stops, and may stay");
         }
     }
-}
-
-fn lock(found: &Mutex<FenceState>) -> MutexGuard<'_, FenceState> {
-    found.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Keeps one guest's fence as ordered until told to end. However it ends, the fence is lifted.

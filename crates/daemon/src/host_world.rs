@@ -9,11 +9,11 @@ use std::time::{Duration, SystemTime};
 
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backend, Backends};
-use ballast_cloud_hypervisor::CloudHypervisorGuest;
+use ballast_cloud_hypervisor::CLOUD_HYPERVISOR;
 use ballast_config::{Config, RestSettings};
 use ballast_containers::{Containers, ContainersConfig};
 use ballast_control::incident::Incident;
-use ballast_firecracker::FirecrackerGuest;
+use ballast_firecracker::FIRECRACKER;
 use ballast_host::{KSM, PROC, read_merging};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost};
 use ballast_model::{
@@ -21,7 +21,7 @@ use ballast_model::{
 };
 use ballast_policy::Question;
 use ballast_qmp::fleet::{Fleet, FleetConfig};
-use ballast_rest::{RestConfig, RestGuest, RestGuests};
+use ballast_rest::{HypervisorKind, RestConfig, RestGuests};
 use ballast_store::{Event as Recorded, JournalStatus, Tick};
 use ballast_xen::{XenConfig, XenHost};
 use tokio::time::sleep;
@@ -89,10 +89,10 @@ impl HostWorld {
             })));
         }
         if let Some(settings) = &config.cloud_hypervisor {
-            backends.push(by_rest::<CloudHypervisorGuest>(settings, guests_max));
+            backends.push(by_rest(CLOUD_HYPERVISOR, settings, guests_max));
         }
         if let Some(settings) = &config.firecracker {
-            backends.push(by_rest::<FirecrackerGuest>(settings, guests_max));
+            backends.push(by_rest(FIRECRACKER, settings, guests_max));
         }
         if let Some(settings) = &config.containers {
             let config = ContainersConfig {
@@ -162,10 +162,10 @@ impl HostWorld {
 }
 
 /// The guests of a hypervisor with a REST API.
-fn by_rest<G: RestGuest + 'static>(settings: &RestSettings, guests_max: usize) -> Box<dyn Backend> {
+fn by_rest(kind: HypervisorKind, settings: &RestSettings, guests_max: usize) -> Box<dyn Backend> {
     let RestSettings { sockets, timeout } = settings.clone();
     let config = RestConfig { sockets, timeout, guests_max };
-    Box::new(RestGuests::<G>::new(config, Path::new(PROC)))
+    Box::new(RestGuests::new(kind, config, Path::new(PROC)))
 }
 
 /// Adjusts the search for equal pages, if configured. Warns if the kernel has none.

@@ -15,6 +15,7 @@ pub mod engine;
 mod event_program;
 mod fencer;
 mod file_backing;
+mod gathered;
 mod host_world;
 mod inherited;
 mod log;

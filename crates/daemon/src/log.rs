@@ -20,6 +20,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::log_journal::{JournalLayer, MESSAGE, SOCKET, is_stream};
 use super::log_queue::LogQueue;
+use super::worker::start_thread;
 
 /// Longest wait for the last lines to be written.
 const END_MAX: Duration = Duration::from_secs(1);
@@ -39,7 +40,7 @@ pub struct DaemonLog(());
 pub fn start_log() -> io::Result<DaemonLog> {
     // Not through `Stderr`, whose lock the thread would hold while it waits.
     let file = File::from(stderr().as_fd().try_clone_to_owned()?);
-    std::thread::Builder::new().name("log".to_owned()).spawn(move || QUEUE.write_to(&file))?;
+    start_thread("log", Box::new(move || QUEUE.write_to(&file)))?;
     std::panic::set_hook(Box::new(log_panic));
     let named = std::env::var("BALLAST_LOG").ok().and_then(|text| text.parse::<Targets>().ok());
     let filter = named.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO));

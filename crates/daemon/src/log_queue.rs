@@ -13,8 +13,10 @@ use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
+
+use super::worker::lock;
 
 /// Most bytes that wait: some ten thousand lines.
 const HELD_MAX: usize = 1 << 20;
@@ -42,7 +44,7 @@ impl LogQueue {
 
     /// Adds `line`, or drops it.
     pub(crate) fn push(&self, line: &[u8]) {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         if state.dropped > 0 || state.lines.len() + line.len() > HELD_MAX {
             state.dropped += 1;
             self.dropped.fetch_add(1, Relaxed);
@@ -60,7 +62,7 @@ impl LogQueue {
     /// Waits at most `wait` until everything is written. Returns whether it is.
     pub(crate) fn flush(&self, wait: Duration) -> bool {
         let is_busy = |state: &mut QueueState| state.is_writing || !state.is_empty();
-        let waited = self.changed.wait_timeout_while(self.lock(), wait, is_busy);
+        let waited = self.changed.wait_timeout_while(lock(&self.state), wait, is_busy);
         !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
@@ -75,7 +77,7 @@ impl LogQueue {
                 let _ =
                     writeln!(file, "({dropped} lines of this log were dropped: nobody read it)");
             }
-            let mut state = self.lock();
+            let mut state = lock(&self.state);
             state.is_writing = false;
             self.changed.notify_all();
         }
@@ -84,15 +86,11 @@ impl LogQueue {
     /// Waits for lines, swaps them with `lines`, and returns how many were dropped after them.
     fn take(&self, lines: &mut Vec<u8>) -> u64 {
         lines.clear();
-        let waited = self.changed.wait_while(self.lock(), |state| state.is_empty());
+        let waited = self.changed.wait_while(lock(&self.state), |state| state.is_empty());
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::swap(&mut state.lines, lines);
         state.is_writing = true;
         std::mem::take(&mut state.dropped)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::path::Path;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_actuation::merging::MergingTuner;
 use ballast_host::{KSM, MergingControl, PROC, merging_owner};
@@ -18,16 +18,12 @@ use ballast_model::{MergingKnobs, Snapshot};
 use tracing::{info, warn};
 
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerDeadline};
+use super::worker::{END_WAIT_MAX, Inbox, Letter, Worker, WorkerDeadline, wait_for_end};
 
 /// Most outcomes that wait for a tick; there is one for each step.
 const OUTCOMES_MAX: usize = 16;
 /// Writing takes milliseconds; a step that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Longest wait for settings to be restored when the daemon stops.
-const END_WAIT_MAX: Duration = Duration::from_secs(2);
-/// Time between two checks whether that is done.
-const END_PAUSE: Duration = Duration::from_millis(5);
 /// Its name in the log.
 const SUBJECT: &str = "ksm";
 
@@ -123,11 +119,10 @@ impl Drop for Merger {
         if let Some(worker) = &self.worker {
             worker.end();
         }
-        let end = Instant::now() + END_WAIT_MAX;
-        while self.worker.is_some() && Instant::now() < end {
+        wait_for_end(END_WAIT_MAX, || {
             self.look_after_thread();
-            std::thread::sleep(END_PAUSE);
-        }
+            self.worker.is_none()
+        });
         if self.worker.is_some() {
             warn!("{SUBJECT}: the search for like pages may stay as it was set");
         }

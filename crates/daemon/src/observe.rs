@@ -30,7 +30,8 @@ use tracing::info;
 use super::clock;
 use super::fencer::Fencer;
 use super::file_backing::FileBacking;
-use super::occupancy::{Count, Occupancy};
+use super::gathered::gathered;
+use super::occupancy::{Count, Occupancy, in_files, shared_in_memory};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
@@ -111,8 +112,8 @@ impl Observer {
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
             agents: agents.map(|settings| Agents::new(settings.clone())),
-            occupancy: Occupancy::shared(),
-            mappings: Occupancy::in_files(),
+            occupancy: Occupancy::by("occupancy", shared_in_memory),
+            mappings: Occupancy::by("mappings", in_files),
             fencer: Fencer::new(swap),
             settings: BTreeMap::new(),
             proxmox: None,
@@ -179,7 +180,7 @@ impl Observer {
             let by_proxmox = || self.proxmox.as_ref()?.of(&it.sample.id);
             Some((it.sample.id.clone(), it.settings.clone().or_else(by_proxmox)?))
         };
-        let settings = readings.iter().filter_map(with_settings).collect();
+        let settings = gathered(readings.iter().filter_map(with_settings));
         if self.settings != settings {
             (self.settings, self.are_settings_new) = (settings, true);
         }
@@ -213,7 +214,7 @@ impl Observer {
     pub(super) fn changed_settings(&mut self) -> Option<BTreeMap<GuestId, GuestChange>> {
         let is_new = std::mem::take(&mut self.are_settings_new);
         let copy = |(id, own): (&GuestId, &Arc<GuestChange>)| (id.clone(), GuestChange::clone(own));
-        is_new.then(|| self.settings.iter().map(copy).collect())
+        is_new.then(|| gathered(self.settings.iter().map(copy)))
     }
 
     /// A guest's process and the host memory it occupied at the last reading.

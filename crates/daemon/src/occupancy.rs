@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ballast_host::PROC;
@@ -28,7 +28,7 @@ use ballast_reclaim::{GuestMemory, GuestRam, ReclaimError};
 use super::clock;
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerState};
+use super::worker::{Inbox, Letter, Worker, WorkerState, lock};
 
 /// Shortest pause between two counts of all guests.
 const APART_MIN: Duration = Duration::from_millis(250);
@@ -77,16 +77,6 @@ pub(super) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Counts shared guest memory in host memory; nothing yet.
-    pub(super) fn shared() -> Occupancy {
-        Occupancy::by("occupancy", shared_in_memory)
-    }
-
-    /// Counts guest memory in files; nothing yet.
-    pub(super) fn in_files() -> Occupancy {
-        Occupancy::by("mappings", in_files)
-    }
-
     /// Counts by `counting`; nothing yet. `subject` has at most 15 characters.
     pub(super) fn by(subject: &'static str, counting: Counting) -> Occupancy {
         Occupancy {
@@ -164,10 +154,6 @@ impl Occupancy {
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// A process that a thread is counting.
 struct InHand<'a> {
     process: ProcessId,
@@ -231,11 +217,13 @@ fn run(inbox: &Inbox<Vec<ProcessId>>, shared: &Mutex<Shared>, counting: Counting
     }
 }
 
-fn shared_in_memory(process: ProcessId) -> Count {
+/// Counts shared guest memory in host memory.
+pub(super) fn shared_in_memory(process: ProcessId) -> Count {
     count(process, GuestMemory::shared_in_memory)
 }
 
-fn in_files(process: ProcessId) -> Count {
+/// Counts guest memory in files.
+pub(super) fn in_files(process: ProcessId) -> Count {
     count(process, |memory| memory.in_files().map(Some))
 }
 

@@ -4,10 +4,12 @@
 //! Limits: of a script, the file is checked, but not its interpreter, nor the folders above. A
 //! process that leaves the program's process group is not killed.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
+use ballast_host::{PROC, give_ordinary_priority};
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
@@ -44,6 +46,16 @@ pub(crate) fn command(program: &Path) -> Command {
     command.env_clear().env("PATH", SEARCH_PATH).env("LANG", "C.UTF-8");
     command.current_dir("/").process_group(0).kill_on_drop(true);
     command
+}
+
+/// Starts a program with ordinary priority, whatever the daemon's is: the kernel's out-of-memory
+/// killer should spare the daemon, but not what it starts.
+pub(crate) fn spawn(command: &mut Command) -> io::Result<Child> {
+    let child = command.spawn()?;
+    if let Some(pid) = child.id() {
+        give_ordinary_priority(Path::new(PROC), pid);
+    }
+    Ok(child)
 }
 
 /// Kills `child` and its process group, unless it was waited for: then its PID may be another's.

@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ballast_config::paging::{PagerSettings, PagingWay};
 use ballast_host::{PROC, ProcessReader, ReadError};
@@ -34,7 +34,7 @@ use tracing::{debug, info, warn};
 
 use super::clock;
 use super::warn_once::WarnOnce;
-use super::worker::{Inbox, Letter, Worker, WorkerDeadline};
+use super::worker::{END_WAIT_MAX, Inbox, Letter, Worker, WorkerDeadline, wait_for_end};
 
 /// Most guests paged at the same time.
 const GUESTS_MAX: usize = 64;
@@ -48,8 +48,6 @@ const PAUSE: Duration = Duration::from_millis(5);
 const OUTCOMES_MAX: usize = 1 << 14;
 /// A step takes some tens of milliseconds; one that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Longest wait for steps in progress when the daemon stops.
-const END_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// Root of the kernel's file systems.
 const ROOT: &str = "/";
@@ -222,11 +220,10 @@ impl Pager {
 impl Drop for Pager {
     fn drop(&mut self) {
         self.workers.values().for_each(Worker::end);
-        let end = Instant::now() + END_WAIT_MAX;
-        while !self.workers.is_empty() && Instant::now() < end {
+        wait_for_end(END_WAIT_MAX, || {
             self.look_after_threads();
-            std::thread::sleep(PAUSE.min(end.saturating_duration_since(Instant::now())));
-        }
+            self.workers.is_empty()
+        });
         for guest in self.workers.keys() {
             warn!("{guest}: paging hangs while the daemon stops: its cgroup may keep a limit");
         }

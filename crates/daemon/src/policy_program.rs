@@ -15,12 +15,10 @@
 
 use std::io;
 use std::mem;
-use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use ballast_config::ExternalSettings;
-use ballast_host::{PROC, give_ordinary_priority};
 use ballast_model::{AnswerFault, Bytes, GuestTarget, PolicyAnswer};
 use ballast_policy::Question;
 use ballast_policy_proto::{ANSWER_BYTES_MAX, Answer, parse_answer, question_line};
@@ -171,13 +169,11 @@ impl Running {
         }
         operator_program::check_owner(&settings.program, run_as)
             .map_err(|why| io::Error::other(format!("it {why}")))?;
-        let mut child = command.spawn().map_err(|error| match &settings.user {
-            Some(name) if is_forbidden(&error) => not_as(name, &error),
-            _ => error,
-        })?;
-        if let Some(pid) = child.id() {
-            give_ordinary_priority(Path::new(PROC), pid);
-        }
+        let mut child =
+            operator_program::spawn(&mut command).map_err(|error| match &settings.user {
+                Some(name) if is_forbidden(&error) => not_as(name, &error),
+                _ => error,
+            })?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or_else(|| io::Error::other("its pipes are missing"))?;
         Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), open: None })

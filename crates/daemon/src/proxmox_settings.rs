@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ballast_model::{GuestChange, GuestId};
 use ballast_proxmox::VmFolder;
 
 use crate::warn_once::WarnOnce;
-use crate::worker::{Letter, Worker, WorkerDeadline};
+use crate::worker::{Letter, Worker, WorkerDeadline, lock};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -63,8 +63,7 @@ impl ProxmoxSettings {
 
     /// The settings of a guest by the last reading.
     pub(crate) fn of(&self, guest: &GuestId) -> Option<Arc<GuestChange>> {
-        let latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        latest.settings.get(guest).cloned()
+        lock(&self.latest).settings.get(guest).cloned()
     }
 
     /// Keeps the thread running, and logs its warnings. Call once a tick.
@@ -79,7 +78,7 @@ impl ProxmoxSettings {
                 }
             }
         }
-        let latest = Arc::clone(&self.latest.lock().unwrap_or_else(PoisonError::into_inner));
+        let latest = Arc::clone(&lock(&self.latest));
         for (subject, warning) in &latest.warnings {
             self.warnings.warn(subject, warning);
         }
@@ -90,9 +89,9 @@ impl ProxmoxSettings {
         let latest = Arc::clone(&self.latest);
         Worker::start("proxmox", move |inbox| {
             loop {
-                let before = Arc::clone(&latest.lock().unwrap_or_else(PoisonError::into_inner));
+                let before = Arc::clone(&lock(&latest));
                 let found = Arc::new(read(&folder, &sockets, &before));
-                *latest.lock().unwrap_or_else(PoisonError::into_inner) = found;
+                *lock(&latest) = found;
                 if inbox.wait(Some(PERIOD)) == Letter::End {
                     break;
                 }

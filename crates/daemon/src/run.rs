@@ -66,9 +66,9 @@ pub async fn run(
     explain: Explain,
 ) -> anyhow::Result<()> {
     if config.raise_priority {
-        let raised =
-            ballast_host::raise_priority(Path::new(ballast_host::PROC), Default::default());
-        raised.refusals().for_each(|why| info!("cannot raise the daemon's priority: {why}"));
+        for why in ballast_host::raise_priority(Path::new(ballast_host::PROC)) {
+            info!("cannot raise the daemon's priority: {why}");
+        }
     }
     ballast_host::keep_freed_memory();
     let guests_max = match ballast_host::raise_open_files() {

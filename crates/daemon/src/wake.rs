@@ -12,6 +12,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use tokio::sync::Notify;
 use tracing::info;
 
+use super::worker::start_thread;
+
 /// Shortest time between two ticks caused by guests' emergencies: false alarms of a thousand guests
 /// must not occupy the daemon.
 pub(super) const URGENT_APART: Duration = Duration::from_millis(25);
@@ -20,11 +22,8 @@ pub(super) const URGENT_APART: Duration = Duration::from_millis(25);
 pub(super) fn alarm() -> Arc<Notify> {
     let alarm = Arc::new(Notify::new());
     let rings = Arc::clone(&alarm);
-    let started = PressureTrigger::arm(Path::new(PROC)).and_then(|trigger| {
-        std::thread::Builder::new()
-            .name("pressure".to_owned())
-            .spawn(move || watch(&trigger, &rings))
-    });
+    let started = PressureTrigger::arm(Path::new(PROC))
+        .and_then(|trigger| start_thread("pressure", Box::new(move || watch(&trigger, &rings))));
     if let Err(why) = started {
         info!("no memory-pressure trigger, pressure is noticed only at the next tick: {why}");
     }

@@ -17,6 +17,10 @@ use super::warn_once::WarnOnce;
 
 /// Longest text of a panic in the log, in characters.
 const PANIC_CHARS_MAX: usize = 200;
+/// Longest wait for most threads when the daemon stops.
+pub(crate) const END_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Pause between two checks whether they have ended.
+const END_PAUSE: Duration = Duration::from_millis(2);
 
 /// State shared by the loop and the thread.
 #[derive(Debug)]
@@ -47,7 +51,7 @@ pub(crate) enum Letter<Order> {
 impl<Order> Inbox<Order> {
     /// Waits for an order: forever, or for `longest`.
     pub(crate) fn wait(&self, longest: Option<Duration>) -> Letter<Order> {
-        let mut state = self.lock();
+        let mut state = lock(&self.state);
         state.working_since = None;
         let is_idle = |state: &mut State<Order>| state.order.is_none() && !state.is_closed;
         state = match longest {
@@ -63,10 +67,6 @@ impl<Order> Inbox<Order> {
             Some(order) => Letter::Order(order),
             None => Letter::None,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State<Order>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -136,21 +136,21 @@ impl<Order: Send + 'static> Worker<Order> {
         let state = State { order: None, working_since: None, is_closed: false };
         let inbox = Arc::new(Inbox { state: Mutex::new(state), changed: Condvar::new() });
         let theirs = Arc::clone(&inbox);
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(move || work(&theirs));
-        Ok(Worker { inbox, thread: Some(thread?) })
+        let thread = start_thread(name, Box::new(move || work(&theirs)))?;
+        Ok(Worker { inbox, thread: Some(thread) })
     }
 }
 
 impl<Order> Worker<Order> {
     /// Leaves an order, replacing one that was not taken yet.
     pub(crate) fn order(&self, order: Order) {
-        self.inbox.lock().order = Some(order);
+        lock(&self.inbox.state).order = Some(order);
         self.inbox.changed.notify_all();
     }
 
     /// Tells the thread to end, without waiting for it.
     pub(crate) fn end(&self) {
-        self.inbox.lock().is_closed = true;
+        lock(&self.inbox.state).is_closed = true;
         self.inbox.changed.notify_all();
     }
 
@@ -165,7 +165,7 @@ impl<Order> Worker<Order> {
         if self.thread.is_none() {
             return WorkerState::Ended;
         }
-        let working_since = self.inbox.lock().working_since;
+        let working_since = lock(&self.inbox.state).working_since;
         WorkerState::Lives(working_since.map_or(Duration::ZERO, |since| since.elapsed()))
     }
 }
@@ -174,6 +174,31 @@ impl<Order> Drop for Worker<Order> {
     fn drop(&mut self) {
         self.end();
     }
+}
+
+/// Starts a thread. The work is boxed, so that the program has the standard library's code for it
+/// once, and not for each kind of work.
+///
+/// # Errors
+/// The thread cannot be started.
+pub(crate) fn start_thread(
+    name: &str,
+    work: Box<dyn FnOnce() + Send>,
+) -> io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work)
+}
+
+/// Checks now and then, for `longest` at most, until `are_over` says that threads have ended.
+pub(crate) fn wait_for_end(longest: Duration, mut are_over: impl FnMut() -> bool) {
+    let end = Instant::now() + longest;
+    while !are_over() && Instant::now() < end {
+        std::thread::sleep(END_PAUSE);
+    }
+}
+
+/// Locks `mutex`, also after a thread panicked that held it.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The text of a panic.

@@ -10,7 +10,7 @@ use ballast_model::{
     Action, Bytes, Capabilities, GuestId, GuestSample, GuestStats, Hotplug, LinkDown, LinkState,
     Measured, Pinned, RunState, Timestamp,
 };
-use ballast_rest::{Answer, Call, Method, RestGuest};
+use ballast_rest::{Answer, Call, HypervisorKind, Method, RestGuest};
 use serde_json::json;
 
 use crate::api::{BalloonStats, HotplugStatus, Instance, ReportedStats, VmConfig, mib};
@@ -130,10 +130,14 @@ impl FirecrackerGuest {
     }
 }
 
-impl RestGuest for FirecrackerGuest {
-    const HYPERVISOR: &'static str = "Firecracker";
-    const PROCESS: &'static str = "firecracker";
+/// Firecracker, for [`RestGuests`](ballast_rest::RestGuests).
+pub const FIRECRACKER: HypervisorKind = HypervisorKind {
+    name: "Firecracker",
+    process: "firecracker",
+    guest: || Box::<FirecrackerGuest>::default(),
+};
 
+impl RestGuest for FirecrackerGuest {
     fn begin(&mut self, now: Timestamp) {
         self.next = vec![INSTANCE];
         let calls = self.calls_of_sample(now);

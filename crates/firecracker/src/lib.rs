@@ -26,5 +26,5 @@ pub mod testing;
 
 pub use api::{BalloonStats, HotplugStatus, Instance, VmConfig};
 pub use freshness::Freshness;
-pub use guest::FirecrackerGuest;
+pub use guest::{FIRECRACKER, FirecrackerGuest};
 pub use memory::{Layout, Orders};

@@ -6,47 +6,27 @@
 //! Cost: one small file per process, two or three for a few. Limits: it only labels what other
 //! evidence has shown.
 
-use std::fs;
 use std::path::Path;
 
 use ballast_model::BalloonOwner;
 
-use crate::file::read_start;
-use crate::rights::is_of_the_host;
-
-/// Most processes that are examined.
-const PROCESSES_MAX: usize = 100_000;
+use crate::rights::services;
 
 /// The first such program found in `proc` that is not the process `own`.
 pub fn balloon_owner(proc: &Path, own: u32) -> Option<BalloonOwner> {
-    owners(proc).find(|(pid, _)| *pid != own).map(|(_, owner)| owner)
+    services(proc, owner).find(|(pid, _)| *pid != own).map(|(_, owner)| owner)
 }
 
 /// All such programs found in `proc`, by ascending PID.
 pub fn balloon_owners(proc: &Path) -> Vec<(u32, BalloonOwner)> {
-    let mut found: Vec<_> = owners(proc).collect();
+    let mut found: Vec<_> = services(proc, owner).collect();
     found.sort_unstable_by_key(|(pid, _)| *pid);
     found
 }
 
-fn owners(proc: &Path) -> impl Iterator<Item = (u32, BalloonOwner)> {
-    let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
-    entries.filter_map(|entry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let folder = entry.path();
-        let name = fs::read_to_string(folder.join("comm")).ok()?;
-        let arguments = || match is_of_the_host(&folder) {
-            true => read_start(&folder.join("cmdline")).unwrap_or_default(),
-            false => Vec::new(),
-        };
-        let owner = owner(name.trim_end(), arguments)?;
-        is_of_the_host(&folder).then_some((pid, owner))
-    })
-}
-
 /// The program with that process name; `arguments` reads its command line, which is done only
 /// where the name does not suffice.
-fn owner(name: &str, arguments: impl FnOnce() -> Vec<u8>) -> Option<BalloonOwner> {
+fn owner(name: &str, arguments: &dyn Fn() -> Vec<u8>) -> Option<BalloonOwner> {
     let named = |word: &str| match word {
         "momd" | "mom" | "mom-vdsm" | "vdsmd" => Some(BalloonOwner::Mom),
         "pvestatd" => Some(BalloonOwner::Pvestatd),
@@ -69,6 +49,7 @@ fn owner(name: &str, arguments: impl FnOnce() -> Vec<u8>) -> Option<BalloonOwner
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::sync::mpsc;
     use std::time::Duration;
 

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 /// Longest excerpt of a bad line shown in an error, in characters.
 const SHOWN_CHARS_MAX: usize = 80;
 
@@ -58,6 +60,11 @@ impl ReadError {
             | ReadError::Malformed { path, .. }
             | ReadError::MissingLine { path, .. } => path,
         }
+    }
+
+    /// Whether it is this error of the system.
+    pub(crate) fn is(&self, code: Errno) -> bool {
+        matches!(self, ReadError::Io { source, .. } if Errno::from_io_error(source) == Some(code))
     }
 
     pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {

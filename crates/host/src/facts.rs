@@ -6,13 +6,13 @@
 //! Cost: some fifteen small files, for a diagnosis. Source: Linux, Documentation/admin-guide/mm and
 //! sysctl/vm.rst; proc_swaps(5). Limits: a snapshot; settings may change afterwards.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ballast_model::{PageMerging, Pressure};
 use rustix::fs::{Access, access};
 
 use crate::error::ReadError;
-use crate::file::{KernelFile, read_once};
+use crate::file::{KernelFile, read_fact};
 use crate::line::number;
 use crate::meminfo::{MemInfo, parse_meminfo};
 use crate::merging::{merging_owner, read_merging};
@@ -71,16 +71,24 @@ impl HostFacts {
         let proc = root.join("proc");
         let device = at("dev/userfaultfd");
         HostFacts {
-            kernel: fact(at("proc/sys/kernel/osrelease"), parse_release),
-            memory: fact(at("proc/meminfo"), parse_meminfo),
+            kernel: read_fact(at("proc/sys/kernel/osrelease"), parse_release),
+            memory: read_fact(at("proc/meminfo"), parse_meminfo),
             pressure: read_open(
                 &mut KernelFile::new(proc.join("pressure/memory")),
                 &mut Vec::new(),
             ),
-            huge_pages: fact(at("sys/kernel/mm/transparent_hugepage/enabled"), |path, text| {
-                choice(path, text, &PRIVATE_CHOICES, "`always [madvise] never`, one in brackets")
-            }),
-            shared_huge_pages: fact(
+            huge_pages: read_fact(
+                at("sys/kernel/mm/transparent_hugepage/enabled"),
+                |path, text| {
+                    choice(
+                        path,
+                        text,
+                        &PRIVATE_CHOICES,
+                        "`always [madvise] never`, one in brackets",
+                    )
+                },
+            ),
+            shared_huge_pages: read_fact(
                 at("sys/kernel/mm/transparent_hugepage/shmem_enabled"),
                 |path, text| {
                     let expected =
@@ -88,17 +96,18 @@ impl HostFacts {
                     choice(path, text, &SHARED_CHOICES, expected)
                 },
             ),
-            swaps: fact(at("proc/swaps"), parse_swaps),
-            zswap: fact(at("sys/module/zswap/parameters/enabled"), parse_switch),
-            swappiness: fact(at("proc/sys/vm/swappiness"), |path, text| {
+            swaps: read_fact(at("proc/swaps"), parse_swaps),
+            zswap: read_fact(at("sys/module/zswap/parameters/enabled"), parse_switch),
+            swappiness: read_fact(at("proc/sys/vm/swappiness"), |path, text| {
                 at_most(path, text, 200, "a number from 0 to 200")
             }),
-            overcommit: fact(at("proc/sys/vm/overcommit_memory"), |path, text| {
+            overcommit: read_fact(at("proc/sys/vm/overcommit_memory"), |path, text| {
                 at_most(path, text, 2, "0, 1 or 2")
             }),
-            open_userfaultfd: fact(at("proc/sys/vm/unprivileged_userfaultfd"), |path, text| {
-                Ok(at_most(path, text, 1, "0 or 1")? == 1)
-            }),
+            open_userfaultfd: read_fact(
+                at("proc/sys/vm/unprivileged_userfaultfd"),
+                |path, text| Ok(at_most(path, text, 1, "0 or 1")? == 1),
+            ),
             userfaultfd_device: device
                 .exists()
                 .then(|| access(&device, Access::READ_OK | Access::WRITE_OK).is_ok()),
@@ -110,17 +119,6 @@ impl HostFacts {
 
 const PRIVATE_CHOICES: [&str; 3] = ["always", "madvise", "never"];
 const SHARED_CHOICES: [&str; 6] = ["always", "within_size", "advise", "never", "deny", "force"];
-
-/// Reads and parses the file at `path`.
-fn fact<T>(path: PathBuf, parse: impl FnOnce(&Path, &[u8]) -> Result<T, ReadError>) -> Fact<T> {
-    match read_once(path) {
-        Ok((path, text)) => parse(&path, &text).map(Some),
-        Err(ReadError::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
 
 /// The word in brackets, which is one of `choices`.
 fn choice(

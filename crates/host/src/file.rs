@@ -87,6 +87,18 @@ pub(crate) fn read_once(path: PathBuf) -> Result<(PathBuf, Vec<u8>), ReadError> 
     }
 }
 
+/// Reads a file once and parses it. `None`: the file does not exist.
+pub(crate) fn read_fact<T>(
+    path: PathBuf,
+    parse: impl FnOnce(&Path, &[u8]) -> Result<T, ReadError>,
+) -> Result<Option<T>, ReadError> {
+    let (mut file, mut buffer) = (KernelFile::new(path), Vec::new());
+    match file.read(&mut buffer)? {
+        Some(text) => parse(file.path(), text).map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Reads a file once, and no more than its first [`READ_BYTES_MAX`] bytes: a process can make its
 /// command line and its environment as long as all that it has mapped (`PR_SET_MM_MAP`).
 pub(crate) fn read_start(path: &Path) -> io::Result<Vec<u8>> {

@@ -48,8 +48,7 @@ pub use pinned::{pinned_by, read_pinned};
 pub use pressure::parse_pressure;
 pub use pressure_trigger::PressureTrigger;
 pub use priority::{
-    Priority, PriorityOutcome, SettingOutcome, give_ordinary_priority, give_up_raised_priority,
-    raise_priority, work_in_background_of,
+    give_ordinary_priority, give_up_raised_priority, raise_priority, work_in_background_of,
 };
 pub use process::{ProcessMemory, ProcessReader, parse_start_time, parse_status};
 pub use rights::{ProcessCapability, ProcessRights, parse_rights};

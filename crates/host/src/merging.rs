@@ -9,22 +9,19 @@
 //! process restores nothing.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_model::{Bytes, MergingKnobs, PageMerging};
+use rustix::io::Errno;
 
 use crate::error::ReadError;
-use crate::file::{read_once, read_start};
+use crate::file::read_fact;
 use crate::line::number;
-use crate::rights::is_of_the_host;
+use crate::rights::services;
 
 /// The usual folder.
 pub const KSM: &str = "/sys/kernel/mm/ksm";
-
-/// Most processes that are examined.
-const PROCESSES_MAX: usize = 100_000;
 
 /// The settings and results of merging, from the files in `folder`; `None`: this kernel has no
 /// merging.
@@ -32,9 +29,8 @@ const PROCESSES_MAX: usize = 100_000;
 /// # Errors
 /// A file cannot be read, or holds no number.
 pub fn read_merging(folder: &Path) -> Result<Option<PageMerging>, ReadError> {
-    let figure = |name: &str| number_in(folder.join(name));
+    let figure = |name: &str| read_fact(folder.join(name), parse_number);
     let Some(run) = figure("run")? else { return Ok(None) };
-    let pages = |count: u64| Bytes::new(count.saturating_mul(Bytes::pages(1).get()));
     let known = (
         figure("pages_shared")?,
         figure("pages_sharing")?,
@@ -58,23 +54,14 @@ pub fn read_merging(folder: &Path) -> Result<Option<PageMerging>, ReadError> {
 /// # Errors
 /// The file cannot be read, or holds no number.
 pub fn read_merged(proc: &Path, pid: u32) -> Result<Option<Bytes>, ReadError> {
-    let path = proc.join(pid.to_string()).join("ksm_merging_pages");
-    let ended = |error: &ReadError| {
-        matches!(error, ReadError::Io { source, .. }
-            if source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()))
-    };
-    match number_in(path) {
-        Err(error) if ended(&error) => Ok(None),
-        read => Ok(read?.map(|count| Bytes::new(count.saturating_mul(Bytes::pages(1).get())))),
+    match read_fact(proc.join(pid.to_string()).join("ksm_merging_pages"), parse_number) {
+        Err(error) if error.is(Errno::SRCH) => Ok(None),
+        read => Ok(read?.map(pages)),
     }
 }
 
-fn number_in(path: PathBuf) -> Result<Option<u64>, ReadError> {
-    match read_once(path) {
-        Ok((path, text)) => parse_number(&path, &text).map(Some),
-        Err(ReadError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
+fn pages(count: u64) -> Bytes {
+    Bytes::new(count.saturating_mul(Bytes::pages(1).get()))
 }
 
 /// Parses a file of one number; `path` is for error messages.
@@ -89,34 +76,25 @@ pub fn parse_number(path: &Path, text: &[u8]) -> Result<u64, ReadError> {
 /// The first program in `proc` that also tunes merging: its PID and name. A name counts only for
 /// services of the host: any process can take such a name.
 pub fn merging_owner(proc: &Path) -> Option<(u32, &'static str)> {
-    let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
-    let mut found = entries.filter_map(|entry| {
-        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let folder = entry.path();
-        let name = fs::read_to_string(folder.join("comm")).ok()?;
-        let owner = match name.trim_end() {
-            "ksmtuned" => "ksmtuned",
-            "momd" | "mom" | "mom-vdsm" => "mom",
-            "vdsmd" => "vdsm",
-            // Scripts whose interpreter gives the process its name.
-            name if matches!(name, "bash" | "sh") || name.starts_with("python") => {
-                // A process can make whoever reads its command line wait.
-                is_of_the_host(&folder).then_some(())?;
-                let arguments = read_start(&folder.join("cmdline")).ok()?;
-                let words = arguments.split(|&byte| byte == 0);
-                let mut names = words.filter_map(|word| word.rsplit(|&byte| byte == b'/').next());
-                names.find_map(|word| match word {
-                    b"ksmtuned" => Some("ksmtuned"),
-                    b"momd" => Some("mom"),
-                    b"vdsmd" => Some("vdsm"),
-                    _ => None,
-                })?
-            }
-            _ => return None,
-        };
-        is_of_the_host(&folder).then_some((pid, owner))
+    let mut tuners = services(proc, |name, arguments| match name {
+        "ksmtuned" => Some("ksmtuned"),
+        "momd" | "mom" | "mom-vdsm" => Some("mom"),
+        "vdsmd" => Some("vdsm"),
+        // Scripts whose interpreter gives the process its name.
+        _ if matches!(name, "bash" | "sh") || name.starts_with("python") => {
+            let arguments = arguments();
+            let words = arguments.split(|&byte| byte == 0);
+            let mut names = words.filter_map(|word| word.rsplit(|&byte| byte == b'/').next());
+            names.find_map(|word| match word {
+                b"ksmtuned" => Some("ksmtuned"),
+                b"momd" => Some("mom"),
+                b"vdsmd" => Some("vdsm"),
+                _ => None,
+            })
+        }
+        _ => None,
     });
-    found.next()
+    tuners.next()
 }
 
 /// The settings that were found.
@@ -175,7 +153,8 @@ impl MergingControl {
 
     fn find(&self) -> Result<OriginalSettings, String> {
         let figure = |name: &str| {
-            let found = number_in(self.folder.join(name)).map_err(|error| error.to_string())?;
+            let found = read_fact(self.folder.join(name), parse_number)
+                .map_err(|error| error.to_string())?;
             found.ok_or_else(|| {
                 format!("{}: the kernel has no merging of pages (KSM)", self.folder.display())
             })

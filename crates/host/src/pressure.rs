@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use ballast_model::Pressure;
+use rustix::io::Errno;
 
 use crate::error::ReadError;
 use crate::file::KernelFile;
@@ -22,12 +23,8 @@ pub(crate) fn read_open(
         Ok(None) => Ok(None),
         Ok(Some(text)) => parse_pressure(file.path(), text).map(Some),
         // `psi=0`: the file exists and cannot be read.
-        Err(ReadError::Io { source, .. })
-            if source.raw_os_error() == Some(rustix::io::Errno::OPNOTSUPP.raw_os_error()) =>
-        {
-            Ok(None)
-        }
-        Err(e) => Err(e),
+        Err(error) if error.is(Errno::OPNOTSUPP) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -10,11 +10,11 @@
 //! Limits: nothing here fails; a refusal of the kernel is reported. Child processes inherit both
 //! settings: a raised process that starts guests must reset them in the child.
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::path::Path;
 
+use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, getppid, getpriority_process, set_parent_process_death_signal, setpriority_process,
 };
@@ -27,80 +27,18 @@ const OOM_SCORE_FIRST: &str = "1000";
 /// Most threads raised one by one; the daemon has a handful.
 const THREADS_MAX: usize = 256;
 
-/// The settings wanted. `None` leaves a setting unchanged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Priority {
-    /// Nice value, −20 (highest priority) to 19.
-    pub nice: Option<i32>,
-    /// Out-of-memory score adjustment, −1,000 (never killed) to 1,000.
-    pub oom_score_adj: Option<i32>,
-}
+/// The daemon's nice value, of −20 (highest priority) to 19.
+const NICE: i32 = -10;
+/// The daemon's out-of-memory score adjustment, of −1,000 to 1,000. With −1,000 the kernel could not
+/// kill the daemon even if it leaked all memory itself.
+const OOM_SCORE_ADJ: i32 = -900;
 
-impl Default for Priority {
-    fn default() -> Self {
-        // With −1,000 the kernel could not kill the daemon even if it leaked all memory itself.
-        Priority { nice: Some(-10), oom_score_adj: Some(-900) }
-    }
-}
-
-/// The outcome of one setting.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SettingOutcome {
-    /// No change was wanted.
-    Untouched,
-    /// The value already was at least as favourable.
-    Already(i32),
-    /// The value was changed.
-    Set {
-        /// The old value.
-        from: i32,
-        /// The new value.
-        to: i32,
-    },
-    /// The kernel refused; the text names the setting and how to permit it.
-    Refused(String),
-}
-
-/// The outcome of [`raise_priority`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PriorityOutcome {
-    /// The scheduling priority.
-    pub nice: SettingOutcome,
-    /// The out-of-memory score adjustment.
-    pub oom_score_adj: SettingOutcome,
-}
-
-impl PriorityOutcome {
-    /// The refusals, as lines for the log.
-    pub fn refusals(&self) -> impl Iterator<Item = &str> {
-        [&self.nice, &self.oom_score_adj].into_iter().filter_map(|setting| match setting {
-            SettingOutcome::Refused(why) => Some(why.as_str()),
-            _ => None,
-        })
-    }
-}
-
-impl fmt::Display for SettingOutcome {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            SettingOutcome::Untouched => f.write_str("unchanged"),
-            SettingOutcome::Already(now) => write!(f, "already {now}"),
-            SettingOutcome::Set { from, to } => write!(f, "{to}, was {from}"),
-            SettingOutcome::Refused(why) => write!(f, "not changed: {why}"),
-        }
-    }
-}
-
-/// Raises the priority of the calling process as `wanted`: of all its threads and of those that it
-/// starts later. `proc` is [`PROC`](crate::PROC), or a test's folder: then only the score is
-/// written there, and only the calling thread is raised.
-pub fn raise_priority(proc: &Path, wanted: Priority) -> PriorityOutcome {
-    PriorityOutcome {
-        nice: wanted.nice.map_or(SettingOutcome::Untouched, |nice| raise_nice(proc, nice)),
-        oom_score_adj: wanted
-            .oom_score_adj
-            .map_or(SettingOutcome::Untouched, |score| lower_oom_score(proc, score)),
-    }
+/// Raises the priority of the calling process: of all its threads and of those that it starts
+/// later. `proc` is [`PROC`](crate::PROC), or a test's folder: then only the score is written there,
+/// and only the calling thread is raised. Returns the refusals, which name the setting and how to
+/// permit it.
+pub fn raise_priority(proc: &Path) -> Vec<String> {
+    [raise_nice(proc), lower_oom_score(proc)].into_iter().filter_map(Result::err).collect()
 }
 
 /// Gives the calling thread ordinary priority, if it has a raised one. On Linux a nice value
@@ -147,50 +85,42 @@ pub fn work_in_background_of(proc: &Path, parent: u32) -> io::Result<()> {
     Err(io::Error::other(format!("process {parent} did not start this one, or has ended")))
 }
 
-fn raise_nice(proc: &Path, nice: i32) -> SettingOutcome {
-    let refused = |error: rustix::io::Errno| {
-        SettingOutcome::Refused(format!(
-            "nice {nice}: {error}: run as root, or give the service CAP_SYS_NICE \
-             (systemd: Nice={nice})"
-        ))
+fn raise_nice(proc: &Path) -> Result<(), String> {
+    let refused = |error: Errno| {
+        format!(
+            "nice {NICE}: {error}: run as root, or give the service CAP_SYS_NICE \
+             (systemd: Nice={NICE})"
+        )
     };
-    let from = match getpriority_process(None) {
-        Ok(now) if now <= nice => return SettingOutcome::Already(now),
-        Ok(now) => now,
-        Err(e) => return refused(e),
-    };
+    if getpriority_process(None).map_err(refused)? <= NICE {
+        return Ok(());
+    }
     // On Linux a nice value belongs to a thread. A new thread inherits it from the one that starts
     // it, most likely this one.
-    if let Err(e) = setpriority_process(None, nice) {
-        return refused(e);
-    }
+    setpriority_process(None, NICE).map_err(refused)?;
     let threads = fs::read_dir(proc.join("self/task")).into_iter().flatten().flatten();
     for thread in threads.take(THREADS_MAX) {
         let tid = thread.file_name().to_str().and_then(|name| name.parse().ok());
         // A failure means that the thread has just ended.
         if let Some(tid) = tid.and_then(Pid::from_raw) {
-            let _ = setpriority_process(Some(tid), nice);
+            let _ = setpriority_process(Some(tid), NICE);
         }
     }
-    SettingOutcome::Set { from, to: nice }
+    Ok(())
 }
 
-fn lower_oom_score(proc: &Path, score: i32) -> SettingOutcome {
+fn lower_oom_score(proc: &Path) -> Result<(), String> {
     let path = proc.join("self/oom_score_adj");
+    let shown = path.display();
     let now = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<i32>().ok());
     match now {
-        Some(now) if now <= score => SettingOutcome::Already(now),
-        Some(from) => match fs::write(&path, score.to_string()) {
-            Ok(()) => SettingOutcome::Set { from, to: score },
-            Err(e) => SettingOutcome::Refused(format!(
-                "{} {score}: {e}: run as root, or give the service CAP_SYS_RESOURCE \
-                 (systemd: OOMScoreAdjust={score})",
-                path.display()
-            )),
-        },
-        None => SettingOutcome::Refused(format!(
-            "{}: expected a number from -1000 to 1000",
-            path.display()
-        )),
+        Some(now) if now <= OOM_SCORE_ADJ => Ok(()),
+        Some(_) => fs::write(&path, OOM_SCORE_ADJ.to_string()).map_err(|error| {
+            format!(
+                "{shown} {OOM_SCORE_ADJ}: {error}: run as root, or give the service \
+                 CAP_SYS_RESOURCE (systemd: OOMScoreAdjust={OOM_SCORE_ADJ})"
+            )
+        }),
+        None => Err(format!("{shown}: expected a number from -1000 to 1000")),
     }
 }

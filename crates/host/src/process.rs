@@ -9,6 +9,7 @@
 use std::path::Path;
 
 use ballast_model::Bytes;
+use rustix::io::Errno;
 
 use crate::error::ReadError;
 use crate::file::KernelFile;
@@ -114,11 +115,7 @@ impl ProcessReader {
 /// Turns `ESRCH`, the error of reading a file of an ended process, into `None`.
 fn gone_is_none<T>(read: Result<Option<T>, ReadError>) -> Result<Option<T>, ReadError> {
     match read {
-        Err(ReadError::Io { source, .. })
-            if source.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error()) =>
-        {
-            Ok(None)
-        }
+        Err(error) if error.is(Errno::SRCH) => Ok(None),
         other => other,
     }
 }

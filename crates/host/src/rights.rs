@@ -2,15 +2,18 @@
 //!
 //! Source: proc_pid_status(5), capabilities(7).
 
+use std::fs;
 use std::path::Path;
 
 use crate::error::ReadError;
-use crate::file::read_once;
+use crate::file::{read_once, read_start};
 use crate::line::{number, numbered};
 
 /// Users of the host's own services: root, and oVirt's `vdsm`, which has this number on every host
 /// (`uidgid` of Fedora's package `setup`). Elsewhere nobody has it.
 const SERVICE_USERS: [u64; 2] = [0, 36];
+/// Most processes that are examined.
+const PROCESSES_MAX: usize = 100_000;
 
 /// A capability that Ballast uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,12 +109,33 @@ pub fn parse_rights(path: &Path, text: &[u8]) -> Result<ProcessRights, ReadError
     })
 }
 
+/// The services of the host that `known` knows by name, each with its PID and what `known` says.
+/// `known` gets the name of a process, and a reader of its command line. Of other processes none is
+/// read, because a process can make whoever reads it wait.
+pub(crate) fn services<T>(
+    proc: &Path,
+    known: impl Fn(&str, &dyn Fn() -> Vec<u8>) -> Option<T>,
+) -> impl Iterator<Item = (u32, T)> {
+    let entries = fs::read_dir(proc).into_iter().flatten().flatten().take(PROCESSES_MAX);
+    entries.filter_map(move |entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let folder = entry.path();
+        let name = fs::read_to_string(folder.join("comm")).ok()?;
+        let arguments = || match is_of_the_host(&folder) {
+            true => read_start(&folder.join("cmdline")).unwrap_or_default(),
+            false => Vec::new(),
+        };
+        let found = known(name.trim_end(), &arguments)?;
+        is_of_the_host(&folder).then_some((pid, found))
+    })
+}
+
 /// Whether a process, whose folder in `/proc` is `folder`, is a service of the host or of this
 /// process's own user. Any user can start a process under any name, but not as such a user.
 ///
 /// Limits: a program with the set-user-ID bit that a user starts by a link of such a name passes
 /// while it has made root its real user too.
-pub(crate) fn is_of_the_host(folder: &Path) -> bool {
+fn is_of_the_host(folder: &Path) -> bool {
     let own = u64::from(rustix::process::getuid().as_raw());
     let is_trusted = |user: u64| user == own || SERVICE_USERS.contains(&user);
     read_once(folder.join("status")).is_ok_and(|(_, text)| has_only_users(&text, is_trusted))

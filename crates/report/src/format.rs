@@ -31,7 +31,7 @@ pub fn span(ms: u64) -> String {
 /// aligned to the right.
 pub fn table(
     columns: &[(&str, CellAlignment)],
-    rows: impl IntoIterator<Item = Vec<String>>,
+    rows: Vec<Vec<String>>,
     width: Option<u16>,
 ) -> String {
     let mut table = Table::new();

@@ -7,52 +7,92 @@ use std::io::{self, BufWriter, Write};
 
 use serde::Serialize;
 
-/// Writes `value` to `out`, indented, with a line end.
+/// Writes `value` to `out`, indented or as one line, with a line end.
 ///
 /// # Errors
 /// `out` cannot be written.
-pub(crate) fn write(value: &impl Serialize, out: impl Write) -> io::Result<()> {
-    let mut out = Escaping(BufWriter::new(out));
+pub fn write(value: &impl Serialize, is_indented: bool, out: &mut dyn Write) -> io::Result<()> {
+    let mut shaped = Shaped::new(out, is_indented);
+    // Through `dyn Write`, as the API's server writes its replies: so the program has the code for
+    // each form only once.
+    let out: &mut dyn Write = &mut shaped;
     // `?` converts back to the writer's error, which shows whether a pipe was closed.
-    serde_json::to_writer_pretty(&mut out, value)?;
+    serde_json::to_writer(&mut *out, value)?;
     out.write_all(b"\n")?;
     out.flush()
 }
 
-/// Writes `value` to `out` as one line.
-///
-/// # Errors
-/// `out` cannot be written.
-pub(crate) fn write_line(value: &impl Serialize, out: impl Write) -> io::Result<()> {
-    let mut out = Escaping(BufWriter::new(out));
-    serde_json::to_writer(&mut out, value)?;
-    out.write_all(b"\n")?;
-    out.flush()
+/// Shapes JSON that comes without spaces: indents it if wanted, and escapes U+007F to U+009F, which
+/// occur only in strings. Each write must end at a character boundary.
+struct Shaped<'a> {
+    out: BufWriter<&'a mut dyn Write>,
+    is_indented: bool,
+    /// How many lists and objects have begun and not ended.
+    depth: usize,
+    /// Whether the last one began just now.
+    has_begun: bool,
+    is_in_string: bool,
+    /// Whether a backslash precedes, in a string.
+    is_escaped: bool,
 }
 
-/// Escapes U+007F to U+009F, which occur only in strings. Each write must end at a character
-/// boundary.
-struct Escaping<W>(W);
+impl<'a> Shaped<'a> {
+    fn new(out: &'a mut dyn Write, is_indented: bool) -> Shaped<'a> {
+        let (out, depth) = (BufWriter::new(out), 0);
+        let (has_begun, is_in_string, is_escaped) = (false, false, false);
+        Shaped { out, is_indented, depth, has_begun, is_in_string, is_escaped }
+    }
 
-impl<W: Write> Write for Escaping<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut from = 0;
-        for at in 0..bytes.len() {
-            let (code, len) = match bytes[at..] {
-                [0x7f, ..] => (0x7f, 1),
-                [0xc2, code @ 0x80..=0x9f, ..] => (code, 2),
-                _ => continue,
-            };
-            self.0.write_all(&bytes[from..at])?;
-            write!(self.0, "\\u{code:04x}")?;
-            from = at + len;
+    fn put(&mut self, byte: u8) -> io::Result<()> {
+        if self.is_in_string {
+            self.is_in_string = self.is_escaped || byte != b'"';
+            self.is_escaped = byte == b'\\' && !self.is_escaped;
+            return self.out.write_all(&[byte]);
         }
-        self.0.write_all(&bytes[from..])?;
+        let is_end = matches!(byte, b'}' | b']');
+        self.depth = self.depth.saturating_sub(usize::from(is_end));
+        // What is empty ends on its line.
+        if self.has_begun != is_end {
+            self.begin_line()?;
+        }
+        self.has_begun = matches!(byte, b'{' | b'[');
+        self.depth += usize::from(self.has_begun);
+        self.is_in_string = byte == b'"';
+        self.out.write_all(&[byte])?;
+        match byte {
+            b',' => self.begin_line(),
+            b':' if self.is_indented => self.out.write_all(b" "),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin_line(&mut self) -> io::Result<()> {
+        match self.is_indented {
+            true => write!(self.out, "\n{:1$}", "", 2 * self.depth),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Write for Shaped<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let mut rest = bytes;
+        while let [byte, after @ ..] = rest {
+            rest = after;
+            match (byte, after) {
+                (0x7f, _) => self.out.write_all(b"\\u007f")?,
+                (0xc2, [code @ 0x80..=0x9f, after @ ..]) => {
+                    write!(self.out, "\\u{code:04x}")?;
+                    rest = after;
+                }
+                _ => self.put(*byte)?,
+            }
+        }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.0.flush()
+        self.out.flush()
     }
 }
 
@@ -62,7 +102,7 @@ mod tests {
 
     fn written(value: &impl Serialize) -> String {
         let mut out = Vec::new();
-        write(value, &mut out).unwrap();
+        write(value, true, &mut out).unwrap();
         String::from_utf8(out).unwrap()
     }
 
@@ -80,8 +120,13 @@ mod tests {
 
     #[test]
     fn output_is_indented() {
-        let value = serde_json::json!({"a": [1, 2.5], "b": {}, "c": null});
+        let text = "{\"[,:\\\"]";
+        let nested = serde_json::json!([[], [[]], {"e": [{}]}, text]);
+        let value = serde_json::json!({"a": [1, 2.5, nested], "b": {}, "c": null, text: true});
         assert_eq!(written(&value), format!("{value:#}\n"));
+        let mut line = Vec::new();
+        write(&value, false, &mut line).unwrap();
+        assert_eq!(String::from_utf8(line).unwrap(), format!("{value}\n"));
     }
 
     #[test]
@@ -96,7 +141,10 @@ mod tests {
             }
         }
         for value in ["short".to_owned(), "long".repeat(1 << 16)] {
-            assert_eq!(write(&value, Closed).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+            assert_eq!(
+                write(&value, true, &mut Closed).unwrap_err().kind(),
+                io::ErrorKind::BrokenPipe
+            );
         }
     }
 }

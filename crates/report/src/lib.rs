@@ -10,7 +10,7 @@ mod ending;
 pub mod figures;
 pub mod files;
 pub mod format;
-mod json;
+pub mod json;
 mod live;
 mod moments;
 mod output;

@@ -54,7 +54,7 @@ impl Live {
         text: impl FnOnce(&T, Option<u16>) -> String,
     ) -> anyhow::Result<()> {
         if self.output.json {
-            return json::write_line(reply, io::stdout().lock()).context(CANNOT_PRINT);
+            return json::write(reply, false, &mut io::stdout().lock()).context(CANNOT_PRINT);
         }
         let frame = harmless(&text(reply, terminal_size().map(|(columns, _)| columns)));
         let gap = if self.last.is_some() { "\n" } else { "" };

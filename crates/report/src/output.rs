@@ -30,7 +30,7 @@ impl Output {
         text: impl FnOnce(&T, Option<u16>) -> String,
     ) -> anyhow::Result<()> {
         if self.json {
-            return json::write(reply, io::stdout().lock()).context(CANNOT_PRINT);
+            return json::write(reply, true, &mut io::stdout().lock()).context(CANNOT_PRINT);
         }
         print(&harmless(&text(reply, terminal_size().map(|(columns, _)| columns))))
     }

@@ -44,22 +44,21 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
     /// Adds a column of text, aligned to the left.
     #[must_use]
     pub fn text<D: Display>(self, name: &str, cell: impl Fn(&Row) -> D + 'a) -> Self {
-        self.column(name, CellAlignment::Left, cell)
+        self.column(name, CellAlignment::Left, Box::new(move |row: &Row| cell(row).to_string()))
     }
 
     /// Adds a column of figures, aligned to the right.
     #[must_use]
     pub fn figure<D: Display>(self, name: &str, cell: impl Fn(&Row) -> D + 'a) -> Self {
-        self.column(name, CellAlignment::Right, cell)
+        self.column(name, CellAlignment::Right, Box::new(move |row: &Row| cell(row).to_string()))
     }
 
-    fn column<D: Display>(
+    fn column(
         mut self,
         name: &str,
         alignment: CellAlignment,
-        cell: impl Fn(&Row) -> D + 'a,
+        cell: Box<dyn Fn(&Row) -> String + 'a>,
     ) -> Self {
-        let cell = Box::new(move |row: &Row| cell(row).to_string());
         self.columns.push(Column { name: name.to_owned(), alignment, rank: 0, cell });
         self
     }
@@ -98,7 +97,8 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
     ) -> String {
         let columns: Vec<_> =
             self.columns.iter().map(|column| (column.name.as_str(), column.alignment)).collect();
-        format::table(&columns, rows.into_iter().map(|row| self.cells(row.borrow())), width)
+        let rows = rows.into_iter().map(|row| self.cells(row.borrow())).collect();
+        format::table(&columns, rows, width)
     }
 
     /// The table of `rows` for a terminal of `width` columns, without the columns that do not fit,
@@ -131,7 +131,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         let rows = cells.iter().map(|row| shown.iter().map(|&at| row[at].clone()).collect());
         let left_out = (0..self.columns.len()).filter(|place| !shown.contains(place));
         let left_out = left_out.map(|place| self.columns[place].name.as_str()).collect();
-        (format::table(&columns, rows, width), left_out)
+        (format::table(&columns, rows.collect(), width), left_out)
     }
 
     /// The least width of a column: text can be wrapped, figures cannot.

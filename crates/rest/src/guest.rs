@@ -1,19 +1,32 @@
 //! The interface that a hypervisor's crate implements for its API.
 
-use std::fmt::Debug;
+use std::fmt;
 use std::path::Path;
 
 use ballast_model::{Action, GuestId, GuestSample, LinkDown, Timestamp};
 
 use crate::call::{Answer, Call};
 
-/// One guest, as its hypervisor's API describes it. No I/O: calls come out, answers go in.
-pub trait RestGuest: Debug + Default {
-    /// The hypervisor's name in messages.
-    const HYPERVISOR: &'static str;
+/// A kind of hypervisor.
+#[derive(Clone, Copy, Debug)]
+pub struct HypervisorKind {
+    /// Its name in messages.
+    pub name: &'static str,
     /// How the name of its process begins, as the kernel keeps it (15 characters at most).
-    const PROCESS: &'static str;
+    pub process: &'static str,
+    /// Makes a guest of which nothing is known yet.
+    pub guest: fn() -> Box<dyn RestGuest>,
+}
 
+/// The name alone: with the fields, the program would have code to write all of them.
+impl fmt::Debug for dyn RestGuest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RestGuest")
+    }
+}
+
+/// One guest, as its hypervisor's API describes it. No I/O: calls come out, answers go in.
+pub trait RestGuest: Send {
     /// Begins a sample: figures that change have to be read again.
     fn begin(&mut self, now: Timestamp);
 

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use crate::call::{Call, shown};
 use crate::client::exchange;
-use crate::guest::RestGuest;
+use crate::guest::HypervisorKind;
 use crate::pattern::{FoundSocket, SocketPattern};
 use crate::slot::{Clock, Slot};
 
@@ -41,19 +41,21 @@ pub struct RestConfig {
 
 /// The guests of one kind of hypervisor.
 #[derive(Debug)]
-pub struct RestGuests<G> {
+pub struct RestGuests {
+    kind: HypervisorKind,
     config: RestConfig,
     proc: PathBuf,
-    slots: BTreeMap<GuestId, Slot<G>>,
+    slots: BTreeMap<GuestId, Slot>,
     /// Sockets that are refused, and why.
     refused: BTreeMap<PathBuf, String>,
     notices: Vec<String>,
 }
 
-impl<G: RestGuest> RestGuests<G> {
+impl RestGuests {
     /// No guests yet. Their processes are looked up in `proc` (usually `/proc`).
-    pub fn new(config: RestConfig, proc: &Path) -> RestGuests<G> {
+    pub fn new(kind: HypervisorKind, config: RestConfig, proc: &Path) -> RestGuests {
         RestGuests {
+            kind,
             config,
             proc: proc.to_owned(),
             slots: BTreeMap::new(),
@@ -95,7 +97,7 @@ impl<G: RestGuest> RestGuests<G> {
     fn add(&mut self, socket: FoundSocket) -> Result<(), String> {
         let FoundSocket { path, name, inode } = socket;
         let id: GuestId = name.parse().map_err(|error| format!("{error}"))?;
-        let (most, count) = (self.config.guests_max, self.slots.len());
+        let (kind, most, count) = (self.kind, self.config.guests_max, self.slots.len());
         match self.slots.get_mut(&id) {
             Some(slot) if slot.path == path => {
                 slot.is_listed = true;
@@ -112,14 +114,14 @@ impl<G: RestGuest> RestGuests<G> {
             }
             // The guest's socket has another path now.
             Some(slot) => {
-                *slot = Slot::new(path, inode);
+                *slot = Slot::new(kind, path, inode);
                 Ok(())
             }
             None if count >= most => {
                 Err(format!("there are {most} guests already, and no more are managed"))
             }
             None => {
-                self.slots.insert(id, Slot::new(path, inode));
+                self.slots.insert(id, Slot::new(kind, path, inode));
                 Ok(())
             }
         }
@@ -128,7 +130,7 @@ impl<G: RestGuest> RestGuests<G> {
     /// Reports which guests appeared or are gone, and drops those that are gone.
     fn settle(&mut self) {
         let mut notices = Vec::new();
-        let (proc, name) = (&self.proc, G::HYPERVISOR);
+        let (proc, name) = (&self.proc, self.kind.name);
         self.slots.retain(|id, slot| {
             let path = shown(&slot.path.to_string_lossy());
             let was_guest = slot.is_guest;
@@ -246,9 +248,9 @@ async fn carry_out(path: &Path, calls: Vec<Call>, until: Instant) -> OutcomeKind
     }
 }
 
-impl<G: RestGuest> Backend for RestGuests<G> {
+impl Backend for RestGuests {
     fn name(&self) -> &'static str {
-        G::HYPERVISOR
+        self.kind.name
     }
 
     fn sample<'a>(&'a mut self, request: SampleRequest<'a>) -> Waiting<'a, Vec<GuestReading>> {

@@ -8,7 +8,6 @@
 //! ```text
 //! call      a call and its answer, without I/O
 //! client    the calls of one exchange, by HTTP over a Unix socket
-//! pinned    sockets that no stranger's link leads to
 //! pattern   the sockets that the configuration names, and their guests' names
 //! guest     the interface that a hypervisor's crate implements
 //! probe     one reading of a guest, for a diagnosis
@@ -33,7 +32,7 @@ pub mod testing;
 
 pub use call::{Answer, BODY_BYTES_MAX, Call, Method, shown};
 pub use client::{CallError, exchange};
-pub use guest::RestGuest;
+pub use guest::{HypervisorKind, RestGuest};
 pub use guests::{RestConfig, RestGuests};
 pub use pattern::{FoundSocket, SocketPattern, SocketPatternError};
 pub use probe::probe_guest;

@@ -100,7 +100,7 @@ impl SocketPattern {
                 found.push(FoundSocket { path, name, inode: metadata.ino() });
             }
         }
-        found.sort();
+        found.sort_unstable();
         found
     }
 }

@@ -16,13 +16,17 @@ use crate::guest::RestGuest;
 /// Most rounds of calls: a sample of a real hypervisor has three.
 const ROUNDS_MAX: usize = 4;
 
-/// Makes the reading calls of a sample on `socket`, for at most `timeout`.
+/// Makes the reading calls of a sample of `guest` on `socket`, for at most `timeout`. Returns the
+/// guest with what they found.
 ///
 /// # Errors
 /// The socket does not answer as this hypervisor does.
-pub async fn probe_guest<G: RestGuest>(socket: &Path, timeout: Duration) -> Result<G, LinkDown> {
+pub async fn probe_guest(
+    mut guest: Box<dyn RestGuest>,
+    socket: &Path,
+    timeout: Duration,
+) -> Result<Box<dyn RestGuest>, LinkDown> {
     let until = Instant::now() + timeout;
-    let mut guest = G::default();
     guest.begin(Timestamp::ZERO);
     for _ in 0..ROUNDS_MAX {
         let mut calls = guest.calls();

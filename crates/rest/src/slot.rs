@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use crate::client::{ExchangeResult, exchange};
-use crate::guest::RestGuest;
+use crate::guest::{HypervisorKind, RestGuest};
 
 /// The caller's clock, which advances while a call waits.
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +42,13 @@ impl Clock {
 
 /// One guest.
 #[derive(Debug)]
-pub(crate) struct Slot<G> {
+pub(crate) struct Slot {
+    kind: HypervisorKind,
     pub(crate) path: PathBuf,
     pub(crate) inode: u64,
     /// Whether its socket still exists.
     pub(crate) is_listed: bool,
-    pub(crate) guest: G,
+    pub(crate) guest: Box<dyn RestGuest>,
     pub(crate) gate: GenerationGate,
     /// Why its API does not answer; `None` if it does.
     pub(crate) down: Option<LinkDown>,
@@ -66,13 +67,14 @@ pub(crate) struct Slot<G> {
     took: Duration,
 }
 
-impl<G: RestGuest> Slot<G> {
-    pub(crate) fn new(path: PathBuf, inode: u64) -> Slot<G> {
+impl Slot {
+    pub(crate) fn new(kind: HypervisorKind, path: PathBuf, inode: u64) -> Slot {
         Slot {
+            kind,
             path,
             inode,
             is_listed: true,
-            guest: G::default(),
+            guest: (kind.guest)(),
             gate: GenerationGate::default(),
             down: Some(LinkDown::Connecting),
             is_guest: false,
@@ -151,7 +153,7 @@ impl<G: RestGuest> Slot<G> {
         }
         if let Some(pid) = self.listener.filter(|_| !self.is_hypervisor) {
             let name = fs::read_to_string(proc.join(pid.to_string()).join("comm"));
-            let is_called_so = name.is_ok_and(|name| name.starts_with(G::PROCESS));
+            let is_called_so = name.is_ok_and(|name| name.starts_with(self.kind.process));
             self.is_hypervisor = is_called_so || self.guest.claims_process(pid);
         }
         self.down = done.error.map(|error| error.why);
@@ -161,7 +163,7 @@ impl<G: RestGuest> Slot<G> {
     pub(crate) fn forget(&mut self) {
         let (path, inode, is_listed) = (self.path.clone(), self.inode, self.is_listed);
         let (is_guest, ignored) = (self.is_guest, self.ignored.take());
-        *self = Slot { is_listed, is_guest, ignored, ..Slot::new(path, inode) };
+        *self = Slot { is_listed, is_guest, ignored, ..Slot::new(self.kind, path, inode) };
     }
 
     /// Its sample at `now`.

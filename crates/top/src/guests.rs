@@ -4,7 +4,7 @@
 //! equal guests stay in the order of their names. Guests at rest need no attention: they are held
 //! on target or within the dead band, and read nothing back from swap.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 
 use ballast_api::{GuestView, StatusReply};
 
@@ -151,11 +151,11 @@ pub(crate) fn rows<'a>(
         Column::Doing => Some(doing(guest, rate(guest)) as u64),
     };
     let descending = options.is_descending();
-    match options.column {
-        Column::Name if descending => guests.sort_by_key(|guest| Reverse(&guest.guest)),
-        Column::Name => guests.sort_by_key(|guest| &guest.guest),
-        _ => guests.sort_by(|a, b| compare(figure(a), figure(b), descending)),
-    }
+    guests.sort_by(|a, b| match options.column {
+        Column::Name if descending => b.guest.cmp(&a.guest),
+        Column::Name => a.guest.cmp(&b.guest),
+        _ => compare(figure(a), figure(b), descending),
+    });
     let mut rows: Vec<Row> = guests.into_iter().map(Row::Guest).collect();
     if resting.guests > 0 {
         rows.push(Row::Rest(resting));

@@ -22,15 +22,15 @@ const ROWS_BESIDE: usize = 7;
 const MINUTE_MS: u32 = 60_000;
 
 impl State {
-    pub(crate) fn key(&mut self, key: KeyEvent) -> Vec<Order> {
+    pub(crate) fn key(&mut self, key: KeyEvent) -> Option<Order> {
         if key.kind == KeyEventKind::Release {
-            return vec![];
+            return None;
         }
         self.message = None;
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return match key.code {
-                KeyCode::Char('c') => vec![Order::Quit],
-                _ => vec![],
+                KeyCode::Char('c') => Some(Order::Quit),
+                _ => None,
             };
         }
         if self.filtering {
@@ -39,14 +39,18 @@ impl State {
         if let Some(dialog) = self.dialog.take() {
             return self.dialog_key(dialog, key);
         }
-        if let Some(orders) = self.journal_key(key) {
-            return orders;
+        if let Source::Journal(cursor) = &mut self.source {
+            let seek = seek_by(key.code);
+            if seek.is_some() || key.code == KeyCode::Char(' ') {
+                cursor.playing = seek.is_none() && !cursor.playing;
+                return seek.and_then(|seek| self.seek(seek));
+            }
         }
         match key.code {
-            KeyCode::Char('q') => vec![Order::Quit],
+            KeyCode::Char('q') => Some(Order::Quit),
             KeyCode::Char('?') => {
                 self.dialog = Some(Dialog::Help);
-                vec![]
+                None
             }
             KeyCode::Char('p') => self.ask_to_pause(),
             KeyCode::Char('s') => self.open_form(),
@@ -55,7 +59,7 @@ impl State {
         }
     }
 
-    fn filter_key(&mut self, key: KeyEvent) -> Vec<Order> {
+    fn filter_key(&mut self, key: KeyEvent) -> Option<Order> {
         let filter = &mut self.options.filter;
         match key.code {
             KeyCode::Enter => self.filtering = false,
@@ -73,14 +77,14 @@ impl State {
             }
             _ => {}
         }
-        vec![]
+        None
     }
 
-    fn dialog_key(&mut self, dialog: Dialog, key: KeyEvent) -> Vec<Order> {
+    fn dialog_key(&mut self, dialog: Dialog, key: KeyEvent) -> Option<Order> {
         match dialog {
             Dialog::Help => match key.code {
-                KeyCode::Char('q') => vec![Order::Quit],
-                _ => vec![],
+                KeyCode::Char('q') => Some(Order::Quit),
+                _ => None,
             },
             Dialog::Form(mut form) => {
                 self.dialog = match form.key(key) {
@@ -93,13 +97,13 @@ impl State {
                         form: Some(form),
                     })),
                 };
-                vec![]
+                None
             }
             Dialog::Question(question) => self.answer(question, key),
         }
     }
 
-    fn answer(&mut self, question: Question, key: KeyEvent) -> Vec<Order> {
+    fn answer(&mut self, question: Question, key: KeyEvent) -> Option<Order> {
         match key.code {
             KeyCode::Char('y' | 'Y') if self.under_way.command => {
                 self.dialog = Some(Dialog::Question(question));
@@ -107,49 +111,29 @@ impl State {
             }
             KeyCode::Char('y' | 'Y') => {
                 self.under_way.command = true;
-                vec![question.order]
+                Some(question.order)
             }
-            KeyCode::Char('q') => vec![Order::Quit],
+            KeyCode::Char('q') => Some(Order::Quit),
             KeyCode::Char('n' | 'N') | KeyCode::Esc => {
                 self.dialog = question.form.map(Dialog::Form);
-                vec![]
+                None
             }
             _ => {
                 self.dialog = Some(Dialog::Question(question));
-                vec![]
+                None
             }
         }
     }
 
-    /// Handles a key that moves through a journal; `None`: another key, or there is no journal.
-    fn journal_key(&mut self, key: KeyEvent) -> Option<Vec<Order>> {
-        let Source::Journal(cursor) = &mut self.source else { return None };
-        let seek = match key.code {
-            KeyCode::Left => Seek::Previous,
-            KeyCode::Right => Seek::Next,
-            KeyCode::PageUp => Seek::Earlier(MINUTE_MS),
-            KeyCode::PageDown => Seek::Later(MINUTE_MS),
-            KeyCode::Home => Seek::First,
-            KeyCode::End => Seek::Last,
-            KeyCode::Char(' ') => {
-                cursor.playing = !cursor.playing;
-                return Some(vec![]);
-            }
-            _ => return None,
-        };
-        cursor.playing = false;
-        Some(self.seek(seek))
-    }
-
-    fn explanation_key(&mut self, key: KeyEvent) -> Vec<Order> {
+    fn explanation_key(&mut self, key: KeyEvent) -> Option<Order> {
         let lines = view::explanation_lines(self).len();
-        let Some(explanation) = &mut self.explanation else { return vec![] };
+        let explanation = self.explanation.as_mut()?;
         let page = usize::from(self.size.1).saturating_sub(ROWS_BESIDE).max(PAGE_ROWS_MIN);
         let scroll = explanation.scroll;
         let scroll = match key.code {
             KeyCode::Esc | KeyCode::Enter | KeyCode::Backspace => {
                 self.explanation = None;
-                return vec![];
+                return None;
             }
             KeyCode::Char('j') | KeyCode::Down => scroll + 1,
             KeyCode::Char('k') | KeyCode::Up => scroll.saturating_sub(1),
@@ -160,10 +144,10 @@ impl State {
             _ => scroll,
         };
         explanation.scroll = scroll.min(lines.saturating_sub(1));
-        vec![]
+        None
     }
 
-    fn table_key(&mut self, key: KeyEvent) -> Vec<Order> {
+    fn table_key(&mut self, key: KeyEvent) -> Option<Order> {
         let page = usize::from(self.size.1).saturating_sub(ROWS_BESIDE).max(PAGE_ROWS_MIN);
         match key.code {
             KeyCode::Char('j') | KeyCode::Down => self.select(self.at.saturating_add(1)),
@@ -181,18 +165,18 @@ impl State {
             KeyCode::Enter => return self.open(),
             _ => {}
         }
-        vec![]
+        None
     }
 
     /// Opens what is selected: a guest's explanation, or the guests at rest.
-    fn open(&mut self) -> Vec<Order> {
+    fn open(&mut self) -> Option<Order> {
         let name = match &self.selected {
             Some(Selected::Guest(name)) => name,
             Some(Selected::Rest) => {
                 self.options.folded = false;
-                return vec![];
+                return None;
             }
-            None => return vec![],
+            None => return None,
         };
         let guest = match name.parse::<ballast_model::GuestId>() {
             Ok(guest) => guest,
@@ -203,7 +187,7 @@ impl State {
         self.explain(guest)
     }
 
-    fn ask_to_pause(&mut self) -> Vec<Order> {
+    fn ask_to_pause(&mut self) -> Option<Order> {
         if !self.is_live() {
             return self.show_message("this is a journal: nothing can be paused");
         }
@@ -218,10 +202,10 @@ impl State {
         };
         let (text, command) = (text.to_owned(), self.command(arguments));
         self.dialog = Some(Dialog::Question(Question { text, command, order, form: None }));
-        vec![]
+        None
     }
 
-    fn open_form(&mut self) -> Vec<Order> {
+    fn open_form(&mut self) -> Option<Order> {
         if !self.is_live() {
             return self.show_message("this is a journal: nothing can be set");
         }
@@ -239,6 +223,19 @@ impl State {
             Ok(form) => self.dialog = Some(Dialog::Form(form)),
             Err(error) => return self.show_message(error),
         }
-        vec![]
+        None
     }
+}
+
+/// Where a key moves to in a journal; `None`: it is another key.
+fn seek_by(key: KeyCode) -> Option<Seek> {
+    Some(match key {
+        KeyCode::Left => Seek::Previous,
+        KeyCode::Right => Seek::Next,
+        KeyCode::PageUp => Seek::Earlier(MINUTE_MS),
+        KeyCode::PageDown => Seek::Later(MINUTE_MS),
+        KeyCode::Home => Seek::First,
+        KeyCode::End => Seek::Last,
+        _ => return None,
+    })
 }

@@ -1,6 +1,6 @@
 //! A journal's ticks in the form of a daemon's replies.
 //!
-//! Idea: [`view_tick`] makes a recorded tick into a [`Tick`] of the API, for all commands that read
+//! Idea: a [`RecordedView`] makes a recorded tick into a [`Tick`] of the API, for all commands that read
 //! journals. A `Recording` is the view's place in a journal: a step ahead reads one row, any other
 //! move reads the rows of one `History`. Cost: only those rows in memory, however long the journal
 //! is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the history; if
@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use anyhow::Context;
 use ballast_api::{ExplainReply, Source, StatusReply, Tick};
-use ballast_model::{GuestId, Outcome};
+use ballast_model::{GuestId, GuestLimits, LimitSources, Outcome};
 use ballast_store::{Entry, EntryContent, Latest, Place, Range, Reader, Seek, TickEntry};
 
 use crate::history::{HISTORY_TICKS, History};
@@ -20,35 +20,53 @@ use crate::history::{HISTORY_TICKS, History};
 /// The last outcome of each guest, with its wall clock.
 type Outcomes = BTreeMap<GuestId, (SystemTime, Outcome)>;
 
-/// Calls `view` with a recorded tick, as of `now`, and returns its result.
-pub fn view_tick<T>(latest: &Latest, now: SystemTime, view: impl FnOnce(&Tick<'_>) -> T) -> T {
-    view_entry(&latest.tick, latest.entry.wall(), now, &latest.outcomes, view)
-}
+/// The source of limits is not in a journal, which has the limits in force.
+static NO_SOURCES: BTreeMap<GuestId, LimitSources> = BTreeMap::new();
 
-fn view_entry<T>(
-    tick: &TickEntry,
+/// A recorded tick, from which replies are made.
+#[derive(Debug)]
+pub struct RecordedView<'a> {
+    tick: &'a TickEntry,
     seen_at: SystemTime,
     now: SystemTime,
-    outcomes: &Outcomes,
-    view: impl FnOnce(&Tick<'_>) -> T,
-) -> T {
-    let guests = tick.snapshot.guests().iter();
-    let limits = guests.map(|guest| (guest.id.clone(), tick.limits_of(&guest.id))).collect();
-    view(&Tick {
-        source: Source::Journal,
-        now,
-        seen_at,
-        snapshot: &tick.snapshot,
-        plan: &tick.plan,
-        limits: &limits,
-        // A journal has the limits in force, not their sources.
-        limit_sources: &BTreeMap::new(),
-        outcomes,
-        paused: tick.paused,
-        mode: tick.mode.in_force(),
-        decision_cost: tick.decision_cost,
-        daemon: None,
-    })
+    outcomes: &'a Outcomes,
+    limits: BTreeMap<GuestId, GuestLimits>,
+}
+
+impl<'a> RecordedView<'a> {
+    /// The last tick of a journal, as of `now`.
+    pub fn latest(latest: &'a Latest, now: SystemTime) -> RecordedView<'a> {
+        RecordedView::new(&latest.tick, latest.entry.wall(), now, &latest.outcomes)
+    }
+
+    fn new(
+        tick: &'a TickEntry,
+        seen_at: SystemTime,
+        now: SystemTime,
+        outcomes: &'a Outcomes,
+    ) -> RecordedView<'a> {
+        let guests = tick.snapshot.guests().iter();
+        let limits = guests.map(|guest| (guest.id.clone(), tick.limits_of(&guest.id))).collect();
+        RecordedView { tick, seen_at, now, outcomes, limits }
+    }
+
+    /// The tick in the form of the API.
+    pub fn tick(&self) -> Tick<'_> {
+        Tick {
+            source: Source::Journal,
+            now: self.now,
+            seen_at: self.seen_at,
+            snapshot: &self.tick.snapshot,
+            plan: &self.tick.plan,
+            limits: &self.limits,
+            limit_sources: &NO_SOURCES,
+            outcomes: self.outcomes,
+            paused: self.tick.paused,
+            mode: self.tick.mode.in_force(),
+            decision_cost: self.tick.decision_cost,
+            daemon: None,
+        }
+    }
 }
 
 /// A tick of a journal with the ticks before it.
@@ -127,7 +145,8 @@ impl Recording {
     pub(crate) fn explain(&self, guest: &GuestId) -> anyhow::Result<ExplainReply> {
         let latest = self.reader.latest_until(self.at.id)?;
         let latest = latest.context("retention deleted this tick meanwhile")?;
-        let reply = view_tick(&latest, latest.entry.wall(), |tick| ExplainReply::new(tick, guest));
+        let reply =
+            ExplainReply::new(&RecordedView::latest(&latest, latest.entry.wall()).tick(), guest);
         reply.with_context(|| format!("there is no guest `{guest}` in this tick"))
     }
 }
@@ -136,7 +155,7 @@ impl Recording {
 fn status_of(entry: &Entry) -> Option<StatusReply> {
     let EntryContent::Tick(tick) = &entry.content else { return None };
     let wall = entry.wall();
-    Some(view_entry(tick, wall, wall, &Outcomes::new(), |tick| StatusReply::from(tick)))
+    Some(StatusReply::from(&RecordedView::new(tick, wall, wall, &Outcomes::new()).tick()))
 }
 
 #[cfg(test)]

@@ -124,7 +124,7 @@ pub async fn run(options: Options) -> anyhow::Result<()> {
             _ = hang_up.recv() => return Ok(()),
         };
         state.update(Event::Time(begun.elapsed()));
-        for order in state.update(event) {
+        if let Some(order) = state.update(event) {
             match (order, &handler) {
                 (Order::Quit, _) => return Ok(()),
                 (order, OrderHandler::Daemon(handler)) => handler.carry_out(order),

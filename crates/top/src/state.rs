@@ -1,6 +1,6 @@
 //! The whole state of the view: what is known and what is shown.
 //!
-//! Idea: `State::update` takes in one [`Event`] and returns what to do about it, as [`Order`]s. It
+//! Idea: `State::update` takes in one [`Event`] and returns what to do about it, an [`Order`]. It
 //! reads no clock and does no I/O: time comes as an event. At most one order of each kind is under
 //! way, so nothing queues up while a key is held down: a key is ignored while its kind of order is
 //! under way. `keys.rs` says what each key does.
@@ -181,16 +181,16 @@ impl State {
     }
 
     /// Takes in `event`; returns what is to be done about it.
-    pub(crate) fn update(&mut self, event: Event) -> Vec<Order> {
+    pub(crate) fn update(&mut self, event: Event) -> Option<Order> {
         let orders = match event {
             Event::Key(key) => self.key(key),
             Event::Size(columns, rows) => {
                 self.size = (columns, rows);
-                vec![]
+                None
             }
             Event::Time(now) => {
                 self.now = now;
-                vec![]
+                None
             }
             Event::Timeout => self.play(),
             Event::Status(Ok(status)) => {
@@ -229,7 +229,7 @@ impl State {
                 let is_failure = result.is_err();
                 let (Ok(text) | Err(text)) = result;
                 self.message = Some(Message { text, is_failure });
-                vec![]
+                None
             }
         };
         self.restore_selection();
@@ -280,9 +280,9 @@ impl State {
         }
     }
 
-    pub(crate) fn show_message(&mut self, text: impl Into<String>) -> Vec<Order> {
+    pub(crate) fn show_message(&mut self, text: impl Into<String>) -> Option<Order> {
         self.message = Some(Message { text: text.into(), is_failure: false });
-        vec![]
+        None
     }
 
     pub(crate) fn select(&mut self, at: usize) {
@@ -295,29 +295,29 @@ impl State {
         (self.selected, self.at) = (selected, at);
     }
 
-    pub(crate) fn explain(&mut self, guest: GuestId) -> Vec<Order> {
+    pub(crate) fn explain(&mut self, guest: GuestId) -> Option<Order> {
         if std::mem::replace(&mut self.under_way.explain, true) {
-            return vec![];
+            return None;
         }
-        vec![Order::Explain(guest)]
+        Some(Order::Explain(guest))
     }
 
-    pub(crate) fn seek(&mut self, seek: Seek) -> Vec<Order> {
+    pub(crate) fn seek(&mut self, seek: Seek) -> Option<Order> {
         if self.is_live() || std::mem::replace(&mut self.under_way.seek, true) {
-            return vec![];
+            return None;
         }
-        vec![Order::Seek(seek)]
+        Some(Order::Seek(seek))
     }
 
-    fn play(&mut self) -> Vec<Order> {
+    fn play(&mut self) -> Option<Order> {
         match &self.source {
             Source::Journal(JournalCursor { playing: true, .. }) => self.seek(Seek::Next),
-            _ => vec![],
+            _ => None,
         }
     }
 
     /// Shows a tick. If an explanation is open and the tick is new, asks for that of the tick.
-    fn show(&mut self, status: Box<StatusReply>, is_new: bool) -> Vec<Order> {
+    fn show(&mut self, status: Box<StatusReply>, is_new: bool) -> Option<Order> {
         self.arrived = self.now;
         self.status = Some(status);
         let returned = self.trouble.take().filter(|_| self.is_live());
@@ -329,18 +329,18 @@ impl State {
         let open = self.explanation.as_ref().map(|explanation| explanation.guest.clone());
         match open {
             Some(guest) if is_new => self.explain(guest),
-            _ => vec![],
+            _ => None,
         }
     }
 
-    fn fail(&mut self, text: String) -> Vec<Order> {
+    fn fail(&mut self, text: String) -> Option<Order> {
         let since = self.trouble.as_ref().map_or(self.now, |trouble| trouble.since);
         self.trouble = Some(Trouble { text, since });
-        vec![]
+        None
     }
 
-    fn take_explanation(&mut self, guest: &str, result: Result<String, String>) -> Vec<Order> {
-        let Some(explanation) = &mut self.explanation else { return vec![] };
+    fn take_explanation(&mut self, guest: &str, result: Result<String, String>) -> Option<Order> {
+        let explanation = self.explanation.as_mut()?;
         if explanation.guest.as_str() != guest {
             // The explanation of another guest was opened meanwhile.
             let wanted = explanation.guest.clone();
@@ -350,7 +350,7 @@ impl State {
             Ok(text) => (explanation.text, explanation.error) = (Some(text), None),
             Err(error) => explanation.error = Some(error),
         }
-        vec![]
+        None
     }
 
     /// If the selected line is gone, selects the line in its place.

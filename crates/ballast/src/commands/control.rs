@@ -1,30 +1,15 @@
 //! `ballast mode`, `ballast pause` and `ballast resume`: whether plans are carried out.
 
-use ballast_api::{CommandReply, ModeReply, SetMode};
+use ballast_api::{ModeReply, SetMode};
 use ballast_model::Mode;
 
 use ballast_report::Output;
 
-use super::Connection;
+use super::{Connection, message};
 
-/// Stop moving memory: guests keep their targets; observing, deciding and recording go on.
+/// How to reach the daemon, and how to print its answer.
 #[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast pause && ballast plan --dry-run && ballast resume")]
-pub struct PauseArgs {
-    #[command(flatten)]
-    connection: Connection,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Move memory again after `ballast pause`.
-#[derive(Clone, Debug, clap::Args)]
-#[command(after_help = "\
-Example:
-  ballast resume")]
-pub struct ResumeArgs {
+pub struct OrderArgs {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -63,7 +48,7 @@ pub async fn mode(args: ModeArgs) -> anyhow::Result<()> {
         return args.output.print(&client.mode().await?, |reply, _| render_mode(reply));
     };
     let reply = client.set_mode(&SetMode { mode: mode.to_string() }).await?;
-    args.output.print(&reply, render)
+    args.output.print(&reply, message)
 }
 
 /// The mode as text.
@@ -79,20 +64,16 @@ pub(super) fn render_mode(reply: &ModeReply) -> String {
 ///
 /// # Errors
 /// The daemon does not answer or refuses, or standard output cannot be written.
-pub async fn pause(args: PauseArgs) -> anyhow::Result<()> {
+pub async fn pause(args: OrderArgs) -> anyhow::Result<()> {
     let reply = args.connection.client()?.pause().await?;
-    args.output.print(&reply, render)
+    args.output.print(&reply, message)
 }
 
 /// Resumes the daemon and prints its answer.
 ///
 /// # Errors
 /// The daemon does not answer or refuses, or standard output cannot be written.
-pub async fn resume(args: ResumeArgs) -> anyhow::Result<()> {
+pub async fn resume(args: OrderArgs) -> anyhow::Result<()> {
     let reply = args.connection.client()?.resume().await?;
-    args.output.print(&reply, render)
-}
-
-fn render(reply: &CommandReply, _width: Option<u16>) -> String {
-    format!("{}\n", reply.message)
+    args.output.print(&reply, message)
 }

@@ -109,13 +109,13 @@ fn export(args: &ExportArgs) -> anyhow::Result<()> {
 
 /// Filters the lines of an export for one guest. Ticks without the guest are left out; events are
 /// kept, because they concern every guest.
-struct OneGuest<'a, W> {
+struct OneGuest<'a> {
     guest: &'a GuestId,
     line: Vec<u8>,
-    out: W,
+    out: &'a mut dyn Write,
 }
 
-impl<W: Write> Write for OneGuest<'_, W> {
+impl Write for OneGuest<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let end = bytes.iter().position(|b| *b == b'\n');
         let taken = end.map_or(bytes.len(), |end| end + 1);
@@ -127,7 +127,7 @@ impl<W: Write> Write for OneGuest<'_, W> {
             let mut line: Value = serde_json::from_slice(&self.line)?;
             self.line.clear();
             if reduce(&mut line, self.guest.as_str()) {
-                serde_json::to_writer(&mut self.out, &line)?;
+                serde_json::to_writer(&mut *self.out, &line)?;
                 self.out.write_all(b"\n")?;
             }
         }

@@ -23,7 +23,7 @@ mod track_table;
 
 use std::path::PathBuf;
 
-use ballast_api::Client;
+use ballast_api::{Client, CommandReply};
 
 /// How to reach the daemon.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -43,6 +43,11 @@ impl Connection {
         let socket = self.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
         Ok(Client::new(socket))
     }
+}
+
+/// The daemon's answer to a command as text.
+fn message(reply: &CommandReply, _width: Option<u16>) -> String {
+    format!("{}\n", reply.message)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use ballast_report::Output;
 use ballast_report::format::{size, span};
 
-use super::Connection;
+use super::{Connection, message};
 
 /// Time between two checks whether the memory is free.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let client = args.connection.client()?;
     let Some(wanted) = args.size else {
         let reply = client.unreserve(&args.guest).await?;
-        return args.output.print(&reply, |reply, _| format!("{}\n", reply.message));
+        return args.output.print(&reply, message);
     };
     let reserved = wait(&client, &args, wanted).await?;
     args.output.print(&reserved, |reserved, _| render(reserved))?;
@@ -141,7 +141,7 @@ fn surpluses(status: &StatusReply) -> Vec<Surplus> {
         (bytes > 0).then(|| Surplus { guest: guest.guest.clone(), bytes, change })
     };
     let mut surpluses: Vec<Surplus> = status.guests.iter().filter_map(surplus).collect();
-    surpluses.sort_by_key(|surplus| std::cmp::Reverse(surplus.bytes));
+    surpluses.sort_unstable_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.guest.cmp(&b.guest)));
     surpluses
 }
 

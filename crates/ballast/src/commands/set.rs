@@ -1,12 +1,12 @@
 //! `ballast set`: change a guest's bounds or the policy while the daemon runs.
 
-use ballast_api::{CommandReply, GuestChange, SetPolicy};
+use ballast_api::{GuestChange, SetPolicy};
 use ballast_model::{Bytes, GuestId, GuestLimits, PolicyName};
 use clap::error::ErrorKind;
 
 use ballast_report::Output;
 
-use super::Connection;
+use super::{Connection, message};
 
 /// Change a guest's bounds, or the policy, while the daemon runs.
 #[derive(Clone, Debug, clap::Args)]
@@ -117,5 +117,5 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             return Err(clap::Error::raw(ErrorKind::MissingRequiredArgument, text).into());
         }
     };
-    args.output.print(&reply, |reply: &CommandReply, _| format!("{}\n", reply.message))
+    args.output.print(&reply, message)
 }

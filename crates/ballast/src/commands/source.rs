@@ -6,8 +6,8 @@ use std::time::SystemTime;
 use anyhow::{Context, anyhow};
 use ballast_api::{Client, ClientError, Tick};
 use ballast_report::note;
-use ballast_store::Reader;
-use ballast_top::recorded;
+use ballast_store::{Latest, Reader};
+use ballast_top::recorded::RecordedView;
 
 use super::Connection;
 
@@ -28,7 +28,7 @@ impl Origin {
     /// # Errors
     /// The daemon refuses; or no daemon answers, and no journal was given or it cannot be read.
     pub(super) async fn fetch<T>(
-        self,
+        &self,
         ask: impl AsyncFnOnce(Client) -> Result<T, ClientError>,
         view: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
@@ -36,20 +36,30 @@ impl Origin {
             Ok(client) => ask(client).await.map_err(anyhow::Error::from),
             Err(error) => Err(error),
         };
-        match (asked, self.journal) {
-            (Ok(reply), Some(journal)) => {
-                note(&format!("a daemon answers, so {} is not read", journal.display()));
+        match asked {
+            Ok(reply) => {
+                if let Some(journal) = &self.journal {
+                    note(&format!("a daemon answers, so {} is not read", journal.display()));
+                }
                 Ok(reply)
             }
-            (Ok(reply), None) => Ok(reply),
-            (Err(error), Some(journal)) if nobody_answers(&error) => {
+            Err(error) => {
+                let latest = self.last_tick(error)?;
+                let recorded = RecordedView::latest(&latest, SystemTime::now());
+                view(&recorded.tick())
+            }
+        }
+    }
+
+    /// The last tick of the journal, if `error` means that no daemon answers.
+    fn last_tick(&self, error: anyhow::Error) -> anyhow::Result<Latest> {
+        match &self.journal {
+            _ if !nobody_answers(&error) => Err(error),
+            None => Err(anyhow!("{error:#}; --journal PATH shows what a daemon last recorded")),
+            Some(journal) => {
                 note(&format!("{error:#}"));
-                view_last_tick(&journal, SystemTime::now(), view)
+                last_tick(journal)
             }
-            (Err(error), None) if nobody_answers(&error) => {
-                Err(anyhow!("{error:#}; --journal PATH shows what a daemon last recorded"))
-            }
-            (Err(error), _) => Err(error),
         }
     }
 }
@@ -64,12 +74,8 @@ fn nobody_answers(error: &anyhow::Error) -> bool {
     }
 }
 
-/// The result of `view` for the last tick of the journal at `path`.
-pub(super) fn view_last_tick<T>(
-    path: &Path,
-    now: SystemTime,
-    view: impl FnOnce(&Tick<'_>) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
+/// The last tick of the journal at `path`.
+pub(super) fn last_tick(path: &Path) -> anyhow::Result<Latest> {
     let latest = Reader::open(path)?
         .latest()?
         .with_context(|| format!("journal {} holds no tick yet", path.display()))?;
@@ -81,5 +87,5 @@ pub(super) fn view_last_tick<T>(
              it is running and cannot be reached"
         ),
     });
-    recorded::view_tick(&latest, now, view)
+    Ok(latest)
 }

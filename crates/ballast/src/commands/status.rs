@@ -79,7 +79,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 async fn ask(args: &Args) -> anyhow::Result<StatusReply> {
     let ask = async |client: Client| client.status().await;
-    args.origin.clone().fetch(ask, |tick| Ok(StatusReply::from(tick))).await
+    args.origin.fetch(ask, |tick| Ok(StatusReply::from(tick))).await
 }
 
 /// Column to which continuation lines above the table are indented.

@@ -1,6 +1,6 @@
 //! `ballast track`: the working set of a live guest.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use ballast_daemon::track::{
 };
 use ballast_report::command_line::command_line;
 use ballast_report::files::Destination;
-use ballast_report::{CANNOT_PRINT, Output, harmless_line, note};
+use ballast_report::{CANNOT_PRINT, Output, harmless_line, json, note, print};
 
 use super::track_table;
 use crate::lab;
@@ -432,8 +432,7 @@ impl Page {
             .context("cannot start ballast-lab")?;
         let mut input = child.stdin.take().context("ballast-lab takes no input")?;
         for row in rows {
-            serde_json::to_writer(&mut input, &IntervalJson::from(row))?;
-            input.write_all(b"\n")?;
+            json::write(&IntervalJson::from(row), false, &mut input)?;
         }
         drop(input);
         let output = child.wait_with_output().context("cannot wait for ballast-lab")?;
@@ -486,15 +485,12 @@ fn ensure_no_traps_are_asked_for(args: &Args) -> anyhow::Result<()> {
 }
 
 fn show(row: &Row, number: u64, output: Output) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    let written = if output.json {
-        serde_json::to_writer(&mut out, &IntervalJson::from(row)).map_err(io::Error::from)
-    } else {
-        let heading =
-            track_table::heading(number).map(|heading| heading + "\n").unwrap_or_default();
-        write!(out, "{heading}{}", track_table::line(row))
-    };
-    written.and_then(|()| writeln!(out)).and_then(|()| out.flush()).context(CANNOT_PRINT)
+    if output.json {
+        let interval = IntervalJson::from(row);
+        return json::write(&interval, false, &mut io::stdout().lock()).context(CANNOT_PRINT);
+    }
+    let heading = track_table::heading(number).map(|heading| heading + "\n").unwrap_or_default();
+    print(&format!("{heading}{}\n", track_table::line(row)))
 }
 
 #[cfg(test)]

@@ -80,7 +80,7 @@ fn object(schema: &str) -> Value {
 /// One guest, `a`, of a host.
 struct Host {
     folder: TempDir,
-    guests: RestGuests<CloudHypervisorGuest>,
+    guests: RestGuests,
     generation: u64,
 }
 
@@ -90,7 +90,11 @@ impl Host {
         let sockets = vec![format!("{}/*.sock", folder.path().display()).parse().unwrap()];
         let timeout = Duration::from_secs(60);
         let config = RestConfig { sockets, timeout, guests_max: 9 };
-        Host { guests: RestGuests::new(config, Path::new("/proc")), folder, generation: 0 }
+        Host {
+            guests: RestGuests::new(CLOUD_HYPERVISOR, config, Path::new("/proc")),
+            folder,
+            generation: 0,
+        }
     }
 
     fn serve(&self, answer: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static) -> RestServer {

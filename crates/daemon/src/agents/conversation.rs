@@ -24,7 +24,7 @@ const IDLE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Conversation {
     session: AgentSession,
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     urgent: Arc<Notify>,
     unsent: Vec<u8>,
     /// Whether the agent answered on this connection, and when it was last up.
@@ -36,21 +36,22 @@ impl Conversation {
     /// A conversation with an agent that is asked for statistics every `period`, and may raise an
     /// emergency once in every `emergency_period`.
     pub fn new(period: Duration, emergency_period: Duration, now: Timestamp) -> Conversation {
+        Conversation::shared(period, emergency_period, Arc::default(), Arc::default(), now)
+    }
+
+    /// The same with state and calls that others see.
+    pub(super) fn shared(
+        period: Duration,
+        emergency_period: Duration,
+        shared: Arc<Shared>,
+        urgent: Arc<Notify>,
+        now: Timestamp,
+    ) -> Conversation {
         let settings = SessionSettings {
             statistics_period: period,
             emergency_period,
             host_facts: HostFacts::default(),
         };
-        Conversation::shared(settings, Arc::default(), Arc::default(), now)
-    }
-
-    /// A conversation with state and calls that others see.
-    pub(super) fn shared(
-        settings: SessionSettings,
-        shared: Arc<Shared>,
-        urgent: Arc<Notify>,
-        now: Timestamp,
-    ) -> Conversation {
         let session = AgentSession::new(settings, now);
         Conversation { session, shared, urgent, unsent: Vec::new(), was_up: false, heard_at: now }
     }

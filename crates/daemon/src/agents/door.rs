@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ballast_agent_proto::wire::VSOCK_PORT;
@@ -35,6 +35,7 @@ use super::connection_limiter::ConnectionLimiter;
 use super::hybrid_socket::HybridSocket;
 use super::latest::Shared;
 use crate::clock;
+use crate::worker::lock;
 
 /// Vsock connections of the kernel that may wait to be accepted.
 const BACKLOG: i32 = 64;
@@ -205,10 +206,6 @@ fn accept(listener: &UnixStream) -> io::Result<(Option<u32>, OwnedFd)> {
 /// connected stream socket alike.
 fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
-}
-
-fn lock(routes: &Routes) -> MutexGuard<'_, BTreeMap<u32, RouteEntry>> {
-    routes.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@
 //! Cost: one task per guest, which wakes for each message and twice a second while it greets.
 //! Limits: an agent that floods is not read until its second is over.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -17,7 +16,7 @@ use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
 use super::door::Door;
-use super::order::{Order, Settings};
+use super::order::Order;
 use crate::clock;
 
 /// Pause between two attempts to connect: the first and the longest.
@@ -27,12 +26,14 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 const CHUNK: usize = 4096;
 
 /// Talks to the agent that connects through `door`. Never returns.
-pub(super) async fn follow(mut door: Door, settings: &Settings, mut orders: mpsc::Receiver<Order>) {
-    let (shared, urgent) = (Arc::clone(&settings.shared), Arc::clone(&settings.urgent));
-    let mut agent = Conversation::shared(settings.session(), shared, urgent, clock::now());
+pub(super) async fn follow(
+    mut door: Door,
+    mut agent: Conversation,
+    mut orders: mpsc::Receiver<Order>,
+) {
     let mut retry = RETRY_FIRST;
     loop {
-        if let Some(stream) = door.open(&settings.shared).await {
+        if let Some(stream) = door.open(&agent.shared).await {
             // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
             agent.connected(number(), clock::now());

@@ -8,9 +8,10 @@
 //! Repeated lines are rate-limited. A line holds at most [`LINE_CHARS_MAX`] characters of guest
 //! text; control characters in it are escaped.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use ballast_agent_proto::host::{AgentEvent, HostFacts, agent_report, guest_stats};
@@ -20,6 +21,7 @@ use ballast_model::{
 use tokio::sync::Notify;
 
 use crate::rate_limited::RateLimited;
+use crate::worker::lock;
 
 /// Balloon statistics older than this are replaced by the agent's: the balloon driver may be gone.
 /// Statistics normally arrive every second, up to two seconds late under pressure.
@@ -63,15 +65,8 @@ struct State {
     /// Added to this agent's request numbers.
     base: u64,
     notices: Vec<AgentNotice>,
-    /// Rate limits for lines an agent can cause at will.
-    starts: RateLimited,
-    restarts: RateLimited,
-    silences: RateLimited,
-    warnings: RateLimited,
-    asks: RateLimited,
-    offers: RateLimited,
-    emergencies: RateLimited,
-    releases: RateLimited,
+    /// Rate limits, by kind, for lines that an agent can cause at will.
+    limits: BTreeMap<&'static str, RateLimited>,
 }
 
 /// The latest state of an agent.
@@ -150,14 +145,9 @@ impl Shared {
                     state.base = state.request.map_or(state.base, |request| request.number);
                     state.report = None;
                 }
-                let (again, limit) = match restarted {
-                    true => (", restarted", &mut state.restarts),
-                    false => ("", &mut state.starts),
-                };
-                let text = format!("agent {}, {}{again}", agent.agent, agent.system);
-                if let Some(text) = limit.line(text, now) {
-                    state.notify(AgentNotice::Info, &text);
-                }
+                let (kind, again) =
+                    if restarted { ("restart", ", restarted") } else { ("start", "") };
+                state.inform(kind, format!("agent {}, {}{again}", agent.agent, agent.system), now);
             }
             AgentEvent::Statistics { statistics, .. } => {
                 let page = state.page.unwrap_or(Bytes::pages(1));
@@ -167,15 +157,7 @@ impl Shared {
             AgentEvent::Request { mut request, why } => {
                 request.number = request.number.saturating_add(state.base);
                 state.request = Some(request);
-                let text = format!("{request}: {}", why.text);
-                let kind = match request.kind {
-                    RequestKind::More => &mut state.asks,
-                    RequestKind::Less => &mut state.offers,
-                    RequestKind::Emergency => &mut state.emergencies,
-                };
-                if let Some(text) = kind.line(text, now) {
-                    state.notify(AgentNotice::Info, &text);
-                }
+                state.inform(request.kind.code(), format!("{request}: {}", why.text), now);
                 if request.kind == RequestKind::Emergency {
                     self.call(urgent);
                 }
@@ -186,18 +168,12 @@ impl Shared {
                 if std::mem::take(&mut state.is_shrinking) {
                     self.call(urgent);
                 }
-                if gave > Bytes::ZERO
-                    && let Some(text) =
-                        state.releases.line(format!("its programs gave back {gave}"), now)
-                {
-                    state.notify(AgentNotice::Info, &text);
+                if gave > Bytes::ZERO {
+                    state.inform("release", format!("its programs gave back {gave}"), now);
                 }
             }
             AgentEvent::Silent => {
-                let text = "its agent has fallen silent".to_owned();
-                if let Some(text) = state.silences.line(text, now) {
-                    state.notify(AgentNotice::Info, &text);
-                }
+                state.inform("silence", "its agent has fallen silent".to_owned(), now);
             }
             AgentEvent::UnsupportedVersion { version, oldest } => state.warn(
                 format!("unsupported agent: its protocol versions are {oldest} to {version}"),
@@ -264,21 +240,33 @@ impl Shared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 }
 
 impl State {
-    fn warn(&mut self, text: String, now: Timestamp) {
-        if let Some(text) = self.warnings.line(text, now) {
-            self.notify(AgentNotice::Warning, &text);
-        }
+    fn inform(&mut self, kind: &'static str, text: String, now: Timestamp) {
+        self.notify(AgentNotice::Info, kind, text, now);
     }
 
-    /// Keeps a line for the log. All text from a guest passes here.
-    fn notify(&mut self, kind: impl FnOnce(String) -> AgentNotice, text: &str) {
-        if self.notices.len() < NOTICES_MAX {
-            self.notices.push(kind(printable(text)));
+    fn warn(&mut self, text: String, now: Timestamp) {
+        self.notify(AgentNotice::Warning, "warning", text, now);
+    }
+
+    /// Keeps a line for the log, unless one of its kind was kept recently. All text from a guest
+    /// passes here.
+    fn notify(
+        &mut self,
+        notice: fn(String) -> AgentNotice,
+        kind: &'static str,
+        text: String,
+        now: Timestamp,
+    ) {
+        let line = self.limits.entry(kind).or_default().line(text, now);
+        if let Some(line) = line
+            && self.notices.len() < NOTICES_MAX
+        {
+            self.notices.push(notice(printable(&line)));
         }
     }
 }

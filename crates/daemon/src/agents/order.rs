@@ -1,14 +1,11 @@
-//! Settings and orders for the task that talks to one agent.
+//! Orders for the task that talks to one agent.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_agent_proto::host::AgentSession;
 use ballast_agent_proto::wire::message::truncated;
 use ballast_agent_proto::wire::{BalloonActivity, HostMessage, RequestOutcome};
-use ballast_config::AgentSettings;
 use ballast_model::{Bytes, MemoryRequest, RequestKind, Timestamp};
-use tokio::sync::Notify;
 
 use super::latest::Shared;
 
@@ -77,24 +74,6 @@ impl Answer {
         };
         let why = (outcome != RequestOutcome::Granted).then(|| why.to_owned());
         Answer { outcome, bytes, why }
-    }
-}
-
-/// Settings of a task.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) agents: AgentSettings,
-    pub(super) shared: Arc<Shared>,
-    pub(super) urgent: Arc<Notify>,
-}
-
-impl Settings {
-    pub(super) fn session(&self) -> ballast_agent_proto::host::SessionSettings {
-        ballast_agent_proto::host::SessionSettings {
-            statistics_period: self.agents.period,
-            emergency_period: self.agents.emergency_period,
-            host_facts: self.shared.host_facts(),
-        }
     }
 }
 

@@ -22,12 +22,14 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tracing::warn;
 
+use super::conversation::Conversation;
 use super::door::{Door, VsockListener, VsockRoute};
 use super::follow::follow;
 use super::hybrid_socket::HybridSocket;
 use super::latest::{AgentState, Shared};
-use super::order::{Answer, Order, Settings};
+use super::order::{Answer, Order};
 use crate::clock;
+use crate::gathered::gathered;
 use crate::rate_limited::RateLimited;
 use ballast_config::AgentSettings;
 
@@ -118,7 +120,7 @@ impl Agents {
     /// The guests that have called for a tick since this was last asked.
     pub(crate) fn callers(&self) -> BTreeSet<GuestId> {
         let called = self.followed.iter().filter(|(_, followed)| followed.shared.has_called());
-        called.map(|(id, _)| id.clone()).collect()
+        gathered(called.map(|(id, _)| id.clone()))
     }
 
     /// Drops the connections to all other guests.
@@ -133,7 +135,7 @@ impl Agents {
             return;
         }
         let claims = claims.into_iter().filter_map(|(id, vsock)| Some((cid_of(&vsock)?, id)));
-        let mut claims: BTreeSet<(u32, GuestId)> = claims.collect();
+        let mut claims: BTreeSet<(u32, GuestId)> = gathered(claims);
         // A claim counts while it is not known anew, and until the guest is heard elsewhere.
         for (id, followed) in &self.followed {
             claims.extend(followed.cid().map(|cid| (cid, id.clone())));
@@ -148,7 +150,7 @@ impl Agents {
             }
         }
         self.followed.retain(|_, it| it.cid().is_none_or(|cid| !contested.contains_key(&cid)));
-        self.contested = contested.into_keys().collect();
+        self.contested = gathered(contested.into_keys());
     }
 
     /// The latest state of a guest's agent, connecting to it if necessary. `memory_max` limits what
@@ -293,19 +295,17 @@ impl Agents {
         vsock: Option<VsockAddress>,
         route: Option<VsockRoute>,
     ) -> Followed {
-        let shared = Arc::new(Shared::default());
+        let (shared, began) = (Arc::<Shared>::default(), clock::now());
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
-        let settings = Settings {
-            agents: self.settings.clone(),
-            shared: Arc::clone(&shared),
-            urgent: Arc::clone(&self.urgent),
-        };
-        let task = tokio::spawn(async move { follow(door, &settings, receiver).await });
+        let AgentSettings { period, emergency_period, .. } = self.settings;
+        let (theirs, urgent) = (Arc::clone(&shared), self.urgent());
+        let agent = Conversation::shared(period, emergency_period, theirs, urgent, began);
+        let task = tokio::spawn(follow(door, agent, receiver));
         Followed {
             process: None,
             vsock,
             _route: route,
-            began: clock::now(),
+            began,
             shared,
             orders,
             answered: None,

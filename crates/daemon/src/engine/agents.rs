@@ -6,7 +6,7 @@
 use ballast_control::Controller;
 use ballast_model::{Action, Held, Outcome, OutcomeKind, Plan, Snapshot};
 
-use super::World;
+use super::{World, outcome};
 use crate::agents::Answer;
 
 /// Splits `actions`: those that wait until programs in the guest have released memory (as
@@ -22,13 +22,8 @@ pub(super) fn hold_back(
         let holds = guest.and_then(|guest| Some(guest.allocation?.value));
         holds.is_some_and(|holds| world.must_wait(&action.guest, holds, free, action.target))
     });
-    let outcome = |action: Action| Outcome {
-        guest: action.guest,
-        generation: action.generation,
-        target: action.target,
-        kind: OutcomeKind::Waiting,
-    };
-    (waiting.into_iter().map(outcome).collect(), at_once)
+    let waiting = waiting.iter().map(|action| outcome(action, OutcomeKind::Waiting));
+    (waiting.collect(), at_once)
 }
 
 /// Answers decided requests and sends each guest the state of its balloon.

@@ -18,6 +18,8 @@ use ballast_model::{
     Snapshot, Timestamp,
 };
 
+use crate::gathered::gathered;
+
 /// Guests of the last daemon that have not appeared by then are forgotten.
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -64,7 +66,7 @@ impl GuestRecords {
             };
             (guest.handover.guest.clone(), record)
         };
-        GuestRecords { left: left.iter().map(record).collect(), ..GuestRecords::default() }
+        GuestRecords { left: gathered(left.iter().map(record)), ..GuestRecords::default() }
     }
 
     /// Takes in a snapshot. Returns the guests whose records were dropped because they are gone or
@@ -112,7 +114,7 @@ impl GuestRecords {
     pub(super) fn carried_limits(&self) -> BTreeMap<GuestId, GuestChange> {
         let limits = self.guests.iter().map(|(id, record)| (id, &record.carried_limits));
         let carried = limits.filter(|(_, limits)| !limits.is_empty());
-        carried.map(|(id, limits)| (id.clone(), limits.clone())).collect()
+        gathered(carried.map(|(id, limits)| (id.clone(), limits.clone())))
     }
 
     /// The state that each guest brought from another host.
@@ -120,7 +122,7 @@ impl GuestRecords {
         let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
             record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
-        self.guests.iter().filter_map(carried_in).collect()
+        gathered(self.guests.iter().filter_map(carried_in))
     }
 
     /// The state that this guest brought from another host.
@@ -131,6 +133,11 @@ impl GuestRecords {
     /// Each guest's allocation when a daemon first saw it.
     pub(super) fn first_held(&self) -> impl Iterator<Item = (&GuestId, Bytes)> {
         self.guests.iter().filter_map(|(id, record)| Some((id, record.first_held?)))
+    }
+
+    /// What this guest held when a daemon first saw it.
+    pub(super) fn first_held_of(&self, id: &GuestId) -> Option<Bytes> {
+        self.guests.get(id)?.first_held
     }
 
     /// Adds to `handovers`, which are and stay sorted by name, what each guest held first, unless
@@ -155,7 +162,7 @@ impl GuestRecords {
             }
         }
         handovers.append(&mut others);
-        handovers.sort_by(|one, other| one.guest.cmp(&other.guest));
+        handovers.sort_unstable_by(|one, other| one.guest.cmp(&other.guest));
     }
 
     /// The outcome of each guest's last action, with its wall-clock time.

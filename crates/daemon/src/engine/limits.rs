@@ -7,10 +7,12 @@
 //! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
 //! Limits: one entry per guest that is in any layer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ballast_control::Settings;
 use ballast_model::{Bytes, GuestChange, GuestId, GuestLimits, LimitLayers, LimitTable};
+
+use crate::gathered::gathered;
 
 /// What one layer says of guests.
 type Layer = BTreeMap<GuestId, GuestChange>;
@@ -64,9 +66,9 @@ impl LimitBook {
 
     /// The limits of every guest that is in a layer.
     pub(super) fn all(&self) -> BTreeMap<GuestId, GuestLimits> {
-        let mut ids: BTreeSet<&GuestId> = self.table.named.keys().collect();
-        ids.extend(self.carried.keys().chain(self.metadata.keys()).chain(self.set.keys()));
-        ids.into_iter().map(|id| (id.clone(), self.limits(id))).collect()
+        let layers = [&self.carried, &self.metadata, &self.set];
+        let ids = self.table.named.keys().chain(layers.into_iter().flat_map(|it| it.keys()));
+        gathered(ids.map(|id| (id.clone(), self.limits(id))))
     }
 
     /// Whether the configuration or `ballast set` names the guest.

@@ -34,6 +34,7 @@ use ballast_policy::{Policy, build};
 use ballast_store::Tick;
 use tracing::{debug, info, warn};
 
+use crate::gathered::gathered;
 use crate::inherited::Inherited;
 use crate::view::{self, ApiState, View};
 use crate::warn_once::WarnOnce;
@@ -191,9 +192,7 @@ impl Engine {
         self.decision_cost = world.monotonic().saturating_sub(begun);
         let mut handovers = self.controller.handovers();
         self.guests.hand_over(&plan, &mut handovers);
-        let recorded =
-            Recordable { snapshot: &snapshot, answer: answer.as_ref(), handovers: &handovers };
-        self.record(world, wall, recorded, &plan).await;
+        self.record(world, wall, &snapshot, answer.as_ref(), &handovers, &plan).await;
         // Before anything is granted, so that no guest runs into a fence that is about to rise.
         let (limits, held) = (&self.controller.settings().limits, self.controller.held());
         world.fence(fences(&snapshot, &plan, &handovers, limits, held.is_some()));
@@ -222,10 +221,11 @@ impl Engine {
         &mut self,
         world: &mut impl World,
         wall: SystemTime,
-        recorded: Recordable<'_>,
+        snapshot: &Snapshot,
+        answer: Option<&PolicyAnswer>,
+        handovers: &[Handover],
         plan: &Plan,
     ) {
-        let Recordable { snapshot, answer, handovers } = recorded;
         world.record_tick(Tick {
             wall,
             snapshot,
@@ -352,17 +352,17 @@ impl Engine {
     fn limit_changes(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestChange> {
         let change_of = |id: &GuestId| (id.clone(), self.book.layers(id).change());
         let all = snapshot.guests().iter().map(|guest| change_of(&guest.id));
-        all.filter(|(_, change)| !change.is_empty()).collect()
+        gathered(all.filter(|(_, change)| !change.is_empty()))
     }
 
     fn gone_with_limits(&self, snapshot: &Snapshot) -> BTreeSet<GuestId> {
         let is_gone = |id: &&GuestId| snapshot.guest(id).is_none();
-        self.book.set_guests().filter(is_gone).cloned().collect()
+        gathered(self.book.set_guests().filter(is_gone).cloned())
     }
 
     fn thrashed(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, Thrashed> {
         let thrashed = |id: &GuestId| Some((id.clone(), self.controller.thrashed(id)?));
-        snapshot.guests().iter().filter_map(|guest| thrashed(&guest.id)).collect()
+        gathered(snapshot.guests().iter().filter_map(|guest| thrashed(&guest.id)))
     }
 
     fn limits(&self, snapshot: &Snapshot) -> BTreeMap<GuestId, GuestLimits> {
@@ -372,25 +372,17 @@ impl Engine {
     }
 }
 
-/// What is recorded of a tick besides its plan.
-#[derive(Clone, Copy)]
-struct Recordable<'a> {
-    snapshot: &'a Snapshot,
-    answer: Option<&'a PolicyAnswer>,
-    handovers: &'a [Handover],
-}
-
 /// Outcomes for actions that have none. Perhaps these were carried out, so they are ordered again.
 fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
-    let answered: BTreeSet<&GuestId> = outcomes.iter().map(|outcome| &outcome.guest).collect();
-    let outcome = |action: &Action| Outcome {
-        guest: action.guest.clone(),
-        generation: action.generation,
-        target: action.target,
-        kind: OutcomeKind::Failed("its outcome is unknown".to_owned()),
-    };
+    let answered: BTreeSet<&GuestId> = gathered(outcomes.iter().map(|outcome| &outcome.guest));
+    let unknown = || OutcomeKind::Failed("its outcome is unknown".to_owned());
     let is_lost = |action: &&Action| !answered.contains(&action.guest);
-    actions.iter().filter(is_lost).map(outcome).collect()
+    actions.iter().filter(is_lost).map(|action| outcome(action, unknown())).collect()
+}
+
+fn outcome(action: &Action, kind: OutcomeKind) -> Outcome {
+    let (guest, generation, target) = (action.guest.clone(), action.generation, action.target);
+    Outcome { guest, generation, target, kind }
 }
 
 #[cfg(test)]

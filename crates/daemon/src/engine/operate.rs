@@ -273,12 +273,10 @@ impl Engine {
 
     /// Whether limits of this guest may be set.
     fn may_name(&self, id: &GuestId) -> Result<(), String> {
-        let is_there =
-            self.latest.as_ref().is_some_and(|(snapshot, _)| snapshot.guest(id).is_some());
         if self.book.is_named(id) {
             return Ok(());
         }
-        if !is_there {
+        if !self.latest().is_some_and(|(snapshot, _)| snapshot.guest(id).is_some()) {
             return Err(format!("no guest `{id}` here, running or configured"));
         }
         if self.book.named() >= NAMED_GUESTS_MAX {

@@ -3,10 +3,8 @@
 //! Idea: floor and ceiling of each guest become its first allocation; then ordinary ticks move the
 //! memory, as safely as ever.
 
-use std::collections::BTreeMap;
-
 use ballast_control::Event;
-use ballast_model::{Bytes, GuestId, GuestLimits, GuestPlan, Held, PolicyName};
+use ballast_model::{Bytes, GuestLimits, GuestPlan, Held, PolicyName};
 use tracing::info;
 
 use super::Engine;
@@ -40,11 +38,10 @@ impl Engine {
     /// Whether every guest with an estimate held its first allocation at the last tick.
     pub fn is_restored(&self) -> bool {
         let Some((snapshot, plan)) = &self.latest else { return true };
-        let first_held: BTreeMap<&GuestId, Bytes> = self.guests.first_held().collect();
         let is_restored = |guest: &GuestPlan| {
             let holds = snapshot.guest(&guest.id).and_then(|sample| sample.allocation);
             guest.estimate.is_none()
-                || holds.map(|holds| holds.value) == first_held.get(&guest.id).copied()
+                || holds.map(|holds| holds.value) == self.guests.first_held_of(&guest.id)
         };
         plan.guests.iter().all(is_restored)
     }

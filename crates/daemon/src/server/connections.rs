@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::Extension;
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use rustix::io::Errno;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::access::{Access, AccessPolicy, Peer};
@@ -62,8 +64,8 @@ pub(super) struct Entrances<'a> {
     pub(super) port: Option<&'a std::net::TcpListener>,
 }
 
-/// A stream of either kind: one type, so that the program has the server's code only once.
-trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
+/// A stream of any kind: one type, so that the program has the server's code only once.
+pub(super) trait Connection: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 
@@ -144,15 +146,11 @@ pub(super) async fn serve(
             places.refusals.warn(format!("the API refuses {who}: too many connections"));
             continue;
         };
-        let router = router.clone().layer(Extension(way)).layer(Extension(Began(Instant::now())));
         let stream: Box<dyn Connection> = match stream {
             Stream::Socket(stream) => Box::new(stream),
             Stream::Port(stream) => Box::new(stream),
         };
-        connections.spawn(async move {
-            converse(stream, router).await;
-            drop(place);
-        });
+        connections.spawn(converse(stream, Some(way), router.clone(), place));
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     // Dropping the set closes the connections that remain.
@@ -169,16 +167,28 @@ async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves one connection to its end. Errors concern only the client, so they are logged as debug.
+/// Serves one connection to its end, and then frees its place. `way`: where it came from, which is
+/// an extension of its requests, if they pass the door. Errors concern only the client, so they are
+/// logged as debug.
 pub(super) async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: Box<dyn Connection>,
+    way: Option<Way>,
     router: Router,
+    _place: OwnedSemaphorePermit,
 ) {
+    let (began, router) = (Began(Instant::now()), TowerToHyperService::new(router));
+    let answer = move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(began);
+        if let Some(way) = way {
+            request.extensions_mut().insert(way);
+        }
+        router.call(request)
+    };
     let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEAD_TIME_MAX)
         .max_buf_size(HEAD_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
+        .serve_connection(TokioIo::new(stream), service_fn(answer));
     let mut connection = std::pin::pin!(connection);
     let mut ended = tokio::time::timeout(CONNECTION_TIME_MAX, connection.as_mut()).await;
     if ended.is_err() {

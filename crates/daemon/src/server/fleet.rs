@@ -10,15 +10,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::response::Response;
+use axum::routing::MethodFilter;
 use ballast_api::{Client, ClientError, FleetReply, fleet_socket, path};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::reply::Refusal;
+use super::reply::{Refusal, in_json};
+use super::route::RouteHandler;
 
 /// How long an answer is reused.
 const FRESH_FOR: Duration = Duration::from_secs(5);
@@ -37,10 +38,11 @@ struct Fleet {
 pub(super) fn router(socket: &Path) -> Router {
     let client = Client::new(fleet_socket(socket)).with_timeout(TIME_MAX);
     let fleet = Arc::new(Fleet { client, last: Mutex::default() });
-    Router::new().route(path::FLEET, get(answer)).with_state(fleet)
+    RouteHandler::new(move |_| answer(Arc::clone(&fleet)))
+        .router(&[(MethodFilter::GET, path::FLEET)])
 }
 
-async fn answer(State(fleet): State<Arc<Fleet>>) -> Result<Json<FleetReply>, Refusal> {
+async fn answer(fleet: Arc<Fleet>) -> Result<Response, Refusal> {
     // Other requests wait here for the same answer.
     let mut last = fleet.last.lock().await;
     let fresh = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH_FOR);
@@ -51,7 +53,10 @@ async fn answer(State(fleet): State<Arc<Fleet>>) -> Result<Json<FleetReply>, Ref
             last.insert((Instant::now(), answer)).1.clone()
         }
     };
-    answer.map(Json).map_err(|text| Refusal::new(StatusCode::BAD_GATEWAY, "no-fleet", text))
+    match answer {
+        Ok(reply) => Ok(in_json(&reply)),
+        Err(text) => Err(Refusal::new(StatusCode::BAD_GATEWAY, "no-fleet", text)),
+    }
 }
 
 impl Fleet {

@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::connections::{EXHAUSTED_PAUSE, converse, is_temporary};
+use crate::worker::lock;
 
 /// Most concurrent connections; one Prometheus has one.
 const SCRAPERS_MAX: usize = 8;
@@ -40,7 +41,7 @@ impl MetricsPort {
 
     /// Why metrics are not served there at present; `None`: they are, or are about to be.
     pub fn trouble(&self) -> Option<String> {
-        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.trouble).clone()
     }
 
     /// Serves `router` there forever.
@@ -87,7 +88,7 @@ impl MetricsPort {
     }
 
     fn set_trouble(&self, trouble: Option<String>) {
-        *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *lock(&self.trouble) = trouble;
     }
 }
 
@@ -112,11 +113,7 @@ async fn accept(listener: &TcpListener, router: &Router) -> io::Error {
         match accepted {
             Ok((stream, _)) => {
                 let Ok(place) = places.clone().try_acquire_owned() else { continue };
-                let router = router.clone();
-                connections.spawn(async move {
-                    converse(stream, router).await;
-                    drop(place);
-                });
+                connections.spawn(converse(Box::new(stream), None, router.clone(), place));
             }
             Err(error) if is_temporary(&error) => tokio::time::sleep(EXHAUSTED_PAUSE).await,
             Err(error) => return error,

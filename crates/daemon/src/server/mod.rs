@@ -20,6 +20,7 @@ mod metrics;
 mod metrics_port;
 mod page;
 mod reply;
+mod route;
 pub mod routes;
 mod socket;
 mod what_if;
@@ -202,18 +203,6 @@ fn site_router(site: Site, asked: Router) -> Router {
         .merge(asked)
         .merge(page::router(site))
         .layer(middleware::from_fn_with_state(keys, page::enter))
-}
-
-/// [`Server::bind`] and [`Server::run`] in one.
-///
-/// # Errors
-/// As [`Server::bind`] and [`Server::run`].
-pub async fn serve(
-    handle: Handle,
-    config: ServerConfig,
-    shutdown: impl Future<Output = ()>,
-) -> Result<(), ServerError> {
-    Server::bind(&config)?.run(handle, shutdown).await
 }
 
 fn find_group(group: &str) -> Result<Gid, ServerError> {

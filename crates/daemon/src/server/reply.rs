@@ -1,10 +1,33 @@
-//! Refusals: an HTTP status with an [`ErrorReply`] as its body.
+//! Replies in JSON, and refusals: an HTTP status with an [`ErrorReply`] as its body.
 
-use axum::Json;
-use axum::http::StatusCode;
+use std::io::Write;
+
+use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ballast_api::ErrorReply;
 use ballast_toml_strict::nearest;
+use serde::Serialize;
+
+/// A reply in JSON.
+pub(super) fn in_json(reply: &impl Serialize) -> Response {
+    sent(json(reply))
+}
+
+/// `reply` in JSON. Through `dyn Write`, as commands print it: so the program has the code for each
+/// form only once.
+pub(super) fn json(reply: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let out: &mut dyn Write = &mut text;
+    serde_json::to_writer(out, reply)?;
+    Ok(text)
+}
+
+fn sent(text: serde_json::Result<Vec<u8>>) -> Response {
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, "application/json")], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
 
 /// A refused request.
 #[derive(Debug)]
@@ -35,6 +58,6 @@ impl Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, Json(self.reply)).into_response()
+        (self.status, in_json(&self.reply)).into_response()
     }
 }

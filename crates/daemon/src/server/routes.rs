@@ -6,12 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use axum::body::Body;
-use axum::extract::{Extension, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::Router;
+use axum::body::{Body, Bytes as Received};
+use axum::extract::Query;
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::routing::MethodFilter;
 use ballast_api::{
     CarriedReply, CarriedView, CommandReply, DaemonView, ExplainReply, GuestChange, GuestsReply,
     MetricsFormat, ModeReply, PlanReply, Reserve, SetMode, SetPolicy, Source, StatusReply, Tick,
@@ -24,7 +25,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::metrics;
 use super::page::Visitor;
-use super::reply::Refusal;
+use super::reply::{Refusal, in_json};
+use super::route::{RouteHandler, RouteRequest};
 use crate::view::{Command, Handle, Request as Asked, View};
 
 /// Largest request body; a change of bounds is far below 1 KiB.
@@ -38,59 +40,83 @@ const NAME_CHARS_MAX: usize = 100;
 
 /// Every route of the API, for requests that passed the door.
 pub(super) fn router(handle: Handle) -> Router {
-    Router::new()
-        .route(path::STATUS, get(status))
-        .route(path::GUESTS, get(guests))
-        .route(path::EXPLAIN, get(explain))
-        .route(path::PLAN, get(plan))
-        .route(path::METRICS, get(metrics))
-        .route(path::PAUSE, post(pause))
-        .route(path::RESUME, post(resume))
-        .route(path::SET_GUEST, post(set_guest))
-        .route(path::PERSIST_GUEST, post(persist_guest))
-        .route(path::CARRIED, get(carried).post(take_carried))
-        .route(path::MODE, get(mode).post(set_mode))
-        .route(path::POLICY, post(set_policy))
-        .route(path::RESERVE, post(reserve))
-        .route(path::UNRESERVE, post(unreserve))
-        .fallback(unknown_path)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(handle)
+    const GET: MethodFilter = MethodFilter::GET;
+    const POST: MethodFilter = MethodFilter::POST;
+    let unknown = RouteHandler::new(|request| async move { Err(unknown_path(&request.parts.uri)) });
+    RouteHandler::new(move |request| answer(handle.clone(), request))
+        .router(&[
+            (GET, path::STATUS),
+            (GET, path::GUESTS),
+            (GET, path::EXPLAIN),
+            (GET, path::PLAN),
+            (GET, path::METRICS),
+            (POST, path::PAUSE),
+            (POST, path::RESUME),
+            (POST, path::SET_GUEST),
+            (POST, path::PERSIST_GUEST),
+            (GET.or(POST), path::CARRIED),
+            (GET.or(POST), path::MODE),
+            (POST, path::POLICY),
+            (POST, path::RESERVE),
+            (POST, path::UNRESERVE),
+        ])
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_methods())
 }
 
 /// Metrics and nothing else, for a port without access control.
 pub(super) fn only_metrics(handle: Handle) -> Router {
-    Router::new()
-        .route(path::METRICS, get(metrics))
-        .fallback(no_metrics)
-        .method_not_allowed_fallback(wrong_method)
-        .with_state(handle)
+    let unknown = RouteHandler::new(|_| async {
+        let text = format!("there is only {} here: the API has a Unix socket", path::METRICS);
+        Err(Refusal::new(StatusCode::NOT_FOUND, "unknown-path", text))
+    });
+    RouteHandler::new(move |request| answer(handle.clone(), request))
+        .router(&[(MethodFilter::GET, path::METRICS)])
+        .fallback(unknown)
+        .method_not_allowed_fallback(wrong_methods())
 }
 
-async fn no_metrics() -> Refusal {
-    let text = format!("there is only {} here: the API has a Unix socket", path::METRICS);
-    Refusal::new(StatusCode::NOT_FOUND, "unknown-path", text)
+fn wrong_methods() -> RouteHandler {
+    RouteHandler::new(|request| async move { Err(wrong_method(&request.parts)) })
 }
 
-async fn status(State(handle): State<Handle>) -> Result<Json<StatusReply>, Refusal> {
-    let view = latest(&handle)?;
-    Ok(Json(StatusReply::from(&tick(&view, SystemTime::now()))))
+async fn answer(handle: Handle, request: RouteRequest) -> Result<Response, Refusal> {
+    let RouteRequest { route, name, parts, body } = request;
+    let name = match name {
+        Ok(name) => name,
+        Err(response) => return Ok(response),
+    };
+    match route.as_str() {
+        _ if parts.method == Method::POST => {
+            let who = Visitor::of(&parts)?.who();
+            let command = command(&handle, &route, &name, body).await?;
+            let message = ask(&handle.commands, |answer| Asked { command, who, answer }).await?;
+            Ok(in_json(&CommandReply::new(message)))
+        }
+        path::PLAN => plan(&handle, &parts.uri).await,
+        path::METRICS => metrics(&latest(&handle)?, &parts.headers),
+        route => show(&latest(&handle)?, route, name),
+    }
 }
 
-async fn guests(State(handle): State<Handle>) -> Result<Json<GuestsReply>, Refusal> {
-    let view = latest(&handle)?;
-    Ok(Json(GuestsReply::from(&tick(&view, SystemTime::now()))))
-}
-
-async fn explain(
-    State(handle): State<Handle>,
-    Path(name): Path<String>,
-) -> Result<Json<ExplainReply>, Refusal> {
-    let view = latest(&handle)?;
-    let id = known_guest(&view, &name)?;
-    ExplainReply::new(&tick(&view, SystemTime::now()), &id)
-        .map(Json)
-        .ok_or_else(|| unknown_guest(&view, &name))
+/// The reply to a request at `route`; `name` is the guest in its path.
+fn show(view: &View, route: &str, name: String) -> Result<Response, Refusal> {
+    let tick = tick(view, SystemTime::now());
+    Ok(match route {
+        path::STATUS => in_json(&StatusReply::from(&tick)),
+        path::GUESTS => in_json(&GuestsReply::from(&tick)),
+        path::EXPLAIN => {
+            let reply = ExplainReply::new(&tick, &known_guest(view, &name)?);
+            in_json(&reply.ok_or_else(|| unknown_guest(view, &name))?)
+        }
+        path::CARRIED => {
+            let id = known_guest(view, &name)?;
+            let carried_in = view.carried_in.get(&id).cloned();
+            in_json(&CarriedReply::new(name, view.carried(&id), carried_in))
+        }
+        // `path::MODE` is the only other one.
+        _ => in_json(&ModeReply::from(view.mode)),
+    })
 }
 
 /// Parameters of `GET /v1/plan`.
@@ -101,64 +127,70 @@ struct PlanQuery {
     dry_run: bool,
 }
 
-async fn plan(State(handle): State<Handle>, request: Request) -> Result<Json<PlanReply>, Refusal> {
-    let Query(query) = Query::<PlanQuery>::try_from_uri(request.uri()).map_err(|error| {
+async fn plan(handle: &Handle, uri: &Uri) -> Result<Response, Refusal> {
+    let Query(query) = Query::<PlanQuery>::try_from_uri(uri).map_err(|error| {
         let text = format!("{error}: expected nothing, or dry_run=true");
         Refusal::new(StatusCode::BAD_REQUEST, "bad-query", text)
     })?;
-    let view = latest(&handle)?;
+    let view = latest(handle)?;
     if !query.dry_run {
-        return Ok(Json(PlanReply::latest(&tick(&view, SystemTime::now()))));
+        return Ok(in_json(&PlanReply::latest(&tick(&view, SystemTime::now()))));
     }
     let plan = ask(&handle.dry_runs, |answer| answer).await?;
-    Ok(Json(PlanReply::dry_run(&tick(&view, SystemTime::now()), &plan)))
+    Ok(in_json(&PlanReply::dry_run(&tick(&view, SystemTime::now()), &plan)))
 }
 
-async fn metrics(State(handle): State<Handle>, headers: HeaderMap) -> Result<Response, Refusal> {
-    let view = latest(&handle)?;
+fn metrics(view: &View, headers: &HeaderMap) -> Result<Response, Refusal> {
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|line| line.to_str().ok());
     let format = MetricsFormat::accepted(&accepted.collect::<Vec<_>>().join(","));
-    let text = metrics::encode(&view, SystemTime::now(), format)
+    let text = metrics::encode(view, SystemTime::now(), format)
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", error))?;
     let media_type = HeaderValue::from_static(format.media_type());
     let headers = [(header::CONTENT_TYPE, media_type), (header::VARY, header::ACCEPT.into())];
     Ok((headers, text).into_response())
 }
 
-async fn pause(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, &visitor, Command::Pause).await
-}
-
-async fn resume(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, &visitor, Command::Resume).await
-}
-
-async fn set_guest(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let change = read_change(body).await?;
-    let id = known_or_gone_guest(&*latest(&handle)?, &name)?;
-    command(&handle, &visitor, Command::SetGuest(id, change)).await
-}
-
-async fn persist_guest(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let change = read_change(body).await?;
-    let id = known_guest(&*latest(&handle)?, &name)?;
-    command(&handle, &visitor, Command::PersistGuest(id, change)).await
+/// The command that a request at `route` gives; `name` is the guest in its path.
+async fn command(handle: &Handle, route: &str, name: &str, body: Body) -> Result<Command, Refusal> {
+    Ok(match route {
+        path::PAUSE => Command::Pause,
+        path::RESUME => Command::Resume,
+        path::SET_GUEST => {
+            let change = read_change(body).await?;
+            Command::SetGuest(known_or_gone_guest(&latest(handle)?, name)?, change)
+        }
+        path::PERSIST_GUEST => {
+            let change = read_change(body).await?;
+            Command::PersistGuest(known_guest(&latest(handle)?, name)?, change)
+        }
+        path::CARRIED => {
+            let carried: Box<CarriedView> = Box::new(read_json(body).await?);
+            carried
+                .validate()
+                .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-carried", error))?;
+            Command::TakeCarried(known_guest(&latest(handle)?, name)?, carried)
+        }
+        path::MODE => {
+            let SetMode { mode } = read_json(body).await?;
+            Command::SetMode(mode.parse().map_err(|error| {
+                Refusal::new(StatusCode::BAD_REQUEST, "unknown-mode", error)
+                    .nearest(&mode, Mode::ALL.map(Mode::as_str))
+            })?)
+        }
+        path::POLICY => {
+            let SetPolicy { policy } = read_json(body).await?;
+            Command::SetPolicy(policy_named(&policy)?)
+        }
+        path::RESERVE => {
+            let id = guest_to_come(name)?;
+            // Before the first tick it is not known what can be reserved, which is no refusal.
+            latest(handle)?;
+            let Reserve { size_bytes, lasts_s } = read_json(body).await?;
+            Command::Reserve(id, Bytes::new(size_bytes), Duration::from_secs(lasts_s))
+        }
+        // `path::UNRESERVE` is the only other one.
+        _ => Command::Unreserve(guest_to_come(name)?),
+    })
 }
 
 async fn read_change(body: Body) -> Result<GuestChange, Refusal> {
@@ -171,55 +203,6 @@ async fn read_change(body: Body) -> Result<GuestChange, Refusal> {
     Ok(change)
 }
 
-async fn carried(
-    State(handle): State<Handle>,
-    Path(name): Path<String>,
-) -> Result<Json<CarriedReply>, Refusal> {
-    let view = latest(&handle)?;
-    let id = known_guest(&view, &name)?;
-    Ok(Json(CarriedReply::new(name, view.carried(&id), view.carried_in.get(&id).cloned())))
-}
-
-async fn take_carried(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let carried: Box<CarriedView> = Box::new(read_json(body).await?);
-    carried
-        .validate()
-        .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-carried", error))?;
-    let id = known_guest(&*latest(&handle)?, &name)?;
-    command(&handle, &visitor, Command::TakeCarried(id, carried)).await
-}
-
-async fn mode(State(handle): State<Handle>) -> Result<Json<ModeReply>, Refusal> {
-    Ok(Json(ModeReply::from(latest(&handle)?.mode)))
-}
-
-async fn set_mode(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let SetMode { mode } = read_json(body).await?;
-    let mode: Mode = mode.parse().map_err(|error| {
-        Refusal::new(StatusCode::BAD_REQUEST, "unknown-mode", error)
-            .nearest(&mode, Mode::ALL.map(Mode::as_str))
-    })?;
-    command(&handle, &visitor, Command::SetMode(mode)).await
-}
-
-async fn set_policy(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let SetPolicy { policy } = read_json(body).await?;
-    command(&handle, &visitor, Command::SetPolicy(policy_named(&policy)?)).await
-}
-
 /// The policy of this name, or the nearest one.
 pub(super) fn policy_named(name: &str) -> Result<PolicyName, Refusal> {
     name.parse().map_err(|error| {
@@ -228,43 +211,21 @@ pub(super) fn policy_named(name: &str) -> Result<PolicyName, Refusal> {
     })
 }
 
-async fn reserve(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-    body: Body,
-) -> Result<Json<CommandReply>, Refusal> {
-    let id = guest_to_come(&name)?;
-    // Before the first tick it is not known what can be reserved, which is no refusal.
-    latest(&handle)?;
-    let Reserve { size_bytes, lasts_s } = read_json(body).await?;
-    let (size, lasts) = (Bytes::new(size_bytes), Duration::from_secs(lasts_s));
-    command(&handle, &visitor, Command::Reserve(id, size, lasts)).await
-}
-
-async fn unreserve(
-    State(handle): State<Handle>,
-    visitor: Extension<Visitor>,
-    Path(name): Path<String>,
-) -> Result<Json<CommandReply>, Refusal> {
-    command(&handle, &visitor, Command::Unreserve(guest_to_come(&name)?)).await
-}
-
 /// The name of a guest that need not exist.
 fn guest_to_come(name: &str) -> Result<GuestId, Refusal> {
     name.parse().map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-name", error))
 }
 
-async fn unknown_path(request: Request) -> Refusal {
-    let asked: String = request.uri().path().chars().take(NAME_CHARS_MAX).collect();
+fn unknown_path(uri: &Uri) -> Refusal {
+    let asked: String = uri.path().chars().take(NAME_CHARS_MAX).collect();
     Refusal::new(StatusCode::NOT_FOUND, "unknown-path", format!("there is no `{asked}`"))
         .nearest(&asked, path::ALL)
 }
 
-async fn wrong_method(request: Request) -> Refusal {
-    let other = if request.method() == Method::GET { Method::POST } else { Method::GET };
-    let asked: String = request.uri().path().chars().take(NAME_CHARS_MAX).collect();
-    let text = format!("`{asked}` does not take {}: use {other}", request.method());
+fn wrong_method(request: &Parts) -> Refusal {
+    let other = if request.method == Method::GET { Method::POST } else { Method::GET };
+    let asked: String = request.uri.path().chars().take(NAME_CHARS_MAX).collect();
+    let text = format!("`{asked}` does not take {}: use {other}", request.method);
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "wrong-method", text)
 }
 
@@ -338,17 +299,6 @@ fn guest_names(view: &View) -> impl Iterator<Item = &str> {
     view.snapshot.guests().iter().map(|guest| guest.id.as_str())
 }
 
-/// Hands the visitor's `command` to the main loop and waits for its answer.
-async fn command(
-    handle: &Handle,
-    visitor: &Visitor,
-    command: Command,
-) -> Result<Json<CommandReply>, Refusal> {
-    let who = visitor.who();
-    let message = ask(&handle.commands, |answer| Asked { command, who, answer }).await?;
-    Ok(Json(CommandReply::new(message)))
-}
-
 /// Puts a question into a queue of the main loop and waits for the answer.
 async fn ask<Q, A>(
     queue: &mpsc::Sender<Q>,
@@ -380,20 +330,23 @@ async fn ask<Q, A>(
     }
 }
 
-/// A request's body, within the limits of size and time.
+/// A request's body in JSON, within the limits of size and time.
 pub(super) async fn read_json<T: DeserializeOwned>(body: Body) -> Result<T, Refusal> {
-    let too_slow = || {
-        let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());
-        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow-body", text)
-    };
-    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
-    let bytes = tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| too_slow())?;
-    let bytes = bytes.map_err(|_| {
-        let text = format!("the request's body is cut off or larger than {BODY_BYTES_MAX} bytes");
-        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", text)
-    })?;
-    serde_json::from_slice(&bytes).map_err(|error| {
+    let body = read_body(body).await?;
+    serde_json::from_slice(&body).map_err(|error| {
         let text = format!("the request's body is not what is expected here: {error}");
         Refusal::new(StatusCode::BAD_REQUEST, "bad-body", text)
+    })
+}
+
+async fn read_body(body: Body) -> Result<Received, Refusal> {
+    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+    let read = tokio::time::timeout(BODY_TIME_MAX, read).await.map_err(|_| {
+        let text = format!("the request's body did not come within {}s", BODY_TIME_MAX.as_secs());
+        Refusal::new(StatusCode::REQUEST_TIMEOUT, "slow-body", text)
+    })?;
+    read.map_err(|_| {
+        let text = format!("the request's body is cut off or larger than {BODY_BYTES_MAX} bytes");
+        Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, "bad-body", text)
     })
 }

@@ -16,10 +16,11 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, Request, State};
+use axum::Router;
+use axum::extract::Query;
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::routing::MethodFilter;
 use ballast_api::{AdviceView, WhatIfReply, path};
 use ballast_model::PolicyName;
 use ballast_replay::ensure_replayable;
@@ -28,7 +29,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::Semaphore;
 
-use super::reply::Refusal;
+use super::reply::{Refusal, in_json};
+use super::route::RouteHandler;
 use super::routes::policy_named;
 use crate::operator_program;
 
@@ -72,7 +74,12 @@ struct WhatIf {
 /// The route, for requests that passed the door.
 pub(super) fn router(program: ReplayProgram, journal: Option<PathBuf>) -> Router {
     let turn = Arc::new(Semaphore::new(1));
-    Router::new().route(path::WHAT_IF, get(what_if)).with_state(WhatIf { program, journal, turn })
+    let what_if = WhatIf { program, journal, turn };
+    RouteHandler::new(move |request| {
+        let what_if = what_if.clone();
+        async move { Ok::<_, Refusal>(in_json(&what_if.answer(&request.parts).await?)) }
+    })
+    .router(&[(MethodFilter::GET, path::WHAT_IF)])
 }
 
 /// Parameters of `GET /v1/what-if`.
@@ -90,37 +97,36 @@ const fn since_s() -> u64 {
     SINCE_S
 }
 
-async fn what_if(
-    State(what_if): State<WhatIf>,
-    request: Request,
-) -> Result<Json<WhatIfReply>, Refusal> {
-    let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, "bad-query", text);
-    let query = Query::<WhatIfQuery>::try_from_uri(request.uri());
-    let Query(WhatIfQuery { policy, since_s }) =
-        query.map_err(|error| bad(format!("{error}: expected policy=NAME, since_s=SECONDS")))?;
-    if !(1..=SINCE_S_MAX).contains(&since_s) {
-        return Err(bad(format!("since_s={since_s}: expected 1 to {SINCE_S_MAX} seconds")));
+impl WhatIf {
+    async fn answer(&self, request: &Parts) -> Result<WhatIfReply, Refusal> {
+        let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, "bad-query", text);
+        let query = Query::<WhatIfQuery>::try_from_uri(&request.uri);
+        let Query(WhatIfQuery { policy, since_s }) = query
+            .map_err(|error| bad(format!("{error}: expected policy=NAME, since_s=SECONDS")))?;
+        if !(1..=SINCE_S_MAX).contains(&since_s) {
+            return Err(bad(format!("since_s={since_s}: expected 1 to {SINCE_S_MAX} seconds")));
+        }
+        let policy = policy.as_deref().map(policy_named).transpose()?;
+        if let Some(policy) = policy {
+            ensure_replayable(policy)
+                .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "not-replayable", error))?;
+        }
+        if is_of_another_site(&request.headers) {
+            let text = "this did not come from the page itself: open the page and ask there";
+            return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", text));
+        }
+        let Some(journal) = &self.journal else {
+            let text = "the daemon keeps no journal, so there is nothing to replay: enable \
+                        [journal] in its configuration, and let it record for a while";
+            return Err(Refusal::new(StatusCode::CONFLICT, "no-journal", text));
+        };
+        let Ok(_turn) = self.turn.try_acquire() else {
+            let text = "one is running, and only one does at a time: ask again when it is done";
+            return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "running", text));
+        };
+        let advice = self.program.replay(journal, policy, since_s).await?;
+        Ok(WhatIfReply::new(advice))
     }
-    let policy = policy.as_deref().map(policy_named).transpose()?;
-    if let Some(policy) = policy {
-        ensure_replayable(policy)
-            .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "not-replayable", error))?;
-    }
-    if is_of_another_site(request.headers()) {
-        let text = "this did not come from the page itself: open the page and ask there";
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "csrf", text));
-    }
-    let Some(journal) = &what_if.journal else {
-        let text = "the daemon keeps no journal, so there is nothing to replay: enable [journal] in \
-                    its configuration, and let it record for a while";
-        return Err(Refusal::new(StatusCode::CONFLICT, "no-journal", text));
-    };
-    let Ok(_turn) = what_if.turn.try_acquire() else {
-        let text = "one is running, and only one does at a time: ask again when it is done";
-        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, "running", text));
-    };
-    let advice = what_if.program.replay(journal, policy, since_s).await?;
-    Ok(Json(WhatIfReply::new(advice)))
 }
 
 /// Whether a browser sends this request for a page of another site. Such a page cannot read the

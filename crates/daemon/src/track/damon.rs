@@ -191,7 +191,7 @@ impl WorkingSetSource for DamonFollower {
 /// Pages in an order that is independent of their place and differs for each `window`.
 fn in_random_order(mut pages: Vec<u64>, window: u64) -> Vec<u64> {
     let hash = HashKind::Mix { seed: window };
-    pages.sort_by_key(|&page| hash.of(page));
+    pages.sort_unstable_by_key(|&page| hash.of(page));
     pages
 }
 

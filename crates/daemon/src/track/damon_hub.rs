@@ -26,6 +26,7 @@ use ballast_host::{PROC, give_up_raised_priority};
 use super::damon_budget::window_within_budget;
 use super::damon_changes::{Changes, SETTLE_MAX, WINDOWS_KEPT};
 use super::source::SourceError;
+use crate::worker::{lock, start_thread, wait_for_end};
 
 /// Pages sampled of each guest. With this many, the standard error of a working set of a tenth of
 /// memory is a tenth of it, and less where touched memory is contiguous, because the hash samples
@@ -141,13 +142,13 @@ impl DamonHub {
     /// [`SourceError::Full`], or why DAMON cannot be used, as found now or recently.
     pub(super) fn join(&self) -> Result<Membership, SourceError> {
         let membership = self.take_place()?;
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut thread = lock(&self.thread);
         if thread.as_ref().is_none_or(JoinHandle::is_finished) {
             let (shared, paths) = (Arc::clone(&self.shared), self.paths.clone());
             let shortest = self.shortest;
-            let serve = move || serve(&shared, shortest, &paths);
+            let serve = Box::new(move || serve(&shared, shortest, &paths));
             // Without a thread no window comes, which the guest's own thread reports.
-            *thread = std::thread::Builder::new().name("damon".to_owned()).spawn(serve).ok();
+            *thread = start_thread("damon", serve).ok();
         }
         drop(thread);
         membership.wait_for_damon()?;
@@ -178,11 +179,8 @@ impl DamonHub {
     pub(super) fn close(&self) {
         self.shared.lock().is_over = true;
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let end = Instant::now() + END_PATIENCE;
-        while thread.as_ref().is_some_and(|it| !it.is_finished()) && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let thread = lock(&self.thread).take();
+        wait_for_end(END_PATIENCE, || thread.as_ref().is_none_or(JoinHandle::is_finished));
     }
 }
 
@@ -278,7 +276,7 @@ impl HubState {
 
 impl HubShared {
     fn lock(&self) -> MutexGuard<'_, HubState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Keeps a window for a guest, if the guest is still a member, and its pages are those that

@@ -27,6 +27,7 @@ use ballast_working_set::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlanne
 
 use super::coldness::WatchHistory;
 use super::row::{Row, WatchedInterval};
+use super::source::{SourceError, WorkingSetSource};
 use super::tiny::{self, TinySample, WorkingSetShift};
 
 /// How a guest is tracked.
@@ -106,31 +107,6 @@ impl Follower {
         })
     }
 
-    /// Ends the tracking. Returns what was learned about the guest.
-    pub fn end(self) -> Remembered {
-        Remembered { regions: self.tracking.regions().to_vec(), planner: self.planner }
-    }
-
-    /// The tracking session, with the guest's memory regions.
-    pub(super) fn tracking(&self) -> &TrackingSession {
-        &self.tracking
-    }
-
-    /// The guest's cold pages; `None` while unknown.
-    pub fn coldness(&self) -> Option<Coldness> {
-        self.history.coldness(&self.planner.order(), self.known?, self.seed)
-    }
-
-    /// Sets the length of later intervals.
-    pub fn set_length(&mut self, length: Duration) {
-        self.interval = length;
-    }
-
-    /// Limits the cost of later intervals to a share of one core, above 0 and at most 1.
-    pub(super) fn set_budget(&mut self, limit: f64) {
-        self.planner.set_budget(limit);
-    }
-
     /// The tracker's counters since its client connected.
     ///
     /// # Errors
@@ -147,20 +123,30 @@ impl Follower {
     pub fn watch_nothing(&mut self, length: Duration) -> Result<(), TrackerError> {
         let began = Instant::now();
         self.tracking.begin_interval(None)?;
-        pass(&mut self.tracking, began, length, || true)?;
+        pass(&mut self.tracking, began, length, &mut || true)?;
         self.tracking.end_interval().map(drop)
     }
 
-    /// Tracks the guest for one interval; returns the row and the touched pages in order. `go_on`
-    /// is called ten times per second and ends the interval early by returning `false`.
-    ///
-    /// # Errors
-    /// The tracker is gone or has given up.
-    pub fn interval(
+    /// The watch mode and number of hot granules for the tracker.
+    fn watching(&self, watch: &WatchPlan) -> (WatchMode, u32) {
+        let pages = u32_or_max(watch.watched.granule.pages());
+        let granule = Granule::new(pages).unwrap_or(Granule::PAGE);
+        let sample = if watch.watched.share >= 1.0 {
+            GranuleSample::ALL
+        } else {
+            GranuleSample::rate(self.hash, watch.watched.share)
+        };
+        let hot = watch.hot.map_or(0, u32_or_max);
+        (WatchMode { granule, sample }, hot)
+    }
+}
+
+impl WorkingSetSource for Follower {
+    fn interval(
         &mut self,
         allocation: Option<Bytes>,
-        go_on: impl FnMut() -> bool,
-    ) -> Result<(Row, Vec<u64>), TrackerError> {
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), SourceError> {
         let watch = self.planner.watch();
         let began = Instant::now();
         let holds = allocation.unwrap_or_else(|| memory_of(&self.tracking));
@@ -242,17 +228,25 @@ impl Follower {
         Ok((row, observed.touches))
     }
 
-    /// The watch mode and number of hot granules for the tracker.
-    fn watching(&self, watch: &WatchPlan) -> (WatchMode, u32) {
-        let pages = u32_or_max(watch.watched.granule.pages());
-        let granule = Granule::new(pages).unwrap_or(Granule::PAGE);
-        let sample = if watch.watched.share >= 1.0 {
-            GranuleSample::ALL
-        } else {
-            GranuleSample::rate(self.hash, watch.watched.share)
-        };
-        let hot = watch.hot.map_or(0, u32_or_max);
-        (WatchMode { granule, sample }, hot)
+    fn set_length(&mut self, length: Duration) {
+        self.interval = length;
+    }
+
+    fn set_budget(&mut self, limit: f64) {
+        self.planner.set_budget(limit);
+    }
+
+    fn private_memory(&self) -> Bytes {
+        Bytes::new(self.tracking.private_memory())
+    }
+
+    fn coldness(&self) -> Option<Coldness> {
+        self.history.coldness(&self.planner.order(), self.known?, self.seed)
+    }
+
+    fn end(self: Box<Self>) -> Option<Remembered> {
+        let regions = self.tracking.regions().to_vec();
+        Some(Remembered { regions, planner: self.planner })
     }
 }
 
@@ -348,7 +342,7 @@ pub(super) fn pass(
     tracking: &mut TrackingSession,
     began: Instant,
     length: Duration,
-    mut go_on: impl FnMut() -> bool,
+    go_on: &mut dyn FnMut() -> bool,
 ) -> Result<(), TrackerError> {
     while go_on() {
         let left = length.saturating_sub(began.elapsed());

@@ -9,7 +9,7 @@
 //! Limits: those of `ballast_estimate::statistical`: with 100 pages, a standard error of up to 5 %
 //! of memory.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use ballast_estimate::statistical::{SamplingPeriod, SamplingSettings};
@@ -19,6 +19,7 @@ use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchM
 
 use super::follow::{attach, pass};
 use super::row::{Row, WatchedInterval};
+use super::source::{SourceError, WorkingSetSource};
 
 /// A guest that is sampled. Dropping it ends the sampling without a trace.
 pub struct Sampler {
@@ -43,26 +44,14 @@ impl Sampler {
         let tracking = attach(guest, None)?;
         Ok(Sampler { tracking, settings, seed, periods: 0, began: Instant::now(), known: None })
     }
+}
 
-    /// The tracking session, with the guest's memory regions.
-    pub(super) fn tracking(&self) -> &TrackingSession {
-        &self.tracking
-    }
-
-    /// Sets the length of later periods.
-    pub fn set_length(&mut self, length: Duration) {
-        self.settings.period = length;
-    }
-
-    /// Samples the guest for one period; returns the row and the touched pages in order. `go_on` is
-    /// called ten times per second and ends the period early by returning `false`.
-    ///
-    /// # Errors
-    /// The tracker is gone or has given up.
-    pub fn interval(
+impl WorkingSetSource for Sampler {
+    fn interval(
         &mut self,
-        go_on: impl FnMut() -> bool,
-    ) -> Result<(Row, Vec<u64>), TrackerError> {
+        _: Option<Bytes>,
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<(Row, Vec<u64>), SourceError> {
         let began = Instant::now();
         self.periods += 1;
         let regions = self.tracking.regions();
@@ -84,7 +73,7 @@ impl Sampler {
         let memory_and_known = (memory, self.known);
         let mut row = Row::without_rest(self.began.elapsed(), length, memory_and_known, cost, None);
         let Some(observed) = observed else { return Ok((row, Vec::new())) };
-        let touched: BTreeSet<u64> = observed.touches.iter().copied().collect();
+        let touched: HashSet<u64> = observed.touches.iter().copied().collect();
         let picked = u32::try_from(all).map_or(samples, |all| all.min(samples));
         let touched = u32::try_from(touched.len()).unwrap_or(u32::MAX).min(picked);
         let estimate = SamplingPeriod { picked, touched, allocation: memory }.estimate();
@@ -105,6 +94,14 @@ impl Sampler {
             revoked_in: observed.revoked_in,
         });
         Ok((row, observed.touches))
+    }
+
+    fn set_length(&mut self, length: Duration) {
+        self.settings.period = length;
+    }
+
+    fn private_memory(&self) -> Bytes {
+        Bytes::new(self.tracking.private_memory())
     }
 }
 

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,7 @@ use super::damon_hub::DamonHub;
 use super::latest::Latest;
 use super::shared::{ServiceSettings, Shared};
 use super::thread::track_process;
-use crate::worker::panic_text;
+use crate::worker::{lock, panic_text, start_thread};
 
 /// Most guests tracked.
 const GUESTS_MAX: usize = 256;
@@ -69,7 +69,7 @@ struct Followed {
 }
 
 /// The tracking status of a guest.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrackingStatus {
     /// The latest report and its age.
     pub report: Option<Measured<TrackerReport>>,
@@ -116,7 +116,7 @@ impl Service {
     pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, ProcessId) -> bool) {
         self.followed.retain(|id, followed| is_there(id, followed.process));
         let has_cost = |followed: &&Followed| {
-            let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
+            let latest = lock(&followed.shared.latest);
             latest.tracking.cost.is_some() && latest.tracking.state != TrackingState::Sampling
         };
         let count = self.followed.values().filter(has_cost).count().max(1);
@@ -130,13 +130,13 @@ impl Service {
         if self.followed.get(guest.id).is_none_or(is_other) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
-                return TrackingStatus { report: None, tracking: None, new_trouble: None };
+                return TrackingStatus::default();
             }
             let followed = self.start(guest);
             self.followed.insert(guest.id.clone(), followed);
         }
         let Some(followed) = self.followed.get_mut(guest.id) else {
-            return TrackingStatus { report: None, tracking: None, new_trouble: None };
+            return TrackingStatus::default();
         };
         followed.look_after_thread();
         let allocation = guest.allocation.map_or(0, Bytes::get);
@@ -167,10 +167,7 @@ impl Service {
     }
 
     fn latest_of(&self, id: &GuestId, is_so: impl FnOnce(&Latest) -> bool) -> bool {
-        self.followed.get(id).is_some_and(|followed| {
-            let latest = followed.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
-            is_so(&latest)
-        })
+        self.followed.get(id).is_some_and(|followed| is_so(&lock(&followed.shared.latest)))
     }
 
     /// Whether much of a guest's memory may be missing from its process's page table because a
@@ -191,12 +188,9 @@ impl Service {
 
     /// A guest's cold pages, if requested with [`Service::expect_paging`].
     pub fn coldness(&self, id: &GuestId) -> Option<Arc<Coldness>> {
-        let latest = self.followed.get(id)?.shared.latest.lock();
-        latest.unwrap_or_else(PoisonError::into_inner).coldness.clone()
+        lock(&self.followed.get(id)?.shared.latest).coldness.clone()
     }
-}
 
-impl Service {
     fn start(&self, guest: PresentGuest<'_>) -> Followed {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
@@ -213,10 +207,11 @@ impl Service {
             let (theirs, settings) = (Arc::clone(&shared), self.settings.clone());
             let (running, work) = (Arc::clone(&self.threads), self.work);
             let process = guest.process;
-            std::thread::Builder::new().name(format!("track {}", guest.id)).spawn(move || {
+            let work = move || {
                 let _running = running;
                 work(process, &settings, &theirs);
-            })
+            };
+            start_thread(&format!("track {}", guest.id), Box::new(work))
         };
         let (thread, restart_at) = match thread {
             Ok(thread) => (Some(thread), None),
@@ -250,7 +245,7 @@ impl Followed {
     }
 
     fn status(&mut self) -> TrackingStatus {
-        let latest = self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest = lock(&self.shared.latest);
         let report = latest
             .report
             .as_ref()

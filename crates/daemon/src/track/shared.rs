@@ -4,7 +4,7 @@
 //! wishes ten times a second.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use ballast_config::{SourceChoice, TrackingSettings};
@@ -14,6 +14,7 @@ use ballast_working_set::WatchPlannerSettings;
 use super::damon_hub::DamonHub;
 use super::follow::FollowSettings;
 use super::latest::Latest;
+use crate::worker::lock;
 
 /// How guests are tracked.
 #[derive(Clone, Debug)]
@@ -102,7 +103,7 @@ impl Shared {
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut Latest)) {
-        change(&mut self.latest.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut lock(&self.latest));
     }
 
     /// Waits for `time`, or until the thread is stopped and unparked. `false`: it has to stop.

@@ -8,7 +8,7 @@
 //! Guest statistics arrive once per second; shorter intervals repeat them.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ballast_host::PROC;
 use ballast_model::GuestStats;
@@ -57,7 +57,7 @@ impl Signals {
 #[derive(Debug, Default)]
 pub struct GuestCounts {
     /// Whether two readings were taken.
-    is_known: AtomicU64,
+    is_known: AtomicBool,
     rates: [AtomicU64; 3],
 }
 
@@ -73,11 +73,11 @@ impl GuestCounts {
         for ((rate, now), before) in self.rates.iter().zip(now).zip(before) {
             rate.store(now.saturating_sub(before), Ordering::Relaxed);
         }
-        self.is_known.store(1, Ordering::Release);
+        self.is_known.store(true, Ordering::Release);
     }
 
     fn get(&self) -> Option<[u64; 3]> {
-        let is_known = self.is_known.load(Ordering::Acquire) == 1;
+        let is_known = self.is_known.load(Ordering::Acquire);
         is_known.then(|| self.rates.each_ref().map(|rate| rate.load(Ordering::Relaxed)))
     }
 }

@@ -13,9 +13,8 @@ use ballast_model::Bytes;
 use ballast_reclaim::{Coldness, ReclaimError};
 use ballast_tracker::TrackerError;
 
-use super::follow::{Follower, Remembered};
+use super::follow::Remembered;
 use super::row::Row;
-use super::sampler::Sampler;
 
 /// Why a source cannot watch a guest, or has stopped.
 #[derive(Debug, thiserror::Error)]
@@ -129,54 +128,6 @@ pub trait WorkingSetSource {
     /// Ends the watching. Returns state for the next source of this guest.
     fn end(self: Box<Self>) -> Option<Remembered> {
         None
-    }
-}
-
-impl WorkingSetSource for Follower {
-    fn interval(
-        &mut self,
-        allocation: Option<Bytes>,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<(Row, Vec<u64>), SourceError> {
-        Ok(Follower::interval(self, allocation, go_on)?)
-    }
-
-    fn set_length(&mut self, length: Duration) {
-        Follower::set_length(self, length);
-    }
-
-    fn set_budget(&mut self, limit: f64) {
-        Follower::set_budget(self, limit);
-    }
-
-    fn private_memory(&self) -> Bytes {
-        Bytes::new(self.tracking().private_memory())
-    }
-
-    fn coldness(&self) -> Option<Coldness> {
-        Follower::coldness(self)
-    }
-
-    fn end(self: Box<Self>) -> Option<Remembered> {
-        Some(Follower::end(*self))
-    }
-}
-
-impl WorkingSetSource for Sampler {
-    fn interval(
-        &mut self,
-        _: Option<Bytes>,
-        go_on: &mut dyn FnMut() -> bool,
-    ) -> Result<(Row, Vec<u64>), SourceError> {
-        Ok(Sampler::interval(self, go_on)?)
-    }
-
-    fn set_length(&mut self, length: Duration) {
-        Sampler::set_length(self, length);
-    }
-
-    fn private_memory(&self) -> Bytes {
-        Bytes::new(self.tracking().private_memory())
     }
 }
 

@@ -16,7 +16,7 @@
 //! Limits: it does not notice a guest that touches other pages at the same rate; checkpoints of
 //! intermittent tracking do. With less than some tens of touched pages, chance decides.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 use std::time::Duration;
 
 use ballast_model::Bytes;
@@ -121,7 +121,7 @@ fn share(shift: u32) -> f64 {
 /// other granules and repeats.
 pub(super) fn events(touches: &[u64], mode: WatchMode, sample: GranuleSample) -> u64 {
     let granules = touches.iter().map(|&page| mode.granule.of(page));
-    let touched: BTreeSet<u64> = granules.filter(|&granule| sample.has(granule)).collect();
+    let touched: HashSet<u64> = granules.filter(|&granule| sample.has(granule)).collect();
     // The cast saturates at both ends.
     (touched.len() as f64 / sample.share()).round() as u64
 }

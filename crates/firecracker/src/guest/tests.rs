@@ -86,7 +86,7 @@ fn object(schema: &str) -> Value {
 /// One guest, `a`, of a host whose clock the test moves.
 struct Host {
     folder: TempDir,
-    guests: RestGuests<FirecrackerGuest>,
+    guests: RestGuests,
     second: u64,
 }
 
@@ -96,7 +96,11 @@ impl Host {
         let sockets = vec![format!("{}/*.sock", folder.path().display()).parse().unwrap()];
         let timeout = Duration::from_secs(60);
         let config = RestConfig { sockets, timeout, guests_max: 9 };
-        Host { guests: RestGuests::new(config, Path::new("/proc")), folder, second: 1000 }
+        Host {
+            guests: RestGuests::new(FIRECRACKER, config, Path::new("/proc")),
+            folder,
+            second: 1000,
+        }
     }
 
     fn serve(&self, answer: impl FnMut(&ReceivedRequest) -> Reply + Send + 'static) -> RestServer {

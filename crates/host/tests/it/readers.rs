@@ -6,6 +6,7 @@ use std::path::Path;
 use ballast_host::*;
 use ballast_model::{Bytes, Pressure};
 use proptest::prelude::*;
+use rustix::process::getpriority_process;
 use tempfile::TempDir;
 
 const MEMINFO: &str = "MemTotal:       24684096 kB\nMemFree:        24452004 kB\n\
@@ -225,33 +226,31 @@ fn a_malformed_boot_id_is_an_error() {
     assert!(message(boot_id(proc.path())).contains("expected an identifier"));
 }
 
+/// What is refused to a thread of its own, and its nice value then: a raised priority cannot always
+/// be lowered.
+fn raised(proc: &Path) -> (Vec<String>, i32) {
+    let raise = || (raise_priority(proc), getpriority_process(None).unwrap());
+    std::thread::scope(|scope| scope.spawn(raise).join().unwrap())
+}
+
 #[test]
 fn a_refused_oom_score_is_reported_with_a_remedy() {
-    let wanted = Priority { nice: None, oom_score_adj: Some(-900) };
-    let raised = raise_priority(proc_with(&[]).path(), wanted);
-    assert_eq!(raised.nice, SettingOutcome::Untouched);
-    assert!(raised.refusals().next().unwrap().contains("oom_score_adj"), "{raised:?}");
-
-    let proc = proc_with(&[("self/oom_score_adj", "0\n")]);
-    let raised = raise_priority(proc.path(), wanted);
-    assert_eq!(raised.oom_score_adj, SettingOutcome::Set { from: 0, to: -900 });
-    assert_eq!(fs::read_to_string(proc.path().join("self/oom_score_adj")).unwrap(), "-900");
-    assert_eq!(raise_priority(proc.path(), wanted).oom_score_adj, SettingOutcome::Already(-900));
-    assert_eq!(raised.refusals().count(), 0);
+    let refused = |proc: &Path| raised(proc).0.into_iter().find(|it| it.contains("oom_score_adj"));
+    let why = refused(proc_with(&[]).path()).unwrap();
+    assert!(why.ends_with("oom_score_adj: expected a number from -1000 to 1000"), "{why}");
+    for (before, after) in [("0\n", "-900"), ("-950\n", "-950\n")] {
+        let proc = proc_with(&[("self/oom_score_adj", before)]);
+        assert_eq!(refused(proc.path()), None);
+        assert_eq!(fs::read_to_string(proc.path().join("self/oom_score_adj")).unwrap(), after);
+    }
 }
 
 #[test]
 fn nice_is_raised_or_the_refusal_names_the_capability() {
-    // In a separate thread that ends with the test: a raised priority cannot always be lowered.
-    let raise = || {
-        let wanted = Priority { nice: Some(-1), oom_score_adj: None };
-        raise_priority(Path::new("/nonexistent"), wanted)
-    };
-    match std::thread::spawn(raise).join().unwrap().nice {
-        SettingOutcome::Set { to: -1, .. } | SettingOutcome::Already(_) => {}
-        SettingOutcome::Refused(why) => assert!(why.contains("CAP_SYS_NICE"), "{why}"),
-        other => panic!("{other:?}"),
-    }
+    let (refused, nice) = raised(Path::new("/nonexistent"));
+    let refused = refused.into_iter().find(|it| it.starts_with("nice -10: "));
+    assert_eq!(refused.is_none(), nice <= -10, "{refused:?}");
+    assert!(refused.is_none_or(|why| why.contains("CAP_SYS_NICE")));
 }
 
 /// Almost valid text: a real file with some bytes replaced, then truncated.

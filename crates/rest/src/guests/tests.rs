@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::call::{Answer, Method};
+use crate::guest::RestGuest;
 use crate::testing::{Reply, RestServer};
 
 const SIZE: Call = Call::get("/size");
@@ -22,10 +23,13 @@ struct Toy {
     size: Option<(u64, Timestamp)>,
 }
 
-impl RestGuest for Toy {
-    const HYPERVISOR: &'static str = "Toy";
-    const PROCESS: &'static str = "no-process-is-called-so";
+const TOY: HypervisorKind = HypervisorKind {
+    name: "Toy",
+    process: "no-process-is-called-so",
+    guest: || Box::<Toy>::default(),
+};
 
+impl RestGuest for Toy {
     fn begin(&mut self, _now: Timestamp) {
         self.is_due = true;
     }
@@ -74,7 +78,7 @@ impl RestGuest for Toy {
 /// A folder of sockets, and its guests.
 struct Host {
     folder: TempDir,
-    guests: RestGuests<Toy>,
+    guests: RestGuests,
     began: Instant,
 }
 
@@ -84,7 +88,7 @@ impl Host {
         let pattern = format!("{}/*.sock", folder.path().display());
         let sockets = vec![pattern.parse().unwrap()];
         let config = RestConfig { sockets, timeout, guests_max: 5 };
-        let guests = RestGuests::new(config, Path::new("/proc"));
+        let guests = RestGuests::new(TOY, config, Path::new("/proc"));
         Host { folder, guests, began: Instant::now() }
     }
 

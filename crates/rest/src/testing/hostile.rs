@@ -20,7 +20,7 @@ const CALLS_MAX: usize = 65;
 ///
 /// # Panics
 /// As [`try_rest_guest`].
-pub fn try_rest_guest_near<G: RestGuest>(seed: &[u8], bytes: &[u8], at: usize) {
+pub fn try_rest_guest_near<G: RestGuest + Default>(seed: &[u8], bytes: &[u8], at: usize) {
     let mut mixed = seed.to_vec();
     mixed.splice(at..(at + bytes.len()).min(seed.len()), bytes.iter().copied());
     for data in [bytes, seed, &mixed] {
@@ -34,7 +34,7 @@ pub fn try_rest_guest_near<G: RestGuest>(seed: &[u8], bytes: &[u8], at: usize) {
 ///
 /// # Panics
 /// The guest breaks one of these rules.
-pub fn try_rest_guest<G: RestGuest>(data: &[u8]) {
+pub fn try_rest_guest<G: RestGuest + Default>(data: &[u8]) {
     let mut guest = G::default();
     let id: GuestId = "a".parse().expect("a name");
     let mut answers = data.split(|&byte| byte == 0);

@@ -32,7 +32,7 @@ fn tick(at: i64, last: i64) -> Event {
     Event::Recorded(Ok(Box::new(RecordedTick { status, history, places })))
 }
 
-fn press(state: &mut State, code: KeyCode) -> Vec<Order> {
+fn press(state: &mut State, code: KeyCode) -> Option<Order> {
     state.update(Event::Key(code.into()))
 }
 
@@ -100,7 +100,7 @@ fn folded_guests_unfold_on_enter() {
     let mut state = live();
     type_in(&mut state, "fG");
     assert_eq!(selected(&state), "at rest");
-    assert_eq!(press(&mut state, KeyCode::Enter), []);
+    assert_eq!(press(&mut state, KeyCode::Enter), None);
     assert!(!state.options.folded);
     assert_eq!(state.rows().len(), 7);
 }
@@ -108,12 +108,12 @@ fn folded_guests_unfold_on_enter() {
 #[test]
 fn an_explanation_follows_each_tick() {
     let mut state = live();
-    let explain = vec![Order::Explain(id("batch-7"))];
+    let explain = Some(Order::Explain(id("batch-7")));
     assert_eq!(press(&mut state, KeyCode::Enter), explain);
     // Nothing is asked for twice: neither while a request is under way, nor for the same tick.
-    assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(11))))), []);
+    assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(11))))), None);
     state.update(Event::Explained("batch-7".to_owned(), Ok("first".to_owned())));
-    assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(11))))), []);
+    assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(11))))), None);
     assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(12))))), explain);
     // After a failure the last text stays.
     state.update(Event::Explained("batch-7".to_owned(), Err("gone".to_owned())));
@@ -121,7 +121,7 @@ fn an_explanation_follows_each_tick() {
     assert_eq!(explanation.text.as_deref(), Some("first"));
     assert_eq!(explanation.error.as_deref(), Some("gone"));
     press(&mut state, KeyCode::Esc);
-    assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(13))))), []);
+    assert_eq!(state.update(Event::Status(Ok(Box::new(mixed(13))))), None);
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn an_explanation_that_comes_late_is_of_its_guest() {
     press(&mut state, KeyCode::Enter);
     press(&mut state, KeyCode::Esc);
     type_in(&mut state, "G");
-    assert_eq!(press(&mut state, KeyCode::Enter), []);
+    assert_eq!(press(&mut state, KeyCode::Enter), None);
     let late = Event::Explained("batch-7".to_owned(), Ok("of batch-7".to_owned()));
-    assert_eq!(state.update(late), [Order::Explain(id("web-1"))]);
+    assert_eq!(state.update(late), Some(Order::Explain(id("web-1"))));
     assert_eq!(state.explanation.as_ref().unwrap().text, None);
 }
 
@@ -163,7 +163,7 @@ fn bounds_are_set_after_a_yes() {
         press(&mut state, KeyCode::Backspace);
     }
     type_in(&mut state, "256MiB");
-    assert_eq!(press(&mut state, KeyCode::Enter), []);
+    assert_eq!(press(&mut state, KeyCode::Enter), None);
     let Some(Dialog::Question(question)) = &state.dialog else { panic!("{:?}", state.dialog) };
     assert_eq!(question.command, "ballast set web-1 --floor 256MiB");
     // `n` leads back to the form, as it was filled in.
@@ -198,11 +198,11 @@ fn keys_move_through_a_journal_one_at_a_time() {
         (KeyCode::Home, Seek::First),
         (KeyCode::End, Seek::Last),
     ] {
-        assert_eq!(press(&mut state, code), [Order::Seek(seek)]);
-        assert_eq!(press(&mut state, code), []);
+        assert_eq!(press(&mut state, code), Some(Order::Seek(seek)));
+        assert_eq!(press(&mut state, code), None);
         state.update(tick(2, 4));
     }
-    assert_eq!(live().seek(Seek::Next), []);
+    assert_eq!(live().seek(Seek::Next), None);
 }
 
 #[test]
@@ -210,14 +210,14 @@ fn playing_stops_at_the_end_and_on_errors() {
     let playing =
         |state: &State| matches!(&state.source, Source::Journal(cursor) if cursor.playing);
     let mut state = recorded();
-    assert_eq!(state.update(Event::Timeout), []);
+    assert_eq!(state.update(Event::Timeout), None);
     type_in(&mut state, " ");
     assert_eq!(state.timeout(), PLAYBACK_PERIOD);
-    assert_eq!(state.update(Event::Timeout), [Order::Seek(Seek::Next)]);
-    assert_eq!(state.update(Event::Timeout), []);
+    assert_eq!(state.update(Event::Timeout), Some(Order::Seek(Seek::Next)));
+    assert_eq!(state.update(Event::Timeout), None);
     state.update(tick(3, 4));
     assert!(playing(&state));
-    assert_eq!(state.update(Event::Timeout), [Order::Seek(Seek::Next)]);
+    assert_eq!(state.update(Event::Timeout), Some(Order::Seek(Seek::Next)));
     state.update(tick(4, 4));
     assert!(!playing(&state));
     type_in(&mut state, " ");
@@ -225,7 +225,7 @@ fn playing_stops_at_the_end_and_on_errors() {
     assert!(!playing(&state));
     assert_eq!(state.trouble.as_ref().unwrap().text, "row 5 is damaged");
     // The next move is possible, and ends the trouble.
-    assert_eq!(press(&mut state, KeyCode::Left), [Order::Seek(Seek::Previous)]);
+    assert_eq!(press(&mut state, KeyCode::Left), Some(Order::Seek(Seek::Previous)));
     state.update(tick(3, 4));
     assert_eq!(state.trouble, None);
 }
@@ -270,7 +270,7 @@ fn control_c_ends_it_from_everywhere() {
     for keys in ["", "/we", "?", "s", "sx", "p"] {
         let mut state = live();
         type_in(&mut state, keys);
-        assert_eq!(state.update(Event::Key(end)), [Order::Quit], "{keys}");
+        assert_eq!(state.update(Event::Key(end)), Some(Order::Quit), "{keys}");
     }
 }
 
@@ -342,7 +342,7 @@ proptest! {
         let mut state = if in_journal { recorded() } else { live() };
         state.update(Event::Size(80, 24));
         for event in events {
-            for order in state.update(event) {
+            if let Some(order) = state.update(event) {
                 let acts = matches!(order, Order::Pause | Order::Resume | Order::Set(..));
                 prop_assert!(!(in_journal && acts), "{order:?}");
             }
@@ -354,6 +354,6 @@ proptest! {
         for _ in 0..3 {
             press(&mut state, KeyCode::Esc);
         }
-        prop_assert_eq!(press(&mut state, KeyCode::Char('q')), [Order::Quit]);
+        prop_assert_eq!(press(&mut state, KeyCode::Char('q')), Some(Order::Quit));
     }
 }

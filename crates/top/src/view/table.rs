@@ -113,11 +113,10 @@ impl Shown {
 /// `is_inactive`: plans are not carried out.
 fn fitting(width: usize, longest: usize, is_inactive: bool) -> Vec<(Shown, usize)> {
     let name = longest.min(width / NAME_PART).max(NAME_WIDTH_MIN);
-    let mut by_importance = COLUMNS;
-    by_importance.sort_by_key(|(_, importance)| *importance);
+    let of_rank = |wanted: u8| COLUMNS.into_iter().find(|(_, rank)| *rank == wanted);
     let mut left = width;
     let mut taken = Vec::new();
-    for (column, _) in by_importance {
+    for (column, _) in (0..).map_while(of_rank) {
         if column == Shown::Wanted && !is_inactive {
             continue;
         }

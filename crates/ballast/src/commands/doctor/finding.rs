@@ -59,6 +59,10 @@ impl Area {
             Area::Permissions => "permissions",
         }
     }
+
+    pub(super) const fn check(self, topic: &'static str, why: &'static str) -> Check {
+        Check { area: self, topic, why, subject: None }
+    }
 }
 
 /// The result of one check.
@@ -79,32 +83,53 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    pub(super) fn new(
-        area: Area,
-        topic: &'static str,
-        why: &'static str,
-        severity: Severity,
-        found: impl Into<String>,
-    ) -> Finding {
-        Finding { area, topic, subject: None, severity, found: found.into(), why, remedy: None }
-    }
-
-    /// The finding about a file that cannot be read, or has unexpected content.
-    pub(super) fn unreadable(
-        area: Area,
-        topic: &'static str,
-        why: &'static str,
-        error: &ReadError,
-    ) -> Finding {
-        let look = format!("cat {}", error.path().display());
-        Finding::new(area, topic, why, Severity::Warning, error.to_string()).remedy(look)
-    }
-
     pub(super) fn remedy(self, line: impl Into<String>) -> Finding {
         Finding { remedy: Some(line.into()), ..self }
     }
+}
 
-    pub(super) fn about(self, subject: impl Into<String>) -> Finding {
-        Finding { subject: Some(subject.into()), ..self }
+/// A check, from which its findings are made.
+#[derive(Clone, Debug)]
+pub(super) struct Check {
+    area: Area,
+    topic: &'static str,
+    why: &'static str,
+    subject: Option<String>,
+}
+
+impl Check {
+    pub(super) fn about(self, subject: impl Into<String>) -> Check {
+        Check { subject: Some(subject.into()), ..self }
+    }
+
+    /// The same check for another reason.
+    pub(super) fn because(&self, why: &'static str) -> Check {
+        Check { why, ..self.clone() }
+    }
+
+    pub(super) fn found(&self, severity: Severity, found: impl Into<String>) -> Finding {
+        let Check { area, topic, why, subject } = self.clone();
+        Finding { area, topic, subject, severity, found: found.into(), why, remedy: None }
+    }
+
+    pub(super) fn ok(&self, found: impl Into<String>) -> Finding {
+        self.found(Severity::Ok, found)
+    }
+
+    pub(super) fn note(&self, found: impl Into<String>) -> Finding {
+        self.found(Severity::Note, found)
+    }
+
+    pub(super) fn warning(&self, found: impl Into<String>) -> Finding {
+        self.found(Severity::Warning, found)
+    }
+
+    pub(super) fn problem(&self, found: impl Into<String>) -> Finding {
+        self.found(Severity::Problem, found)
+    }
+
+    /// The finding about a file that cannot be read, or has unexpected content.
+    pub(super) fn unreadable(&self, error: &ReadError) -> Finding {
+        self.warning(error.to_string()).remedy(format!("cat {}", error.path().display()))
     }
 }

@@ -10,7 +10,7 @@ use ballast_api::{GuestView, StatusReply};
 use ballast_daemon::track::{GuestDiagnosis, TrackingDiagnosis};
 use ballast_report::format::{size, span};
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Area, Check, Finding, Severity};
 use super::probe::{RestHypervisor, RestSeen};
 use super::rest::{BalloonStart, programs};
 
@@ -44,7 +44,8 @@ pub(super) fn judge(
     }
     // Told of guests that are not tracked: what `[tracking]` without keys would do.
     let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best(false)));
-    let sources: Sources = tracking.guests.iter().filter_map(named).collect();
+    let mut sources = Sources::new();
+    sources.extend(tracking.guests.iter().filter_map(named));
     let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
@@ -56,7 +57,9 @@ pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -
     const WHY: &str = "Only the daemon, which talks to the hypervisors, knows what a guest's \
         balloon can do and does.";
     let found = format!("not looked at: {why} (hypervisors on this host: {hypervisors})");
-    Finding::new(Area::Guests, "daemon", WHY, severity, found)
+    Area::Guests
+        .check("daemon", WHY)
+        .found(severity, found)
         .remedy("ballast daemon --config /etc/ballast/ballast.toml")
 }
 
@@ -77,21 +80,16 @@ fn guest_findings(
     findings.push(working_set(guest, sources));
     findings.extend(discard(guest));
     findings.extend(another_owner(guest));
-    findings.into_iter().map(|finding| finding.about(guest.guest.clone())).collect()
-}
-
-fn finding(
-    topic: &'static str,
-    why: &'static str,
-    severity: Severity,
-    found: impl Into<String>,
-) -> Finding {
-    Finding::new(Area::Guests, topic, why, severity, found)
+    for finding in &mut findings {
+        finding.subject = Some(guest.guest.clone());
+    }
+    findings
 }
 
 fn monitor(guest: &GuestView) -> Finding {
     const WHY: &str = "A guest is balanced only while its hypervisor answers.";
-    let found = |severity| finding("monitor", WHY, severity, guest.state.text.clone());
+    let check = Area::Guests.check("monitor", WHY);
+    let found = |severity| check.found(severity, &guest.state.text);
     match guest.state.code.as_str() {
         "running" => found(Severity::Ok),
         "unknown" | "connecting" => found(Severity::Note),
@@ -144,13 +142,11 @@ fn device(guest: &GuestView, program: Option<RestHypervisor>, option: &DeviceOpt
 
 fn balloon(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
     const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
-    let found = |severity, found: &str| finding("balloon", WHY, severity, found);
+    let check = Area::Guests.check("balloon", WHY);
     match guest.capabilities.balloon {
-        Some(true) => found(Severity::Ok, "has a balloon device"),
-        Some(false) => {
-            found(Severity::Problem, "no balloon device").remedy(device(guest, program, &PLAIN))
-        }
-        None => found(Severity::Note, "not known: its hypervisor has not said yet"),
+        Some(true) => check.ok("has a balloon device"),
+        Some(false) => check.problem("no balloon device").remedy(device(guest, program, &PLAIN)),
+        None => check.note("not known: its hypervisor has not said yet"),
     }
 }
 
@@ -161,30 +157,30 @@ fn statistics(
 ) -> Finding {
     const WHY: &str = "A guest's need is estimated from what its balloon's driver reports; if \
         that is old, the guest is left as it is.";
-    let found = |severity, found: String| finding("statistics", WHY, severity, found);
+    let check = Area::Guests.check("statistics", WHY);
     let stale_ms = u64::try_from(stale_after.as_millis()).unwrap_or(u64::MAX);
     match (guest.stats_age_ms, guest.capabilities.statistics) {
         (Some(age), _) if age <= stale_ms => {
-            found(Severity::Ok, format!("the driver reports, last {} ago", span(age)))
+            check.ok(format!("the driver reports, last {} ago", span(age)))
         }
         (Some(age), _) => {
             let text = format!("the driver's last report is {} old", span(age));
-            found(Severity::Warning, text).remedy(format!("ballast explain {}", guest.guest))
+            check.warning(text).remedy(format!("ballast explain {}", guest.guest))
         }
         // The balloon of this program does not report statistics.
         (None, Some(false)) if program.is_some() => {
             let text = "none without an agent, so it gives nothing back".to_owned();
             let remedy = "ballast-agent --connect vsock    # inside the guest";
-            found(Severity::Warning, text).remedy(remedy)
+            check.warning(text).remedy(remedy)
         }
         (None, Some(false)) => {
-            found(Severity::Warning, "its balloon device reports none".to_owned())
-                .remedy(device(guest, program, &PLAIN))
+            check.warning("its balloon device reports none").remedy(device(guest, program, &PLAIN))
         }
         (None, _) if guest.state.code != "running" => {
-            found(Severity::Note, "none from a guest that does not run or answer".to_owned())
+            check.note("none from a guest that does not run or answer")
         }
-        (None, _) => found(Severity::Warning, "none arrived: no driver in the guest?".to_owned())
+        (None, _) => check
+            .warning("none arrived: no driver in the guest?")
             .remedy("modprobe virtio_balloon    # inside the guest"),
     }
 }
@@ -192,74 +188,71 @@ fn statistics(
 fn free_page_reporting(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
     const WHY: &str =
         "With it the host gets back what the guest's kernel frees without being asked.";
-    let found = |severity, found: &str| finding("free-page-reporting", WHY, severity, found);
-    match guest.capabilities.free_page_reporting {
-        Some(true) => found(Severity::Ok, "on"),
-        Some(false) => found(Severity::Note, "off").remedy(device(guest, program, &REPORTING)),
-        None => found(Severity::Note, "not known: its hypervisor has not said"),
-    }
+    let check = Area::Guests.check("free-page-reporting", WHY);
+    option(&check, guest.capabilities.free_page_reporting, || device(guest, program, &REPORTING))
 }
 
 fn deflate_on_oom(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
     const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
         kills a process.";
-    let found = |severity, found: &str| finding("deflate-on-oom", WHY, severity, found);
-    match guest.capabilities.deflate_on_oom {
-        Some(true) => found(Severity::Ok, "on"),
-        Some(false) => found(Severity::Note, "off").remedy(device(guest, program, &DEFLATING)),
-        None => found(Severity::Note, "not known: its hypervisor has not said"),
+    let check = Area::Guests.check("deflate-on-oom", WHY);
+    option(&check, guest.capabilities.deflate_on_oom, || device(guest, program, &DEFLATING))
+}
+
+fn option(check: &Check, is_on: Option<bool>, remedy: impl FnOnce() -> String) -> Finding {
+    match is_on {
+        Some(true) => check.ok("on"),
+        Some(false) => check.note("off").remedy(remedy()),
+        None => check.note("not known: its hypervisor has not said"),
     }
 }
 
 fn hotplug(guest: &GuestView) -> Finding {
     const WHY: &str = "A balloon never grows a guest past its boot memory; memory that is plugged in \
         does.";
-    let found = |severity, found: String| finding("hotplug", WHY, severity, found);
+    let check = Area::Guests.check("hotplug", WHY);
     match (&guest.hotplug, guest.capabilities.memory_devices) {
         (Some(hotplug), _) => {
             let kind = &hotplug.kind;
             let (plugged, max) = (size(hotplug.plugged_bytes), size(hotplug.max_bytes));
-            found(Severity::Ok, format!("{plugged} of {max} plugged in by {kind}"))
+            check.ok(format!("{plugged} of {max} plugged in by {kind}"))
         }
-        (None, Some(true)) => {
-            found(Severity::Note, "has memory devices that Ballast does not plug".to_owned())
-        }
+        (None, Some(true)) => check.note("has memory devices that Ballast does not plug"),
         (None, Some(false)) => {
             let boot = guest.boot_bytes.map_or("its boot memory".to_owned(), size);
-            found(Severity::Ok, format!("none: {boot} is the most it can have"))
+            check.ok(format!("none: {boot} is the most it can have"))
         }
-        (None, None) => found(Severity::Note, "not known: its hypervisor has not said".to_owned()),
+        (None, None) => check.note("not known: its hypervisor has not said"),
     }
 }
 
 fn working_set(guest: &GuestView, sources: &Sources) -> Finding {
     const WHY: &str =
         "With a working set, a guest's demand is what it touches, not what it once filled.";
-    let found = |severity, found: String| finding("working-set", WHY, severity, found);
+    let check = Area::Guests.check("working-set", WHY);
     if let Some(view) = &guest.tracking {
         let source =
             view.source.as_ref().map_or_else(String::new, |it| format!(", by {}", it.code));
         return match &view.trouble {
-            None => found(Severity::Ok, format!("{}{source}", view.state.text)),
-            // There is no source. The findings about the host say whether that contradicts the
-            // configuration.
-            Some(trouble) if view.state.code == "absent" => {
-                found(Severity::Note, format!("{}: {trouble}", view.state.text))
-                    .remedy("ballast doctor tracking")
+            None => check.ok(format!("{}{source}", view.state.text)),
+            Some(trouble) => {
+                // If there is no source, the findings about the host say whether that contradicts
+                // the configuration.
+                let is_absent = view.state.code == "absent";
+                let severity = if is_absent { Severity::Note } else { Severity::Warning };
+                let text = format!("{}: {trouble}", view.state.text);
+                check.found(severity, text).remedy("ballast doctor tracking")
             }
-            Some(trouble) => found(Severity::Warning, format!("{}: {trouble}", view.state.text))
-                .remedy("ballast doctor tracking"),
         };
     }
     match sources.get(&guest.guest) {
         Some(Some(best)) => {
-            found(Severity::Note, format!("not tracked; with [tracking] it would be by {best}"))
+            check.note(format!("not tracked; with [tracking] it would be by {best}"))
         }
-        Some(None) => {
-            found(Severity::Note, "not tracked; with [tracking] it would be by nothing".to_owned())
-                .remedy("ballast doctor tracking")
-        }
-        None => found(Severity::Note, "not tracked; no hypervisor of that name is seen".to_owned()),
+        Some(None) => check
+            .note("not tracked; with [tracking] it would be by nothing")
+            .remedy("ballast doctor tracking"),
+        None => check.note("not tracked; no hypervisor of that name is seen"),
     }
 }
 
@@ -271,7 +264,7 @@ fn discard(guest: &GuestView) -> Option<Finding> {
     };
     let remedy = format!("ballast set {} --managed false", guest.guest);
     (guest.capabilities.discard_inhibited == Some(true))
-        .then(|| finding("discard", WHY, Severity::Warning, text).remedy(remedy))
+        .then(|| Area::Guests.check("discard", WHY).warning(text).remedy(remedy))
 }
 
 fn another_owner(guest: &GuestView) -> Option<Finding> {
@@ -280,5 +273,5 @@ fn another_owner(guest: &GuestView) -> Option<Finding> {
     let why = guest.change.as_ref()?.why.as_ref()?;
     let remedy = format!("ballast set {} --take-over", guest.guest);
     (why.code == "another-owner")
-        .then(|| finding("another-owner", WHY, Severity::Warning, &why.text).remedy(remedy))
+        .then(|| Area::Guests.check("another-owner", WHY).warning(&why.text).remedy(remedy))
 }

@@ -27,13 +27,7 @@ pub(super) fn judge(
     findings.extend(libvirts.iter().filter_map(|it| libvirt_finding(it, config)));
     if libvirts.is_empty() {
         let why = "Domains of libvirt are guests too once [libvirt] is enabled.";
-        findings.push(Finding::new(
-            Area::Hypervisors,
-            "libvirt",
-            why,
-            Severity::Ok,
-            "none listens here",
-        ));
+        findings.push(Area::Hypervisors.check("libvirt", why).ok("none listens here"));
     }
     findings.extend(xen.into_iter().flat_map(|it| xen_findings(it, config)));
     findings.extend(patterns.iter().map(pattern_finding));
@@ -45,9 +39,7 @@ const QMP_WHY: &str = "A guest of QEMU is seen only if it has a QMP socket for B
 
 fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     let shown = folder.path.display().to_string();
-    let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "qmp", QMP_WHY, severity, found).about(shown.clone())
-    };
+    let check = Area::Hypervisors.check("qmp", QMP_WHY).about(shown.clone());
     let mut findings = Vec::new();
     for notice in &folder.notices {
         let found = notice.to_string();
@@ -56,13 +48,12 @@ fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
                 // A missing folder may be made while the daemon runs.
                 let is_harmless = has_others || !folder.is_there;
                 let severity = if is_harmless { Severity::Note } else { Severity::Problem };
-                finding(severity, found).remedy(format!("install -d -g kvm -m 2770 {shown}"))
+                check.found(severity, found).remedy(format!("install -d -g kvm -m 2770 {shown}"))
             }
             Notice::InvalidName { path, .. } | Notice::NotASocket { path } => {
-                finding(Severity::Warning, found)
-                    .remedy(format!("mv {0} {0}.not-a-guest", path.display()))
+                check.warning(found).remedy(format!("mv {0} {0}.not-a-guest", path.display()))
             }
-            _ => finding(Severity::Warning, found),
+            _ => check.warning(found),
         });
     }
     let unusable: Vec<Finding> = folder.sockets.iter().filter_map(socket_finding).collect();
@@ -73,7 +64,7 @@ fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
     match count {
         0 if is_readable => {
             let severity = if has_others { Severity::Ok } else { Severity::Note };
-            findings.push(finding(severity, "no sockets of guests".to_owned()));
+            findings.push(check.found(severity, "no sockets of guests"));
         }
         0 => {}
         _ if good > 0 || unusable.is_empty() => {
@@ -83,7 +74,7 @@ fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
                 unasked => format!(", {unasked} of them not asked"),
             };
             let text = format!("{good} of {count} sockets are usable{unasked}");
-            findings.push(finding(Severity::Ok, text));
+            findings.push(check.ok(text));
         }
         _ => {}
     }
@@ -95,20 +86,19 @@ fn folder_findings(folder: &QmpFolder, has_others: bool) -> Vec<Finding> {
 fn socket_finding(socket: &QmpSocket) -> Option<Finding> {
     const WHY: &str = "Ballast sees and balances a guest only while its socket answers.";
     let path = socket.path.display();
-    let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "qmp-socket", WHY, severity, found).about(path.to_string())
-    };
+    let check = Area::Hypervisors.check("qmp-socket", WHY).about(path.to_string());
     let down = match &socket.state {
         SocketState::Answers | SocketState::NotAsked => return None,
         SocketState::NotWritable => {
             return Some(
-                finding(Severity::Problem, "not writable by this user".to_owned())
+                check
+                    .problem("not writable by this user")
                     .remedy(format!("setfacl -m u:$USER:rw {path}    # or run as its owner")),
             );
         }
         SocketState::Down(down) => down,
     };
-    let found = finding(Severity::Warning, down.to_string());
+    let found = check.warning(down.to_string());
     Some(match down {
         LinkDown::PermissionDenied => Finding { severity: Severity::Problem, ..found }
             .remedy(format!("setfacl -m u:$USER:rw {path}    # or run as its owner")),
@@ -124,41 +114,34 @@ fn socket_finding(socket: &QmpSocket) -> Option<Finding> {
 fn libvirt_finding(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
     const WHY: &str = "Domains of libvirt are balanced through its socket as they run.";
     let socket = libvirt.socket.display().to_string();
-    let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "libvirt", WHY, severity, found).about(socket.clone())
-    };
+    let check = Area::Hypervisors.check("libvirt", WHY).about(socket.clone());
     if libvirt.is_configured && !libvirt.is_there {
         // The packaged configuration enables libvirt, whether or not it is installed.
-        return Some(
-            finding(Severity::Note, "no libvirt is here: there is no such socket".to_owned())
-                .remedy(
-                    "systemctl start libvirtd || systemctl start virtqemud    # where there is one",
-                ),
-        );
+        return Some(check.note("no libvirt is here: there is no such socket").remedy(
+            "systemctl start libvirtd || systemctl start virtqemud    # where there is one",
+        ));
     }
     let answers = |version: &LibvirtVersion| format!("libvirt {version} answers");
     Some(match (&libvirt.answer, libvirt.is_configured) {
-        (Ok(version), true) => finding(Severity::Ok, answers(version)),
+        (Ok(version), true) => check.ok(answers(version)),
         (Ok(version), false) => {
             let found = format!("{}, but is not configured", answers(version));
             let enable = format!(
                 "sed -i '/^\\[libvirt\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}"
             );
-            finding(Severity::Note, found).remedy(enable)
+            check.note(found).remedy(enable)
         }
-        (Err(LinkDown::PermissionDenied), true) => {
-            finding(Severity::Problem, "this user may not connect".to_owned())
-                .remedy("usermod -aG libvirt $USER    # or run the daemon as root")
-        }
-        (Err(down @ LinkDown::Refused), true) => finding(Severity::Problem, down.to_string())
+        (Err(LinkDown::PermissionDenied), true) => check
+            .problem("this user may not connect")
+            .remedy("usermod -aG libvirt $USER    # or run the daemon as root"),
+        (Err(down @ LinkDown::Refused), true) => check
+            .problem(down.to_string())
             .remedy("systemctl start libvirtd || systemctl start virtqemud"),
         (Err(down), true) => {
-            finding(Severity::Problem, down.to_string()).remedy("virsh -c qemu:///system version")
+            check.problem(down.to_string()).remedy("virsh -c qemu:///system version")
         }
         (Err(LinkDown::Refused), false) => return None,
-        (Err(down), false) => {
-            finding(Severity::Note, format!("it is there, but not configured: {down}"))
-        }
+        (Err(down), false) => check.note(format!("it is there, but not configured: {down}")),
     })
 }
 
@@ -167,9 +150,7 @@ fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
     const WHY: &str = "Domains of Xen are balanced through xenstore; xl reports what they hold \
         and lets them grow.";
     let socket = xen.socket.display().to_string();
-    let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "xen", WHY, severity, found).about(socket.clone())
-    };
+    let check = Area::Hypervisors.check("xen", WHY).about(socket.clone());
     if !xen.is_configured {
         let found = match &xen.found.store {
             Ok(()) => "xenstored answers, but is not configured".to_owned(),
@@ -177,21 +158,22 @@ fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
         };
         let enable =
             format!("sed -i '/^\\[xen\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}");
-        return vec![finding(Severity::Note, found).remedy(enable)];
+        return vec![check.note(found).remedy(enable)];
     }
     let store = match &xen.found.store {
-        Ok(()) => finding(Severity::Ok, "xenstored answers".to_owned()),
-        Err(down) => finding(Severity::Problem, format!("xenstored: {down}"))
+        Ok(()) => check.ok("xenstored answers"),
+        Err(down) => check
+            .problem(format!("xenstored: {down}"))
             .remedy("xenstore-ls /local/domain    # in dom0, as root"),
     };
     let xl = match &xen.found.xl {
         Ok(info) => {
             let (free, total) = (info.free, info.total);
-            finding(Severity::Ok, format!("xl works: {free} of {total} are free"))
+            check.ok(format!("xl works: {free} of {total} are free"))
         }
         Err(why) => {
             let found = format!("{why}: domains shrink and grow back, but not beyond that");
-            finding(Severity::Warning, found).remedy("xl info    # in dom0, as root")
+            check.warning(found).remedy("xl info    # in dom0, as root")
         }
     };
     vec![store, xl]
@@ -199,22 +181,20 @@ fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
 
 fn pattern_finding(seen: &PatternSeen) -> Finding {
     const WHY: &str = "Containers are balanced by memory.high of their cgroups.";
-    let finding = |severity, found: String| {
-        Finding::new(Area::Hypervisors, "containers", WHY, severity, found)
-            .about(seen.pattern.clone())
-    };
+    let check = Area::Hypervisors.check("containers", WHY).about(seen.pattern.clone());
     if let Some(path) = &seen.unreadable {
-        return finding(Severity::Problem, format!("{} cannot be read", path.display()))
+        return check
+            .problem(format!("{} cannot be read", path.display()))
             .remedy(format!("cat {}", path.display()));
     }
     if let Some(path) = &seen.unwritable {
-        return finding(Severity::Problem, format!("{} cannot be written", path.display()))
+        return check
+            .problem(format!("{} cannot be written", path.display()))
             .remedy("sudo ballast doctor host    # run the daemon as root, too");
     }
     match seen.found {
         // The packaged configuration has patterns for Docker and Podman, whether or not they run.
-        0 => finding(Severity::Note, "matches no cgroup now".to_owned())
-            .remedy("systemd-cgls --no-pager"),
-        found => finding(Severity::Ok, format!("matches {found} cgroups, readable and writable")),
+        0 => check.note("matches no cgroup now").remedy("systemd-cgls --no-pager"),
+        found => check.ok(format!("matches {found} cgroups, readable and writable")),
     }
 }

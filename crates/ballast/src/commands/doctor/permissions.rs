@@ -21,8 +21,7 @@ const NAMED_MAX: usize = 5;
 pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
     const WHY: &str =
         "A balloon with two owners goes to and fro; Ballast leaves such a guest alone.";
-    let finding =
-        |severity, found: String| Finding::new(Area::Owners, "owner", WHY, severity, found);
+    let check = Area::Owners.check("owner", WHY);
     let mut findings = Vec::new();
     for (pid, owner) in owners {
         let stop = match owner {
@@ -33,17 +32,16 @@ pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
             BalloonOwner::Qmemman => "systemctl disable --now qubes-qmemman",
         };
         let found = format!("{owner} runs (process {pid})");
-        findings.push(finding(Severity::Warning, found).remedy(stop));
+        findings.push(check.warning(found).remedy(stop));
     }
     let daemons: Vec<u32> =
         owners.iter().filter(|(_, it)| *it == BalloonOwner::Ballast).map(|(pid, _)| *pid).collect();
     if daemons.len() > 1 {
         let found = format!("{} daemons of Ballast run ({})", daemons.len(), processes(&daemons));
-        findings.push(finding(Severity::Warning, found).remedy("ps -o pid,user,args -C ballast"));
+        findings.push(check.warning(found).remedy("ps -o pid,user,args -C ballast"));
     }
     if findings.is_empty() {
-        findings
-            .push(finding(Severity::Ok, "no other program is known to move balloons".to_owned()));
+        findings.push(check.ok("no other program is known to move balloons"));
     }
     findings
 }
@@ -70,13 +68,12 @@ pub(super) fn judge_permissions(seen: &RightsSeen, config: &Config) -> Vec<Findi
 fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
     const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
         is short of memory, and sees and pages out hypervisors of other users.";
-    let finding = |severity, found: String| {
-        Finding::new(Area::Permissions, "daemon-rights", WHY, severity, found)
-    };
+    let check = Area::Permissions.check("daemon-rights", WHY);
     let rights = match &daemon.rights {
-        None => return finding(Severity::Note, "no daemon was found running".to_owned()),
+        None => return check.note("no daemon was found running"),
         Some((pid, Err(why))) => {
-            return finding(Severity::Warning, format!("process {pid}: {why}"))
+            return check
+                .warning(format!("process {pid}: {why}"))
                 .remedy("sudo ballast doctor host");
         }
         Some((pid, Ok(rights))) => (pid, rights),
@@ -89,7 +86,7 @@ fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
         .map(ProcessCapability::as_str)
         .collect();
     if lacks.is_empty() {
-        return finding(Severity::Ok, format!("{who}, with all rights that it can use"));
+        return check.ok(format!("{who}, with all rights that it can use"));
     }
     let pages_out =
         rights.has(ProcessCapability::SysPtrace) && rights.has(ProcessCapability::SysNice);
@@ -97,50 +94,49 @@ fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
         true => Severity::Warning,
         false => Severity::Note,
     };
-    finding(severity, format!("{who}, without {}", lacks.join(", ")))
+    check
+        .found(severity, format!("{who}, without {}", lacks.join(", ")))
         .remedy(format!("systemctl edit ballast    # AmbientCapabilities={}", lacks.join(" ")))
 }
 
 fn user_finding(own: &Result<ProcessRights, String>, daemon: &DaemonSeen) -> Finding {
     const WHY: &str = "This command tries things with its own rights; the daemon can do the same \
         only if it has the same rights.";
-    let finding =
-        |severity, found: String| Finding::new(Area::Permissions, "user", WHY, severity, found);
+    let check = Area::Permissions.check("user", WHY);
     match (own, &daemon.rights) {
-        (Err(why), _) => finding(Severity::Warning, why.clone()).remedy("cat /proc/self/status"),
+        (Err(why), _) => check.warning(why.clone()).remedy("cat /proc/self/status"),
         (Ok(own), Some((_, Ok(daemon)))) if own != daemon => {
             let found = format!(
                 "this command runs as user {}, with other rights than the daemon (user {})",
                 own.user, daemon.user
             );
-            finding(Severity::Note, found)
+            check.note(found)
         }
-        (Ok(own), _) if own.user == ROOT => finding(Severity::Ok, "root".to_owned()),
-        (Ok(own), Some(_)) => finding(Severity::Ok, format!("user {}, as the daemon", own.user)),
-        (Ok(own), None) => finding(Severity::Note, format!("user {}, not root", own.user))
-            .remedy("sudo ballast doctor"),
+        (Ok(own), _) if own.user == ROOT => check.ok("root"),
+        (Ok(own), Some(_)) => check.ok(format!("user {}, as the daemon", own.user)),
+        (Ok(own), None) => {
+            check.note(format!("user {}, not root", own.user)).remedy("sudo ballast doctor")
+        }
     }
 }
 
 fn smaps_finding(hypervisors: &[ProcessSeen]) -> Option<Finding> {
     const WHY: &str = "/proc/PID/smaps of a guest's hypervisor says what the guest really \
         occupies, and which of its pages are huge.";
-    let finding =
-        |severity, found: String| Finding::new(Area::Permissions, "smaps", WHY, severity, found);
+    let check = Area::Permissions.check("smaps", WHY);
     let closed: Vec<u32> =
         hypervisors.iter().filter(|it| it.smaps.is_err()).map(|it| it.pid).collect();
     let why = hypervisors.iter().find_map(|it| it.smaps.as_ref().err());
     Some(match (hypervisors.len(), why) {
         (0, _) => return None,
-        (all, None) => finding(Severity::Ok, format!("readable of all {all} hypervisors")),
+        (all, None) => check.ok(format!("readable of all {all} hypervisors")),
         (all, Some(why)) => {
             let count = closed.len();
             let found = format!(
                 "not readable of {count} of {all} hypervisors: {} ({why})",
                 processes(&closed)
             );
-            finding(Severity::Warning, found)
-                .remedy("sudo ballast doctor host    # run the daemon as root, too")
+            check.warning(found).remedy("sudo ballast doctor host    # run the daemon as root, too")
         }
     })
 }
@@ -148,21 +144,19 @@ fn smaps_finding(hypervisors: &[ProcessSeen]) -> Option<Finding> {
 fn cgroups_finding(hypervisors: &[ProcessSeen], config: &Config) -> Option<Finding> {
     const WHY: &str = "A guest can be fenced, or paged out as a whole, only if it has a cgroup of \
         its own with a writable limit.";
-    let finding = |severity, found: String| {
-        Finding::new(Area::Permissions, "guest-cgroups", WHY, severity, found)
-    };
+    let check = Area::Permissions.check("guest-cgroups", WHY);
     let without: Vec<&ProcessSeen> = hypervisors.iter().filter(|it| it.cgroup.is_err()).collect();
     let why = hypervisors.iter().find_map(|it| it.cgroup.as_ref().err());
     Some(match (hypervisors.len(), why) {
         (0, _) => return None,
-        (all, None) => finding(Severity::Ok, format!("writable of all {all} hypervisors")),
+        (all, None) => check.ok(format!("writable of all {all} hypervisors")),
         (all, Some(why)) => {
             // A problem only if the configuration pages guests out by cgroup alone.
             let is_chosen = config.paging.is_some_and(|it| it.way == PagingWay::Cgroup);
             let severity = if is_chosen { Severity::Problem } else { Severity::Note };
             let count = without.len();
             let found = format!("{count} of {all} hypervisors have no such cgroup: {why}");
-            finding(severity, found).remedy(
+            check.found(severity, found).remedy(
                 "systemd-run --scope --slice=machine.slice qemu-system-x86_64 …    # next time",
             )
         }
@@ -172,26 +166,20 @@ fn cgroups_finding(hypervisors: &[ProcessSeen], config: &Config) -> Option<Findi
 fn journal_finding(journal: &JournalSeen) -> Finding {
     const WHY: &str = "Without its journal a restarted daemon forgets what guests were promised, \
         and past decisions cannot be explained.";
-    let finding =
-        |severity, found: String| Finding::new(Area::Permissions, "journal", WHY, severity, found);
+    let check = Area::Permissions.check("journal", WHY);
     let shown = |path: &Path| path.display().to_string();
     match journal {
-        JournalSeen::Off => finding(Severity::Note, "[journal] is off".to_owned()),
+        JournalSeen::Off => check.note("[journal] is off"),
         JournalSeen::Failing { why } => {
-            finding(Severity::Problem, format!("the daemon does not record: {why}"))
-                .remedy("ballast status")
+            check.problem(format!("the daemon does not record: {why}")).remedy("ballast status")
         }
-        JournalSeen::Recording => finding(Severity::Ok, "the daemon records".to_owned()),
-        JournalSeen::NoFolder { folder } => {
-            finding(Severity::Warning, format!("its folder {} is missing", shown(folder)))
-                .remedy(format!("install -d -m 750 {}", shown(folder)))
-        }
-        JournalSeen::NotWritable { path } => {
-            finding(Severity::Problem, format!("this user may not write {}", shown(path)))
-                .remedy("sudo ballast doctor host    # run the daemon as root, too")
-        }
-        JournalSeen::Writable { path } => {
-            finding(Severity::Ok, format!("{} can be written", shown(path)))
-        }
+        JournalSeen::Recording => check.ok("the daemon records"),
+        JournalSeen::NoFolder { folder } => check
+            .warning(format!("its folder {} is missing", shown(folder)))
+            .remedy(format!("install -d -m 750 {}", shown(folder))),
+        JournalSeen::NotWritable { path } => check
+            .problem(format!("this user may not write {}", shown(path)))
+            .remedy("sudo ballast doctor host    # run the daemon as root, too"),
+        JournalSeen::Writable { path } => check.ok(format!("{} can be written", shown(path))),
     }
 }

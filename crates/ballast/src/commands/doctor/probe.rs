@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ballast_api::StatusReply;
-use ballast_cloud_hypervisor::CloudHypervisorGuest;
+use ballast_cloud_hypervisor::CLOUD_HYPERVISOR;
 use ballast_config::{Config, RestSettings};
 use ballast_daemon::track::TrackingDiagnosis;
-use ballast_firecracker::FirecrackerGuest;
+use ballast_firecracker::FIRECRACKER;
 use ballast_host::{PROC, ProcessRights};
 use ballast_libvirt::{LibvirtVersion, ask_version};
 use ballast_model::{GuestSample, LinkDown, Timestamp};
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
 use ballast_qmp::fleet::{Notice, list_sockets};
 use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
-use ballast_rest::{FoundSocket, RestGuest, probe_guest};
+use ballast_rest::{FoundSocket, HypervisorKind, RestGuest, probe_guest};
 use ballast_xen::{XenProbe, probe_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
@@ -188,6 +188,15 @@ pub(super) enum RestHypervisor {
     Firecracker,
 }
 
+impl RestHypervisor {
+    pub(super) const fn kind(self) -> HypervisorKind {
+        match self {
+            RestHypervisor::CloudHypervisor => CLOUD_HYPERVISOR,
+            RestHypervisor::Firecracker => FIRECRACKER,
+        }
+    }
+}
+
 /// The configured sockets of one such hypervisor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct RestSeen {
@@ -222,21 +231,18 @@ pub(super) struct RestAnswer {
 /// same time.
 pub(super) async fn rest(config: &Config) -> Vec<RestSeen> {
     let mut seen = Vec::new();
-    if let Some(settings) = &config.cloud_hypervisor {
-        let hypervisor = RestHypervisor::CloudHypervisor;
-        seen.push(rest_of::<CloudHypervisorGuest>(hypervisor, settings).await);
-    }
-    if let Some(settings) = &config.firecracker {
-        let hypervisor = RestHypervisor::Firecracker;
-        seen.push(rest_of::<FirecrackerGuest>(hypervisor, settings).await);
+    for (hypervisor, settings) in [
+        (RestHypervisor::CloudHypervisor, &config.cloud_hypervisor),
+        (RestHypervisor::Firecracker, &config.firecracker),
+    ] {
+        if let Some(settings) = settings {
+            seen.push(rest_of(hypervisor, settings).await);
+        }
     }
     seen
 }
 
-async fn rest_of<G: RestGuest + Send + 'static>(
-    hypervisor: RestHypervisor,
-    settings: &RestSettings,
-) -> RestSeen {
+async fn rest_of(hypervisor: RestHypervisor, settings: &RestSettings) -> RestSeen {
     let (mut patterns, mut sockets) = (Vec::new(), Vec::new());
     let mut asking = JoinSet::new();
     for pattern in &settings.sockets {
@@ -245,20 +251,21 @@ async fn rest_of<G: RestGuest + Send + 'static>(
         for FoundSocket { path, name, .. } in found {
             if sockets.len() < ASKED_MAX {
                 let (at, path, timeout) = (sockets.len(), path.clone(), settings.timeout);
-                asking.spawn(async move { (at, probe_guest::<G>(&path, timeout).await) });
+                let guest = (hypervisor.kind().guest)();
+                asking.spawn(async move { (at, probe_guest(guest, &path, timeout).await) });
             }
             sockets.push(RestSocket { path, guest: name, answer: None });
         }
     }
     while let Some(answer) = asking.join_next().await {
         let Ok((at, answer)) = answer else { continue };
-        let answer = answer.and_then(|guest| answer_of(&guest, &sockets[at].guest));
+        let answer = answer.and_then(|guest| answer_of(&*guest, &sockets[at].guest));
         sockets[at].answer = Some(answer);
     }
     RestSeen { hypervisor, patterns, sockets }
 }
 
-fn answer_of<G: RestGuest>(guest: &G, name: &str) -> Result<RestAnswer, LinkDown> {
+fn answer_of(guest: &dyn RestGuest, name: &str) -> Result<RestAnswer, LinkDown> {
     let id = name.parse().map_err(|error| LinkDown::Protocol(format!("{error}")))?;
     Ok(RestAnswer {
         version: guest.version().map(str::to_owned),

@@ -10,7 +10,7 @@ use std::path::Path;
 use ballast_model::LinkDown;
 use ballast_rest::shown;
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Area, Check, Finding, Severity};
 use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
 
 /// Options with which a guest's balloon should be started, beside statistics.
@@ -23,24 +23,10 @@ pub(super) struct BalloonStart {
 }
 
 impl RestHypervisor {
-    const fn name(self) -> &'static str {
-        match self {
-            RestHypervisor::CloudHypervisor => "Cloud Hypervisor",
-            RestHypervisor::Firecracker => "Firecracker",
-        }
-    }
-
     /// Its topic in findings.
     const fn topic(self) -> &'static str {
         match self {
             RestHypervisor::CloudHypervisor => "cloud-hypervisor",
-            RestHypervisor::Firecracker => "firecracker",
-        }
-    }
-
-    const fn table(self) -> &'static str {
-        match self {
-            RestHypervisor::CloudHypervisor => "cloud_hypervisor",
             RestHypervisor::Firecracker => "firecracker",
         }
     }
@@ -104,16 +90,14 @@ pub(super) fn judge(seen: &[RestSeen], hears_vsock: bool, config: &str) -> Vec<F
     const WHY: &str = "Every socket that matches these patterns is a guest.";
     let mut findings = Vec::new();
     for RestSeen { hypervisor, patterns, sockets } in seen {
-        let note = |found: String| {
-            Finding::new(Area::Hypervisors, hypervisor.topic(), WHY, Severity::Note, found)
-        };
+        let check = Area::Hypervisors.check(hypervisor.topic(), WHY);
         for (pattern, _) in patterns.iter().filter(|(_, count)| *count == 0) {
-            let found = note("matches no socket now".to_owned()).about(pattern.clone());
+            let found = check.clone().about(pattern).note("matches no socket now");
             findings.push(found.remedy(format!("ls -l {pattern}")));
         }
         let asked = sockets.iter().filter(|it| it.answer.is_some()).count();
         if asked < sockets.len() {
-            findings.push(note(format!("{asked} of {} sockets were asked", sockets.len())));
+            findings.push(check.note(format!("{asked} of {} sockets were asked", sockets.len())));
         }
         for socket in sockets {
             findings.extend(socket_findings(*hypervisor, socket, hears_vsock, config));
@@ -130,62 +114,55 @@ fn socket_findings(
 ) -> Vec<Finding> {
     const WHY: &str = "A guest is balanced only while its hypervisor's API answers.";
     let path = shown(&socket.path.to_string_lossy());
-    let found = |why, severity, found: String| {
-        Finding::new(Area::Hypervisors, hypervisor.topic(), why, severity, found)
-            .about(path.clone())
-    };
+    let check = Area::Hypervisors.check(hypervisor.topic(), WHY).about(&path);
     let answer = match &socket.answer {
         None => return Vec::new(),
         Some(Ok(answer)) => answer,
-        Some(Err(down)) => {
-            return vec![silence_finding(hypervisor, down, &path, |s, f| found(WHY, s, f))];
-        }
+        Some(Err(down)) => return vec![silence_finding(&check, hypervisor, down, &path)],
     };
     let version = answer.version.as_deref().map_or(String::new(), |it| format!(" {}", shown(it)));
     let state = match &answer.sample.run_state {
         Some(state) => format!("its guest: {state}"),
         None => "it does not say what its guest does".to_owned(),
     };
-    let text = format!("{}{version} answers; {state}", hypervisor.name());
-    let mut findings = vec![found(WHY, Severity::Ok, text)];
+    let name = hypervisor.kind().name;
+    let mut findings = vec![check.ok(format!("{name}{version} answers; {state}"))];
     // Before a guest boots, its devices are not known.
     if answer.sample.boot_memory.is_some() {
-        findings.push(balloon(hypervisor, &socket.guest, answer, found));
-        findings.extend(deflate_on_oom(hypervisor, &socket.guest, answer, found));
-        findings.push(agent(hypervisor, socket, answer, hears_vsock, config, found));
+        findings.push(balloon(&check, hypervisor, &socket.guest, answer));
+        findings.extend(deflate_on_oom(&check, hypervisor, &socket.guest, answer));
+        findings.push(agent(&check, hypervisor, socket, answer, hears_vsock, config));
     }
     findings
 }
 
 /// The finding about a socket on which the hypervisor does not answer.
 fn silence_finding(
+    check: &Check,
     hypervisor: RestHypervisor,
     down: &LinkDown,
     path: &str,
-    found: impl Fn(Severity, String) -> Finding,
 ) -> Finding {
     match down {
-        LinkDown::PermissionDenied => found(Severity::Problem, "this user may not connect".into())
+        LinkDown::PermissionDenied => check
+            .problem("this user may not connect")
             .remedy("sudo ballast doctor host    # run the daemon as root, too"),
-        LinkDown::Refused => found(Severity::Note, down.to_string()).remedy(format!("rm {path}")),
+        LinkDown::Refused => check.note(down.to_string()).remedy(format!("rm {path}")),
         LinkDown::Protocol(_) => {
-            let text = format!("no guest of {}: {down}", hypervisor.name());
-            let table = hypervisor.table();
-            found(Severity::Warning, text)
+            let text = format!("no guest of {}: {down}", hypervisor.kind().name);
+            let table = hypervisor.topic().replace('-', "_");
+            check
+                .warning(text)
                 .remedy(format!("fuser -v {path}    # who does; correct sockets of [{table}]"))
         }
-        _ => found(Severity::Warning, down.to_string())
+        _ => check
+            .warning(down.to_string())
             .remedy(format!("fuser -v {path}    # which process that is")),
     }
 }
 
-fn balloon(
-    hypervisor: RestHypervisor,
-    guest: &str,
-    answer: &RestAnswer,
-    found: impl Fn(&'static str, Severity, String) -> Finding,
-) -> Finding {
-    const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
+fn balloon(check: &Check, hypervisor: RestHypervisor, guest: &str, answer: &RestAnswer) -> Finding {
+    let check = check.because("Memory is taken from a guest and given back by its balloon.");
     let can = answer.sample.capabilities;
     let start = BalloonStart {
         deflate_on_oom: can.balloon != Some(true) || can.deflate_on_oom == Some(true),
@@ -195,31 +172,23 @@ fn balloon(
     if answer.has_unmeasured_balloon {
         let text = "its balloon is not used: it was configured without statistics before boot, and \
                     does not say what it holds";
-        return found(WHY, Severity::Problem, text.into()).remedy(line());
+        return check.problem(text).remedy(line());
     }
     match (can.balloon, can.memory_devices, can.statistics) {
-        (Some(true), _, Some(true)) => {
-            found(WHY, Severity::Ok, "has a balloon with statistics".into())
-        }
-        (Some(true), ..) => {
-            found(WHY, Severity::Ok, "has a balloon; this program's have no statistics".into())
-        }
+        (Some(true), _, Some(true)) => check.ok("has a balloon with statistics"),
+        (Some(true), ..) => check.ok("has a balloon; this program's have no statistics"),
         (_, Some(true), _) => {
-            let text = "no balloon: it is moved by virtio-mem alone".into();
-            found(WHY, Severity::Note, text).remedy(line())
+            check.note("no balloon: it is moved by virtio-mem alone").remedy(line())
         }
-        _ => {
-            let text = "no balloon: its memory cannot be moved".into();
-            found(WHY, Severity::Problem, text).remedy(line())
-        }
+        _ => check.problem("no balloon: its memory cannot be moved").remedy(line()),
     }
 }
 
 fn deflate_on_oom(
+    check: &Check,
     hypervisor: RestHypervisor,
     guest: &str,
     answer: &RestAnswer,
-    found: impl Fn(&'static str, Severity, String) -> Finding,
 ) -> Option<Finding> {
     const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
         kills a process.";
@@ -228,20 +197,21 @@ fn deflate_on_oom(
     let free_page_reporting = can.free_page_reporting == Some(true);
     let start = BalloonStart { deflate_on_oom: true, free_page_reporting };
     let line = hypervisor.balloon_line(guest, start);
-    is_off.then(|| found(WHY, Severity::Note, "deflate_on_oom is off".into()).remedy(line))
+    is_off.then(|| check.because(WHY).note("deflate_on_oom is off").remedy(line))
 }
 
 /// How the guest's need is known: for Cloud Hypervisor, only by an agent.
 fn agent(
+    check: &Check,
     hypervisor: RestHypervisor,
     socket: &RestSocket,
     answer: &RestAnswer,
     hears_vsock: bool,
     config: &str,
-    found: impl Fn(&'static str, Severity, String) -> Finding,
 ) -> Finding {
     const WHY: &str = "A guest's need is known from its balloon's statistics, or from an agent in \
         it, which connects by vsock.";
+    let check = check.because(WHY);
     let needs_agent = answer.sample.capabilities.statistics != Some(true);
     let severity = if needs_agent { Severity::Warning } else { Severity::Note };
     let but = match needs_agent {
@@ -249,16 +219,18 @@ fn agent(
         false => ": an agent cannot connect by it",
     };
     match (&answer.vsock, hears_vsock) {
-        (None, _) => found(WHY, severity, format!("no vsock device{but}"))
+        (None, _) => check
+            .found(severity, format!("no vsock device{but}"))
             .remedy(hypervisor.vsock_line(&socket.guest, &socket.path)),
-        (Some(_), false) => found(WHY, severity, format!("agents by vsock are not accepted{but}"))
-            .remedy(format!(
+        (Some(_), false) => {
+            check.found(severity, format!("agents by vsock are not accepted{but}")).remedy(format!(
                 "sed -i '/^\\[agents\\]/,/^\\[/ s/^vsock = false/vsock = true/' {config}"
-            )),
+            ))
+        }
         (Some(vsock), true) => {
             let at = shown(&vsock.to_string_lossy());
             let line = "`ballast-agent --connect vsock` in the guest";
-            found(WHY, Severity::Ok, format!("{line} connects by its device at {at}"))
+            check.ok(format!("{line} connects by its device at {at}"))
         }
     }
 }

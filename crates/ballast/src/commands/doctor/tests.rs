@@ -643,18 +643,17 @@ fn owners_and_rights_are_told_with_what_mends_them() {
 #[test]
 fn text_has_a_table_for_each_area_and_json_everything() {
     let mut findings = vec![
-        Finding::new(Area::Host, "zswap", "Because.", Severity::Ok, "off"),
-        Finding::new(Area::Host, "swap", "It is needed.", Severity::Warning, "none")
-            .remedy("swapon /swap"),
-        Finding::new(Area::Permissions, "user", "Because.", Severity::Note, "not\u{1b}root"),
+        Area::Host.check("zswap", "Because.").ok("off"),
+        Area::Host.check("swap", "It is needed.").warning("none").remedy("swapon /swap"),
+        Area::Permissions.check("user", "Because.").note("not\u{1b}root"),
     ];
     for (topic, severity, found) in [
         ("monitor", Severity::Ok, "running"),
         ("balloon", Severity::Ok, "has one"),
         ("statistics", Severity::Problem, "none"),
     ] {
-        let finding = Finding::new(Area::Guests, topic, "So it is.", severity, found);
-        findings.push(finding.about("web-1"));
+        let check = Area::Guests.check(topic, "So it is.").about("web-1");
+        findings.push(check.found(severity, found));
     }
     expect![[r#"
         HOST

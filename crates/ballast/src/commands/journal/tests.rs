@@ -10,8 +10,9 @@ use ballast_store::{Journal, JournalConfig, Reader, Start, Tick};
 use expect_test::expect;
 
 use super::*;
-use crate::commands::source::view_last_tick;
+use crate::commands::source::last_tick;
 use ballast_daemon::server::fixture;
+use ballast_top::recorded::RecordedView;
 
 /// A journal of one tick, written by a daemon that ended in order.
 fn write(path: &Path) {
@@ -62,11 +63,10 @@ fn the_last_tick_tells_what_the_daemon_told() {
     let mut live = StatusReply::from(&ballast_daemon::server::routes::tick(&view, now()));
     live.daemon = None;
     live.tick.source = Source::Journal;
-    let read = view_last_tick(&path, now(), |tick| Ok(StatusReply::from(tick))).unwrap();
-    assert_eq!(read, live);
-    let grow = fixture::id("grow");
-    let explained =
-        view_last_tick(&path, now(), |tick| Ok(ExplainReply::new(tick, &grow))).unwrap().unwrap();
+    let latest = last_tick(&path).unwrap();
+    let recorded = RecordedView::latest(&latest, now());
+    assert_eq!(StatusReply::from(&recorded.tick()), live);
+    let explained = ExplainReply::new(&recorded.tick(), &fixture::id("grow")).unwrap();
     assert_eq!(explained.outcome.unwrap().kind.code, "accepted");
 }
 
@@ -74,7 +74,7 @@ fn the_last_tick_tells_what_the_daemon_told() {
 fn a_missing_or_empty_journal_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.db");
-    let error = || view_last_tick(&path, now(), |_| Ok(())).unwrap_err().to_string();
+    let error = || last_tick(&path).unwrap_err().to_string();
     assert!(error().starts_with("there is no journal at "), "{}", error());
     std::fs::write(&path, "this is not a journal, and longer than a header of SQLite's").unwrap();
     assert!(error().contains("not a journal"), "{}", error());

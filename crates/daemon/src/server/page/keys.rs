@@ -5,16 +5,18 @@
 //! secret, because any site that an operator visits can make the browser send requests, but cannot
 //! read replies.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, StatusCode, header};
 
 use super::hosts;
 use super::port::Tokens;
 use super::sessions::{self, SESSION_TIME_MAX, Session, Sessions};
 use crate::server::access::Access;
+use crate::server::reply::Refusal;
+use crate::worker::lock;
 
 /// The header with which actions prove that the page made them.
 pub(in crate::server) const CSRF_HEADER: &str = "x-ballast-csrf";
@@ -49,6 +51,14 @@ pub(in crate::server) struct Visitor {
 }
 
 impl Visitor {
+    /// The visitor that the door noted in a request.
+    pub(in crate::server) fn of(request: &Parts) -> Result<&Visitor, Refusal> {
+        request.extensions.get::<Visitor>().ok_or_else(|| {
+            let text = "this request did not come through the door";
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-visitor", text)
+        })
+    }
+
     /// Its name in the journal, which records who gave a command. Only owners give commands.
     pub(in crate::server) fn who(&self) -> String {
         match self.way {
@@ -117,23 +127,20 @@ impl Keys {
     /// The kernel gives no random bytes.
     pub(super) fn log_in(&self, token: &str) -> std::io::Result<Option<String>> {
         let Some(access) = self.tokens.access(token) else { return Ok(None) };
-        let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        let secret = sessions.begin(access, Instant::now())?;
+        let secret = lock(&self.sessions).begin(access, Instant::now())?;
         Ok(Some(self.set_cookie(&secret, SESSION_TIME_MAX.as_secs())))
     }
 
     /// Ends the session of a request with `headers`. Returns the header that removes its cookie.
     pub(super) fn log_out(&self, headers: &HeaderMap) -> String {
         if let Some(cookie) = self.cookie(headers) {
-            let mut sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-            sessions.end(cookie);
+            lock(&self.sessions).end(cookie);
         }
         self.set_cookie("", 0)
     }
 
     fn session(&self, cookie: &str) -> Option<Session> {
-        let sessions = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        sessions.find(cookie, Instant::now()).cloned()
+        lock(&self.sessions).find(cookie, Instant::now()).cloned()
     }
 
     fn cookie<'a>(&self, headers: &'a HeaderMap) -> Option<&'a str> {

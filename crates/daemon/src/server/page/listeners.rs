@@ -7,7 +7,7 @@
 //! Cost: [`QUEUED_MAX`] references to texts for each listener.
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use axum::body::{Body, Bytes};
@@ -16,8 +16,10 @@ use futures_util::stream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::server::reply::json;
 use crate::server::routes::tick;
 use crate::view::View;
+use crate::worker::lock;
 
 /// Most listeners at once.
 pub(in crate::server) const LISTENERS_MAX: usize = 16;
@@ -37,7 +39,7 @@ pub(in crate::server) struct Listeners {
 impl Listeners {
     /// Adds a listener, whose first event is `view`; `None`: there are too many.
     pub(in crate::server) fn join(&self, view: &View) -> Option<mpsc::Receiver<Bytes>> {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = lock(&self.queues);
         queues.retain(|queue| !queue.is_closed());
         if queues.len() >= LISTENERS_MAX {
             return None;
@@ -60,14 +62,13 @@ impl Listeners {
     }
 
     fn is_any(&self) -> bool {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queues = lock(&self.queues);
         queues.retain(|queue| !queue.is_closed());
         !queues.is_empty()
     }
 
     fn send(&self, event: &Bytes) {
-        let mut queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
-        queues.retain(|queue| queue.try_send(event.clone()).is_ok());
+        lock(&self.queues).retain(|queue| queue.try_send(event.clone()).is_ok());
     }
 }
 
@@ -82,9 +83,11 @@ pub(super) fn body(events: mpsc::Receiver<Bytes>, end: Instant) -> Body {
 /// A view as a server-sent event.
 fn event(view: &View) -> Bytes {
     let status = StatusReply::from(&tick(view, SystemTime::now()));
+    let mut event = format!("event: tick\nretry: {RETRY_MS}\ndata: ").into_bytes();
     // JSON as written here has no line breaks, which would end the event.
-    let json = serde_json::to_string(&status).unwrap_or_default();
-    format!("event: tick\nretry: {RETRY_MS}\ndata: {json}\n\n").into()
+    event.extend(json(&status).unwrap_or_default());
+    event.extend(b"\n\n");
+    event.into()
 }
 
 #[cfg(test)]

@@ -19,15 +19,15 @@ mod tests;
 mod token;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use axum::Router;
 use axum::body::Body;
-use axum::extract::{Extension, Path, Query, Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::extract::Query;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::routing::MethodFilter;
 use ballast_api::ExplainReply;
 use ballast_model::GuestId;
 use ballast_page::File;
@@ -39,19 +39,28 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 pub(super) use self::door::enter;
-use self::door::{FILES_PATH, INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
+use self::door::{INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
 pub(super) use self::keys::{Keys, Visitor, Way};
 pub(super) use self::listeners::Listeners;
-use self::past::{JournalEvent, Past};
+use self::past::Past;
 pub use self::port::PortError;
 pub(super) use self::port::{Port, Tokens};
 use super::access::Access;
 use super::connections::{Began, STREAM_TIME_MAX};
-use super::reply::Refusal;
+use super::reply::{Refusal, in_json};
+use super::route::{RouteHandler, RouteRequest};
 use super::routes::{known_guest, latest, read_json, tick};
 use crate::rate_limited::RateLimited;
 use crate::view::Handle;
+use crate::worker::lock;
 
+/// Paths for the page's own use, beside those that the door knows.
+const FILE_ROUTE: &str = "/page/files/{name}";
+const STREAM_PATH: &str = "/page/stream";
+const WHY_ROUTE: &str = "/page/guests/{id}/why";
+const PAST_PATH: &str = "/page/past";
+const EVENTS_PATH: &str = "/page/events";
+const POLICIES_PATH: &str = "/page/policies";
 /// Delay of the answer to a wrong token, so that many cannot be tried.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_secs(1);
 /// How long a reader of the journal waits for readers before it.
@@ -77,18 +86,43 @@ pub(super) struct Site {
 
 /// The page's own routes.
 pub(super) fn router(site: Site) -> Router {
-    Router::new()
-        .route(INDEX_PATH, get(index))
-        .route(&format!("{FILES_PATH}{{name}}"), get(file))
-        .route(SESSION_PATH, get(session))
-        .route(LOGIN_PATH, post(log_in))
-        .route(LOGOUT_PATH, post(log_out))
-        .route("/page/stream", get(stream))
-        .route("/page/guests/{id}/why", get(why))
-        .route("/page/past", get(past))
-        .route("/page/events", get(events))
-        .route("/page/policies", get(policies))
-        .with_state(site)
+    const GET: MethodFilter = MethodFilter::GET;
+    RouteHandler::new(move |request| answer(site.clone(), request)).router(&[
+        (GET, INDEX_PATH),
+        (GET, FILE_ROUTE),
+        (GET, SESSION_PATH),
+        (MethodFilter::POST, LOGIN_PATH),
+        (MethodFilter::POST, LOGOUT_PATH),
+        (GET, STREAM_PATH),
+        (GET, WHY_ROUTE),
+        (GET, PAST_PATH),
+        (GET, EVENTS_PATH),
+        (GET, POLICIES_PATH),
+    ])
+}
+
+async fn answer(site: Site, request: RouteRequest) -> Result<Response, Refusal> {
+    let RouteRequest { route, name, parts, body } = request;
+    let name = match name {
+        Ok(name) => name,
+        Err(response) => return Ok(response),
+    };
+    match route.as_str() {
+        INDEX_PATH => index(&site, Visitor::of(&parts)?, &parts.uri).await,
+        FILE_ROUTE => sent(ballast_page::file(&name)),
+        SESSION_PATH => Ok(in_json(&session(Visitor::of(&parts)?))),
+        LOGIN_PATH => log_in(&site, body).await,
+        LOGOUT_PATH => Ok(log_out(&site, &parts.headers)),
+        STREAM_PATH => stream(&site, parts.extensions.get()),
+        WHY_ROUTE => Ok(why(&site, &name)?.into_response()),
+        PAST_PATH => past(&site, &parts.uri).await,
+        EVENTS_PATH => {
+            let events = of_journal(&site, |path| past::events(path, SystemTime::now())).await?;
+            Ok(in_json(&events))
+        }
+        // `POLICIES_PATH` is the only other one.
+        _ => Ok(in_json(&policies())),
+    }
 }
 
 /// Parameters of `GET /`.
@@ -99,23 +133,15 @@ struct IndexQuery {
 
 /// The page. A token in its address first makes a session, and then redirects to the address
 /// without it.
-async fn index(
-    State(site): State<Site>,
-    Extension(visitor): Extension<Visitor>,
-    request: Request,
-) -> Result<Response, Refusal> {
-    let query = Query::<IndexQuery>::try_from_uri(request.uri()).unwrap_or_default();
+async fn index(site: &Site, visitor: &Visitor, uri: &Uri) -> Result<Response, Refusal> {
+    let query = Query::<IndexQuery>::try_from_uri(uri).unwrap_or_default();
     match query.0.token {
         Some(token) if visitor.way == Way::Port => {
-            let cookie = session_for(&site, &token).await?;
+            let cookie = session_for(site, &token).await?;
             Ok(([(header::SET_COOKIE, cookie)], Redirect::to(INDEX_PATH)).into_response())
         }
         _ => sent(ballast_page::file(ballast_page::INDEX)),
     }
-}
-
-async fn file(Path(name): Path<String>) -> Result<Response, Refusal> {
-    sent(ballast_page::file(&name))
 }
 
 fn sent(file: Option<&'static File>) -> Result<Response, Refusal> {
@@ -137,14 +163,14 @@ struct SessionReply {
     by_token: bool,
 }
 
-async fn session(Extension(visitor): Extension<Visitor>) -> Json<SessionReply> {
+fn session(visitor: &Visitor) -> SessionReply {
     let access = match visitor.access {
         Access::None => "none",
         Access::Read => "read",
         Access::Write => "write",
     };
-    let csrf = visitor.csrf.filter(|_| visitor.access == Access::Write);
-    Json(SessionReply { access, csrf, by_token: visitor.way == Way::Port })
+    let csrf = visitor.csrf.clone().filter(|_| visitor.access == Access::Write);
+    SessionReply { access, csrf, by_token: visitor.way == Way::Port }
 }
 
 /// Body of `POST /page/login`.
@@ -154,9 +180,9 @@ struct LogIn {
     token: String,
 }
 
-async fn log_in(State(site): State<Site>, body: Body) -> Result<Response, Refusal> {
+async fn log_in(site: &Site, body: Body) -> Result<Response, Refusal> {
     let LogIn { token } = read_json(body).await?;
-    let cookie = session_for(&site, &token).await?;
+    let cookie = session_for(site, &token).await?;
     Ok((StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response())
 }
 
@@ -166,8 +192,7 @@ async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
         |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
     let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
         let text = "somebody gave the page a wrong token".to_owned();
-        let wrong_tokens = &site.wrong_tokens;
-        wrong_tokens.lock().unwrap_or_else(PoisonError::into_inner).warn(text);
+        lock(&site.wrong_tokens).warn(text);
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
         let text = "this is not the token: it is in the file that `token_file` of [page] names in \
                     the daemon's configuration";
@@ -177,23 +202,21 @@ async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
         .map_err(|error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", error))
 }
 
-async fn log_out(State(site): State<Site>, headers: HeaderMap) -> Response {
-    let cookie = site.keys.log_out(&headers);
+fn log_out(site: &Site, headers: &HeaderMap) -> Response {
+    let cookie = site.keys.log_out(headers);
     (StatusCode::NO_CONTENT, [(header::SET_COOKIE, cookie)]).into_response()
 }
 
 /// Every tick as it comes, until the connection's time is over; browsers reconnect by themselves.
-async fn stream(
-    State(site): State<Site>,
-    Extension(Began(began)): Extension<Began>,
-) -> Result<Response, Refusal> {
+fn stream(site: &Site, began: Option<&Began>) -> Result<Response, Refusal> {
     let view = latest(&site.handle)?;
     let Some(events) = site.listeners.join(&view) else {
         let most = listeners::LISTENERS_MAX;
         let text = format!("{most} pages are open already: close one");
         return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-listeners", text));
     };
-    let end = Instant::from_std(began) + STREAM_TIME_MAX;
+    let began = began.map_or_else(Instant::now, |Began(began)| Instant::from_std(*began));
+    let end = began + STREAM_TIME_MAX;
     let headers = [(header::CONTENT_TYPE, "text/event-stream"), (ACCEL, "no")];
     Ok((headers, listeners::body(events, end)).into_response())
 }
@@ -202,9 +225,9 @@ async fn stream(
 const ACCEL: HeaderName = HeaderName::from_static("x-accel-buffering");
 
 /// The explanation as `ballast explain` prints it.
-async fn why(State(site): State<Site>, Path(name): Path<String>) -> Result<String, Refusal> {
+fn why(site: &Site, name: &str) -> Result<String, Refusal> {
     let view = latest(&site.handle)?;
-    let id = known_guest(&view, &name)?;
+    let id = known_guest(&view, name)?;
     let reply = ExplainReply::new(&tick(&view, SystemTime::now()), &id);
     let reply = reply.ok_or_else(|| {
         Refusal::new(StatusCode::NOT_FOUND, "unknown-guest", "this tick has no such guest")
@@ -222,9 +245,9 @@ struct PastQuery {
     guest: Option<String>,
 }
 
-async fn past(State(site): State<Site>, request: Request) -> Result<Json<Past>, Refusal> {
+async fn past(site: &Site, uri: &Uri) -> Result<Response, Refusal> {
     let bad = |text: String| Refusal::new(StatusCode::BAD_REQUEST, "bad-query", text);
-    let query = Query::<PastQuery>::try_from_uri(request.uri());
+    let query = Query::<PastQuery>::try_from_uri(uri);
     let Query(query) =
         query.map_err(|error| bad(format!("{error}: expected span_s=SECONDS, guest=NAME")))?;
     let guest: Option<GuestId> = match query.guest.as_deref() {
@@ -232,11 +255,8 @@ async fn past(State(site): State<Site>, request: Request) -> Result<Json<Past>, 
         None => None,
     };
     let span = Duration::from_secs(query.span_s.clamp(1, PAST_S_MAX));
-    of_journal(&site, move |path| Past::read(path, span, guest.as_ref())).await.map(Json)
-}
-
-async fn events(State(site): State<Site>) -> Result<Json<Vec<JournalEvent>>, Refusal> {
-    of_journal(&site, |path| past::events(path, SystemTime::now())).await.map(Json)
+    let past = of_journal(site, move |path| Past::read(path, span, guest.as_ref())).await?;
+    Ok(in_json(&past))
 }
 
 /// A policy that can be chosen.
@@ -249,13 +269,13 @@ struct PolicyChoice {
     not_replayable: Option<String>,
 }
 
-async fn policies() -> Json<Vec<PolicyChoice>> {
+fn policies() -> Vec<PolicyChoice> {
     let choice = |entry: &PolicyEntry| PolicyChoice {
         policy: entry.name.as_str(),
         rule: entry.rule,
         not_replayable: ensure_replayable(entry.name).err().map(|error| error.to_string()),
     };
-    Json(ENTRIES.iter().map(choice).collect())
+    ENTRIES.iter().map(choice).collect()
 }
 
 /// Reads the journal on another thread than the server's. Without a journal the result is empty.

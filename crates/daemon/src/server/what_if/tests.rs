@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::pin::pin;
 use std::time::Instant;
 
-use axum::body::Body;
+use axum::http::Request;
 use axum::response::IntoResponse;
 use serde_json::{Value, json};
 
@@ -37,7 +37,7 @@ impl Bench {
         Bench { folder, state }
     }
 
-    async fn ask(&self, query: &str) -> Result<Json<WhatIfReply>, Refusal> {
+    async fn ask(&self, query: &str) -> Result<WhatIfReply, Refusal> {
         self.ask_from(query, &[]).await
     }
 
@@ -45,12 +45,13 @@ impl Bench {
         &self,
         query: &str,
         headers: &[(&str, &str)],
-    ) -> Result<Json<WhatIfReply>, Refusal> {
+    ) -> Result<WhatIfReply, Refusal> {
         let mut request = Request::builder().uri(format!("{}{query}", path::WHAT_IF));
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        what_if(State(self.state.clone()), request.body(Body::empty()).unwrap()).await
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        self.state.answer(&parts).await
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -83,8 +84,8 @@ async fn wait_for_end(pid: &str) {
     .await;
 }
 
-async fn refused(answer: Result<Json<WhatIfReply>, Refusal>) -> (u16, String, String) {
-    let response = answer.map(|reply| reply.0.advice.policy).unwrap_err().into_response();
+async fn refused(answer: Result<WhatIfReply, Refusal>) -> (u16, String, String) {
+    let response = answer.map(|reply| reply.advice.policy).unwrap_err().into_response();
     let status = response.status().as_u16();
     let body = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
     let body: Value = serde_json::from_slice(&body).unwrap();
@@ -116,14 +117,14 @@ fn advice() -> Value {
 #[tokio::test]
 async fn the_program_is_asked_what_the_request_asks() {
     let bench = Bench::new("echo \"$@\" >$here/args; cat $here/advice");
-    let reply = bench.ask("?policy=static&since_s=3600").await.unwrap().0;
+    let reply = bench.ask("?policy=static&since_s=3600").await.unwrap();
     assert_eq!((reply.api_version, reply.advice.returnable.p95_bytes), (1, 7));
     let journal = bench.folder.path().join("journal.db");
     let (journal, daemon) = (journal.display(), std::process::id());
     let common = format!("advise --json --journal {journal} --since");
     let expected = format!("{common} 3600s --policy static --for-daemon {daemon}\n");
     assert_eq!(bench.text("args").unwrap(), expected);
-    assert_eq!(bench.ask("").await.unwrap().0.advice.policy, "static");
+    assert_eq!(bench.ask("").await.unwrap().advice.policy, "static");
     assert_eq!(bench.text("args").unwrap(), format!("{common} 86400s --for-daemon {daemon}\n"));
 }
 

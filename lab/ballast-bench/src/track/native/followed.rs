@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
-use ballast_daemon::track::{FollowSettings, Follower};
+use ballast_daemon::track::{FollowSettings, Follower, WorkingSetSource};
 use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
 use ballast_mrc::Granularity;
@@ -73,7 +73,7 @@ impl WayTracker for Followed {
         let clock = running.clock()?;
         let counters = self.follower.counters()?;
         let (from, _) = running.touches()?;
-        let (row, _) = self.follower.interval(Some(self.allocation), || true)?;
+        let (row, _) = self.follower.interval(Some(self.allocation), &mut || true)?;
         let ((to, _), spent) = (running.touches()?, running.clock()?.since(clock));
         let end = self.follower.counters()?;
         self.wss = row.known.unwrap_or(self.wss);
