@@ -17,7 +17,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, HostSample, Measured, Mechanism, Move, Timestamp, Why};
+use ballast_model::{Bytes, HostSample, Measured, Mechanism, MechanismReason, Move, Timestamp};
 
 /// Memory of a hypervisor besides its guest's: translated code, devices, queues.
 pub const OVERHEAD: Bytes = Bytes::mib(64);
@@ -56,7 +56,7 @@ pub struct PagingInput {
     /// Memory that it holds.
     pub holds: Option<Bytes>,
     /// The size to page it out to, and why; `None`: it is not paged out.
-    pub take_to: Option<(Bytes, Why)>,
+    pub take_to: Option<(Bytes, MechanismReason)>,
     /// Its guaranteed minimum; `None`: unknown.
     pub floor: Option<Bytes>,
     /// Whether the host has memory to read back what it took.
@@ -129,7 +129,8 @@ impl ResidentCap {
             // others, so it must be kept.
             let bound = bound.max(floor.saturating_add(OVERHEAD).page_ceil());
             *self = ResidentCap { in_force: Some(bound), is_ending: true, readable_since: None };
-            let why = Why::BeyondEntitlement { entitlement: bound.saturating_sub(OVERHEAD) };
+            let why =
+                MechanismReason::BeyondEntitlement { entitlement: bound.saturating_sub(OVERHEAD) };
             return (resident > bound.saturating_add(SLACK))
                 .then(|| page(Mechanism::PageOut, resident, bound, why));
         }
@@ -148,7 +149,8 @@ impl ResidentCap {
             return None;
         }
         let whole = input.holds?.saturating_add(OVERHEAD);
-        (resident < whole).then(|| page(Mechanism::PageIn, resident, whole, Why::Growing))
+        (resident < whole)
+            .then(|| page(Mechanism::PageIn, resident, whole, MechanismReason::Growing))
     }
 }
 
@@ -182,7 +184,7 @@ pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
     taken
 }
 
-fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: Why) -> Page {
+fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: MechanismReason) -> Page {
     Page { mechanism, resident: to, as_move: Move { mechanism, from, to, why } }
 }
 
@@ -192,12 +194,13 @@ mod tests {
 
     use super::*;
 
-    fn not_given() -> Option<(Bytes, Why)> {
-        let why = Why::NotGiven { left: Bytes::mib(312), asked: Duration::from_secs(20) };
+    fn not_given() -> Option<(Bytes, MechanismReason)> {
+        let why =
+            MechanismReason::NotGiven { left: Bytes::mib(312), asked: Duration::from_secs(20) };
         Some((Bytes::mib(200), why))
     }
 
-    fn input(take_to: Option<(Bytes, Why)>, resident_mib: u64) -> PagingInput {
+    fn input(take_to: Option<(Bytes, MechanismReason)>, resident_mib: u64) -> PagingInput {
         PagingInput {
             now: Timestamp::from_millis(100_000),
             resident: Some(Measured::fresh(Bytes::mib(resident_mib))),
@@ -332,7 +335,7 @@ mod tests {
             let page = bound.decide(&PagingInput {
                 holds: Some(Bytes::mib(holds)),
                 floor: Some(Bytes::mib(floor)),
-                ..input(Some((Bytes::mib(to), Why::Growing)), resident)
+                ..input(Some((Bytes::mib(to), MechanismReason::Growing)), resident)
             });
             if let Some(page) = page {
                 prop_assert_eq!(page.mechanism, Mechanism::PageOut);

@@ -21,7 +21,8 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Compliance, GuestSample, HotplugKind, Measured, Mechanism, PressureLevel, Timestamp, Why,
+    Bytes, Compliance, GuestSample, HotplugKind, Measured, Mechanism, MechanismReason,
+    PressureLevel, Timestamp,
 };
 
 /// Weight of a new measurement in the average: a quarter, so that three samples make up most of it.
@@ -168,7 +169,7 @@ pub struct Reduction<'a> {
 }
 
 /// The mechanism to take memory by, and why; `None`: there is none for this guest.
-pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Why)> {
+pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, MechanismReason)> {
     let Reduction { sample, compliance, amount, level, may_page } = *reduction;
     let no_balloon = sample.capabilities.balloon == Some(false);
     let inhibited = sample.capabilities.discard_inhibited == Some(true);
@@ -180,24 +181,31 @@ pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Wh
             HotplugKind::VirtioMem => Mechanism::VirtioMem,
             HotplugKind::Dimm => Mechanism::Dimm,
         };
-        let why = if no_balloon { Why::NoBalloon } else { Why::BallooningInhibited };
+        let why = if no_balloon {
+            MechanismReason::NoBalloon
+        } else {
+            MechanismReason::BallooningInhibited
+        };
         return Some((mechanism, why));
     }
     if may_page {
         match compliance {
             Compliance::Slow { left, asked } => {
-                return Some((Mechanism::PageOut, Why::NotGiven { left, asked }));
+                return Some((Mechanism::PageOut, MechanismReason::NotGiven { left, asked }));
             }
             Compliance::Stuck { idle } => {
-                return Some((Mechanism::PageOut, Why::NotGiven { left: amount, asked: idle }));
+                return Some((
+                    Mechanism::PageOut,
+                    MechanismReason::NotGiven { left: amount, asked: idle },
+                ));
             }
             _ => {}
         }
         let balloon = rates.time_for(Mechanism::Balloon, amount);
         let paging = rates.time_for(Mechanism::PageOut, amount);
         if level >= PressureLevel::ReclaimOwed && balloon > SHORT_WAITS && paging < balloon {
-            return Some((Mechanism::PageOut, Why::HostShort { level }));
+            return Some((Mechanism::PageOut, MechanismReason::HostShort { level }));
         }
     }
-    Some((Mechanism::Balloon, Why::BalloonTakesIt))
+    Some((Mechanism::Balloon, MechanismReason::BalloonTakesIt))
 }

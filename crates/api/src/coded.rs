@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, DemandSource, GuestPlan, GuestSample, Held, LinkDown,
+    Bytes, Change, Clamped, Compliance, DemandSource, GuestPlan, GuestSample, HoldReason, LinkDown,
     LinkState, Note, OutcomeKind, Pinned, Reason, RunState,
 };
 use serde::{Deserialize, Serialize};
@@ -47,7 +47,7 @@ macro_rules! coded {
     )*};
 }
 
-coded! { Clamped DemandSource Held Note Pinned Reason }
+coded! { Clamped DemandSource HoldReason Note Pinned Reason }
 
 impl From<&OutcomeKind> for Coded {
     fn from(kind: &OutcomeKind) -> Self {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ballast_actuation::hotplug::{HotplugSettings, Range, range};
 use ballast_estimate::NoEstimate;
 use ballast_guard::{Assessment, AssessmentInput, OwnerWatch, verdict};
-use ballast_model::{Bounds, Bytes, Held, PerGuest, Snapshot, Timestamp};
+use ballast_model::{Bounds, Bytes, HoldReason, PerGuest, Snapshot, Timestamp};
 
 use crate::Settings;
 use crate::page::keeps_caps;
@@ -34,7 +34,7 @@ pub(crate) fn observe<'a>(
             state.owner = OwnerWatch::default();
         }
         let verdict = match verdict {
-            Ok(()) if state.owner.is_owned() => Err(Held::AnotherOwner { owner }),
+            Ok(()) if state.owner.is_owned() => Err(HoldReason::AnotherOwner { owner }),
             other => other,
         };
         ObservedGuest { sample, limits, state, verdict, thrashes }
@@ -132,11 +132,11 @@ fn within(bounds: Option<Bounds>, range: Option<Range>) -> Option<Bounds> {
 }
 
 /// Why a guest without an estimate is left alone.
-fn held_without(missing: NoEstimate) -> Held {
+fn held_without(missing: NoEstimate) -> HoldReason {
     match missing {
-        NoEstimate::NoAllocation => Held::NoAllocation,
-        NoEstimate::NoStatistics => Held::NoStatistics,
-        NoEstimate::SampledAlone { working_set } => Held::SampledAlone { working_set },
-        NoEstimate::Implausible(what) => Held::Implausible(what),
+        NoEstimate::NoAllocation => HoldReason::NoAllocation,
+        NoEstimate::NoStatistics => HoldReason::NoStatistics,
+        NoEstimate::SampledAlone { working_set } => HoldReason::SampledAlone { working_set },
+        NoEstimate::Implausible(what) => HoldReason::Implausible(what),
     }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use ballast_actuation::host_pressure::HostPressure;
 use ballast_guard::check::Checker;
 use ballast_model::{
-    Action, Bytes, CarriedGuest, Generation, GuestId, Handover, Held, Mode, Note, Outcome,
+    Action, Bytes, CarriedGuest, Generation, GuestId, Handover, HoldReason, Mode, Note, Outcome,
     OutcomeKind, PerGuest, Plan, PolicyName, Reservation, Restart, Snapshot, Thrashed, Timestamp,
 };
 use ballast_policy::fairness::Fairness;
@@ -102,10 +102,10 @@ impl Controller {
     }
 
     /// Why nothing is moved at all; `None`: plans are carried out.
-    pub fn held(&self) -> Option<Held> {
+    pub fn held(&self) -> Option<HoldReason> {
         match (self.settings.mode, self.paused) {
-            (Mode::Observe, _) => Some(Held::Observing),
-            (Mode::Balance, true) => Some(Held::Paused),
+            (Mode::Observe, _) => Some(HoldReason::Observing),
+            (Mode::Balance, true) => Some(HoldReason::Paused),
             (Mode::Balance, false) => None,
         }
     }

@@ -1,7 +1,7 @@
 //! Grant: what each guest is asked for, once it is known how much new memory it gets.
 
 use ballast_guard::{Grant, GuardSettings};
-use ballast_model::{Budget, Bytes, Held};
+use ballast_model::{Budget, Bytes, HoldReason};
 
 use crate::state::GuestState;
 use crate::tick::GuestTick;
@@ -14,7 +14,7 @@ pub(crate) struct Granting<'a> {
     pub(crate) budget: Budget,
     pub(crate) guard: &'a GuardSettings,
     /// Why nothing at all is moved, if so.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<HoldReason>,
     /// What is left after all grants, as far as memory may be plugged in.
     pub(crate) spare: Bytes,
 }
@@ -32,9 +32,9 @@ impl Granting<'_> {
 
     /// Why a guest is left alone because all are. In observe mode, a guest that would be left alone
     /// anyway keeps its own reason, because that is what the operator wants to learn.
-    fn held(&self, guest: &GuestTick<'_>) -> Option<Held> {
+    fn held(&self, guest: &GuestTick<'_>) -> Option<HoldReason> {
         match (self.held.as_ref()?, &guest.assessment.verdict) {
-            (Held::Observing, Err(own)) if guest.estimate().is_none() => Some(own.clone()),
+            (HoldReason::Observing, Err(own)) if guest.estimate().is_none() => Some(own.clone()),
             (held, _) => Some(held.clone()),
         }
     }

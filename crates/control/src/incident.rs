@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Change, Compliance, GuestId, GuestPlan, GuestSample, Held, Note, Plan, PressureLevel,
-    Snapshot, Timestamp,
+    Bytes, Change, Compliance, GuestId, GuestPlan, GuestSample, HoldReason, Note, Plan,
+    PressureLevel, Snapshot, Timestamp,
 };
 
 /// An incident is over once its condition has not held for this long.
@@ -241,7 +241,7 @@ fn swap_in_of(now: Timestamp, sample: &GuestSample) -> Option<(Timestamp, Bytes)
 /// How far a guest is below its floor. A guest that Ballast is to leave alone has no floor.
 fn below_floor(guest: &GuestPlan) -> Option<String> {
     let (allocation, floor) = (guest.allocation?, guest.bounds?.floor);
-    if matches!(guest.change, Change::Hold(Held::OptedOut)) || allocation >= floor {
+    if matches!(guest.change, Change::Hold(HoldReason::OptedOut)) || allocation >= floor {
         return None;
     }
     Some(format!("holds {allocation}, less than its floor of {floor}"))
@@ -287,7 +287,7 @@ mod tests {
                 Compliance::Compliant
             },
             target: None,
-            change: Change::Hold(Held::OnTarget),
+            change: Change::Hold(HoldReason::OnTarget),
             moves: vec![],
             balloon_rate: None,
             regret: None,

@@ -6,7 +6,8 @@
 use ballast_actuation::paging::{PagingInput, ResidentCap, Wealth, richest};
 use ballast_actuation::rates::{Reduction, choose};
 use ballast_model::{
-    Bounds, Bytes, Compliance, Held, Mechanism, PressureLevel, RunState, Timestamp, Why,
+    Bounds, Bytes, Compliance, HoldReason, Mechanism, MechanismReason, PressureLevel, RunState,
+    Timestamp,
 };
 
 use crate::Settings;
@@ -39,7 +40,7 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
-    let short = || Some((wanted_target(state)?, Why::HostShort { level: host.level }));
+    let short = || Some((wanted_target(state)?, MechanismReason::HostShort { level: host.level }));
     let take_to = if is_known(guest) {
         owed(guest, host).or_else(|| still_owed(guest)).or_else(|| is_rich.then(short).flatten())
     } else {
@@ -66,47 +67,51 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
 /// The host takes nothing from a guest that the operator excludes. It takes nothing while a
 /// hypervisor moves or saves its guest, because that needs all of the memory. And it takes nothing
 /// where neither the guest's demand nor its entitlement is known.
-pub(crate) fn keeps_caps(verdict: Result<(), &Held>, is_entitled: bool, may_page: bool) -> bool {
+pub(crate) fn keeps_caps(
+    verdict: Result<(), &HoldReason>,
+    is_entitled: bool,
+    may_page: bool,
+) -> bool {
     may_page
         && match verdict {
             Err(
-                Held::OptedOut
-                | Held::NotRunning { state: RunState::Incoming | RunState::Other(_) },
+                HoldReason::OptedOut
+                | HoldReason::NotRunning { state: RunState::Incoming | RunState::Other(_) },
             ) => false,
-            Ok(()) | Err(Held::Stuck { .. }) => true,
+            Ok(()) | Err(HoldReason::Stuck { .. }) => true,
             Err(_) => is_entitled,
         }
 }
 
 fn is_known(guest: &GuestTick<'_>) -> bool {
-    matches!(guest.assessment.verdict, Ok(()) | Err(Held::Stuck { .. }))
+    matches!(guest.assessment.verdict, Ok(()) | Err(HoldReason::Stuck { .. }))
 }
 
 /// The entitlement of a guest that is left alone, if the guest is to be paged out or held to it:
 /// because it is held already, or because it has been beyond it for longer than the release grace.
 /// A guest that was never granted anything gives only while others lack memory.
-fn entitlement_cap(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
+fn entitlement_cap(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, MechanismReason)> {
     let (assessment, state) = (&guest.assessment, &*guest.state);
     let is_held = state.resident_cap.in_force().is_some();
     let is_late =
         |since: Timestamp| host.now.saturating_since(since) >= host.settings.guard.release_grace;
     let is_due = state.beyond_since.is_some_and(is_late) && (assessment.was_granted || host.lacks);
     let entitlement = assessment.entitlement;
-    (is_held || is_due).then_some((entitlement, Why::BeyondEntitlement { entitlement }))
+    (is_held || is_due).then_some((entitlement, MechanismReason::BeyondEntitlement { entitlement }))
 }
 
 /// The entitlement of a guest that is capped and still holds more. The guest answers again, but
 /// others have been given what the host took from it.
-fn still_owed(guest: &GuestTick<'_>) -> Option<(Bytes, Why)> {
+fn still_owed(guest: &GuestTick<'_>) -> Option<(Bytes, MechanismReason)> {
     let entitlement = guest.state.log.entitlement()?;
     let holds = guest.assessment.allocation?;
     let owes = guest.state.resident_cap.in_force().is_some()
         && holds.saturating_sub(entitlement) >= DEBT_MIN;
-    owes.then_some((entitlement, Why::BeyondEntitlement { entitlement }))
+    owes.then_some((entitlement, MechanismReason::BeyondEntitlement { entitlement }))
 }
 
 /// What a guest was asked to hold and is to be paged out for, and why.
-fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
+fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, MechanismReason)> {
     let state = &*guest.state;
     let asked = state.log.asked()?;
     let amount = guest.sample.allocation?.value.saturating_sub(asked);
@@ -119,7 +124,7 @@ fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, Why)> {
         // until the guest has given all of it.
         _ if state.resident_cap.in_force().is_some() => {
             let Compliance::Releasing { left, idle } = compliance else { return None };
-            Some((asked, Why::NotGiven { left, asked: idle }))
+            Some((asked, MechanismReason::NotGiven { left, asked: idle }))
         }
         _ => None,
     }

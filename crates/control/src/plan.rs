@@ -6,7 +6,8 @@ use ballast_actuation::paging::{Page, ResidentCap};
 use ballast_guard::Grant;
 use ballast_guard::check::Promise;
 use ballast_model::{
-    Action, Bytes, Change, GuestPlan, Held, Mechanism, Note, Paging, PerGuest, Plan, Timestamp,
+    Action, Bytes, Change, GuestPlan, HoldReason, Mechanism, Note, Paging, PerGuest, Plan,
+    Timestamp,
 };
 use ballast_policy::flexmemd::Accounts;
 
@@ -185,7 +186,7 @@ impl<'a> Draft<'a> {
 pub(crate) fn refused(plan: Plan, states: &PerGuest<GuestState>, violation: String) -> Plan {
     let held = |(guest, state): (GuestPlan, &GuestState)| GuestPlan {
         target: state.log.target(),
-        change: Change::Hold(Held::PlanRefused { violation: violation.clone() }),
+        change: Change::Hold(HoldReason::PlanRefused { violation: violation.clone() }),
         ..guest
     };
     let guests = plan.guests.into_iter().zip(states.values()).map(held).collect();

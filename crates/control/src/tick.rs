@@ -9,7 +9,7 @@ use ballast_actuation::hotplug::{Actuation, Actuator};
 use ballast_actuation::paging::{Page, ResidentCap};
 use ballast_guard::{Assessment, Grant, Totals};
 use ballast_model::{
-    Budget, Bytes, Estimate, GuestLimits, GuestSample, Held, MemoryRequest, Note, Snapshot,
+    Budget, Bytes, Estimate, GuestLimits, GuestSample, HoldReason, MemoryRequest, Note, Snapshot,
 };
 
 use crate::state::GuestState;
@@ -21,7 +21,7 @@ pub(crate) struct ObservedGuest<'a> {
     pub(crate) limits: &'a GuestLimits,
     pub(crate) state: &'a mut GuestState,
     /// Whether it may be moved; whether it has a demand is not considered yet.
-    pub(crate) verdict: Result<(), Held>,
+    pub(crate) verdict: Result<(), HoldReason>,
     /// Whether it thrashes with what it was left.
     pub(crate) thrashes: bool,
 }

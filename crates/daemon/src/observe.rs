@@ -21,8 +21,9 @@ use ballast_host::{
     read_pinned,
 };
 use ballast_model::{
-    BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample, Held,
-    Measured, PageMerging, Pinned, Plan, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
+    BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample,
+    HoldReason, Measured, PageMerging, Pinned, Plan, PressureLevel, ProcessId, RunState, Snapshot,
+    Timestamp,
 };
 use ballast_reclaim::{Coldness, SwapBounds};
 use tracing::info;
@@ -263,8 +264,9 @@ impl Observer {
 
     /// Looks up who else moves balloons, if a plan says that something does.
     pub(super) fn seek_owner(&mut self, plan: &Plan) {
-        let is_owned =
-            |guest: &GuestPlan| matches!(guest.change, Change::Hold(Held::AnotherOwner { .. }));
+        let is_owned = |guest: &GuestPlan| {
+            matches!(guest.change, Change::Hold(HoldReason::AnotherOwner { .. }))
+        };
         let now = clock::now();
         let is_due = self.owner_sought_at.is_none_or(|at| now.saturating_since(at) > OWNER_PERIOD);
         if is_due && plan.guests.iter().any(is_owned) {

@@ -9,7 +9,7 @@
 //! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not
 //! worth an action (see [`GRANT_MIN`]) waits.
 
-use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, Held, largest_remainder};
+use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, HoldReason, largest_remainder};
 
 use crate::assessment::calls_off_shrinking;
 use crate::{Assessment, Capped, ComplianceLog, Goal, GuardSettings};
@@ -74,7 +74,7 @@ pub struct Grant {
 
 impl Grant {
     /// Nothing is done.
-    pub fn hold(why: Held) -> Grant {
+    pub fn hold(why: HoldReason) -> Grant {
         Grant { send: None, ask: None, clamp: None, change: Change::Hold(why) }
     }
 
@@ -93,9 +93,9 @@ impl Grant {
                 Some(bounds) => {
                     Step { guest, bounds, log, goal, reference, new, budget, settings }.grant()
                 }
-                None => Grant::hold(Held::OnTarget),
+                None => Grant::hold(HoldReason::OnTarget),
             },
-            (Ok(()), ..) => Grant::hold(Held::OnTarget),
+            (Ok(()), ..) => Grant::hold(HoldReason::OnTarget),
         };
         grant.ask = ask_anew(guest, goal, new);
         grant
@@ -136,12 +136,12 @@ fn least(guest: &Assessment) -> Bytes {
 
 /// A guest that may not be moved gets nothing, a reminder if it is stuck, or its reduction called
 /// off.
-fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
+fn held_back(guest: &Assessment, log: &ComplianceLog, held: &HoldReason) -> Grant {
     let (Some(allocation), Some(in_force)) = (guest.allocation, log.target()) else {
         return Grant::hold(held.clone());
     };
     let sent = |to, change| Grant { send: Some(to), ask: None, clamp: None, change };
-    if let (Held::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
+    if let (HoldReason::Stuck { .. }, Some(asked)) = (held, log.retrying()) {
         // The request may be below the floor by now. More than the target in force would be a
         // grant.
         let to = asked.max(least(guest)).page_ceil();
@@ -154,7 +154,7 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &Held) -> Grant {
         }
     }
     // After a reboot QEMU may still report the size from before, which now looks implausible.
-    if matches!(held, Held::Implausible(_)) && log.must_nudge() {
+    if matches!(held, HoldReason::Implausible(_)) && log.must_nudge() {
         let to = nudged(guest, in_force, in_force);
         return sent(to, Change::Shrink { by: in_force - to });
     }
@@ -209,7 +209,7 @@ impl Step<'_> {
         if target <= reference {
             let by = reference - target;
             if by == Bytes::ZERO && !send_again {
-                let held = goal.held.clone().unwrap_or(Held::OnTarget);
+                let held = goal.held.clone().unwrap_or(HoldReason::OnTarget);
                 return Grant { clamp: raised, ..Grant::hold(held) };
             }
             let change = Change::Shrink { by };
@@ -222,7 +222,7 @@ impl Step<'_> {
         let is_urgent = reference < guest.needed_without_swap();
         let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
         if !send_again && (by == Bytes::ZERO || !worth_it) {
-            return Grant { clamp, ..Grant::hold(Held::OnTarget) };
+            return Grant { clamp, ..Grant::hold(HoldReason::OnTarget) };
         }
         // What it was only let keep is no grant when it is sent again.
         let change = if reference > reach { Change::Shrink { by } } else { Change::Grow { by } };

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, GuestLimits, GuestSample, Held, LinkState, Measured, RunState, Timestamp,
+    Bounds, Bytes, GuestLimits, GuestSample, HoldReason, LinkState, Measured, RunState, Timestamp,
 };
 
 use crate::{ComplianceLog, Holding};
@@ -71,7 +71,7 @@ pub struct Assessment {
     /// How long it has been known.
     pub known_for: Duration,
     /// Whether it may be moved; `Err` says why it is left alone.
-    pub verdict: Result<(), Held>,
+    pub verdict: Result<(), HoldReason>,
     /// The cap that the host holds it to while it does not give by itself.
     pub capped: Option<Capped>,
     /// Whether its demand takes part in the division. This is so for a guest that may be moved, and
@@ -128,8 +128,8 @@ impl Assessment {
     #[inline(always)]
     pub fn new(
         input: &AssessmentInput<'_>,
-        demand: Result<Bytes, Held>,
-        stuck: Option<Held>,
+        demand: Result<Bytes, HoldReason>,
+        stuck: Option<HoldReason>,
     ) -> Assessment {
         let AssessmentInput { now, sample, limits, log, cap, holding, shared, stale_after, .. } =
             *input;
@@ -160,7 +160,7 @@ impl Assessment {
         let may_grow = || granted.is_none_or(|granted| claimed <= Some(granted));
         let demand = match sample.working_set_alone() {
             Some(seen) if demand.is_ok() && !may_grow() => {
-                Err(Held::SampledAlone { working_set: seen.value })
+                Err(HoldReason::SampledAlone { working_set: seen.value })
             }
             _ => demand,
         };
@@ -248,9 +248,12 @@ impl Assessment {
     /// guest that the operator has set up so that nothing can be taken from it owes nothing.
     pub fn debt(&self) -> Bytes {
         let owes = match &self.verdict {
-            Ok(()) | Err(Held::OptedOut | Held::DiscardInhibited | Held::Pinned { .. }) => false,
+            Ok(())
+            | Err(
+                HoldReason::OptedOut | HoldReason::DiscardInhibited | HoldReason::Pinned { .. },
+            ) => false,
             Err(_) if self.has_part => false,
-            Err(Held::NoBalloon) => self.was_granted,
+            Err(HoldReason::NoBalloon) => self.was_granted,
             Err(_) => true,
         };
         if owes { self.committed.saturating_sub(self.entitlement) } else { Bytes::ZERO }
@@ -306,49 +309,51 @@ pub fn verdict(
     limits: &GuestLimits,
     stale_after: Duration,
     may_plug: bool,
-) -> Result<(), Held> {
+) -> Result<(), HoldReason> {
     if !limits.managed {
-        return Err(Held::OptedOut);
+        return Err(HoldReason::OptedOut);
     }
     if let LinkState::Down(why) = &sample.link {
-        return Err(Held::Unreachable { why: why.to_string() });
+        return Err(HoldReason::Unreachable { why: why.to_string() });
     }
     match &sample.run_state {
         None | Some(RunState::Running) => {}
-        Some(state) => return Err(Held::NotRunning { state: state.clone() }),
+        Some(state) => return Err(HoldReason::NotRunning { state: state.clone() }),
     }
     // Where the balloon cannot be used, plugging still can.
     let plugs = || may_plug && sample.hotplug.is_some_and(|hotplug| hotplug.max > Bytes::ZERO);
     if sample.capabilities.balloon == Some(false) && !plugs() {
-        return Err(Held::NoBalloon);
+        return Err(HoldReason::NoBalloon);
     }
     if sample.capabilities.discard_inhibited == Some(true) && !plugs() {
-        return Err(sample.pinned.map_or(Held::DiscardInhibited, |by| Held::Pinned { by }));
+        return Err(sample
+            .pinned
+            .map_or(HoldReason::DiscardInhibited, |by| HoldReason::Pinned { by }));
     }
     let (Some(allocation), Some(_)) = (sample.allocation, sample.boot_memory) else {
-        return Err(Held::NoAllocation);
+        return Err(HoldReason::NoAllocation);
     };
     let age = match &sample.stats {
         Some(stats) => stats.age.max(allocation.age),
         // Whether it thereby lacks memory is for the estimate to say.
         None if sample.working_set_alone().is_some() => allocation.age,
-        None => return Err(Held::NoStatistics),
+        None => return Err(HoldReason::NoStatistics),
     };
     if age > stale_after {
-        return Err(Held::Stale { age, limit: stale_after });
+        return Err(HoldReason::Stale { age, limit: stale_after });
     }
     Ok(())
 }
 
 /// Reasons for which a reduction under way is called off: the guest can be reached, but what is
 /// known of it no longer justifies taking more.
-pub(crate) fn calls_off_shrinking(held: &Held) -> bool {
+pub(crate) fn calls_off_shrinking(held: &HoldReason) -> bool {
     matches!(
         held,
-        Held::NoStatistics
-            | Held::SampledAlone { .. }
-            | Held::Stale { .. }
-            | Held::Implausible(_)
-            | Held::Stuck { .. }
+        HoldReason::NoStatistics
+            | HoldReason::SampledAlone { .. }
+            | HoldReason::Stale { .. }
+            | HoldReason::Implausible(_)
+            | HoldReason::Stuck { .. }
     )
 }

@@ -22,7 +22,9 @@ mod restart;
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, Compliance, GuestLimits, GuestSample, Held, LinkState, Timestamp};
+use ballast_model::{
+    Bytes, Compliance, GuestLimits, GuestSample, HoldReason, LinkState, Timestamp,
+};
 
 use crate::swap_room::{min_without_swap, used_by};
 use crate::{GuardSettings, Holding};
@@ -246,7 +248,7 @@ impl ComplianceLog {
     }
 
     /// Why a guest that does not comply is left alone; `None`: it is not.
-    pub fn stuck(&self, now: Timestamp) -> Option<Held> {
+    pub fn stuck(&self, now: Timestamp) -> Option<HoldReason> {
         let (asked, since, retry_in) = match self.release {
             Release::Stuck { asked, since, retry_at, .. } => {
                 (asked, since, retry_at.saturating_since(now))
@@ -254,7 +256,7 @@ impl ComplianceLog {
             Release::Retrying { asked, since, .. } => (asked, since, Duration::ZERO),
             Release::Settled | Release::Releasing { .. } => return None,
         };
-        Some(Held::Stuck { idle: now.saturating_since(since), asked, retry_in })
+        Some(HoldReason::Stuck { idle: now.saturating_since(since), asked, retry_in })
     }
 
     /// The target that is sent again to a stuck guest in this tick.

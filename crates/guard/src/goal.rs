@@ -4,7 +4,7 @@
 //! once per decision. What depends on other guests (who releases what, and when) is done by
 //! `allocate_grants`. Every change is recorded with its figures.
 
-use ballast_model::{Bounds, Bytes, Clamped, Desired, Held};
+use ballast_model::{Bounds, Bytes, Clamped, Desired, HoldReason};
 
 use crate::{Assessment, GuardSettings};
 
@@ -18,7 +18,7 @@ pub struct Goal {
     /// The allocation to reach, in whole pages.
     pub target: Bytes,
     /// Why `target` is the allocation in force, if the change was too small.
-    pub held: Option<Held>,
+    pub held: Option<HoldReason>,
 }
 
 /// The goal of a guest that may be moved; `None` for any other. The guest gets at least
@@ -77,7 +77,7 @@ pub fn goal_for(
     let change = target.abs_diff(reference);
     let within_bounds = floor <= reference && reference <= ceiling;
     let held = (change > Bytes::ZERO && change <= dead_band && within_bounds)
-        .then_some(Held::DeadBand { change, band: dead_band });
+        .then_some(HoldReason::DeadBand { change, band: dead_band });
     if held.is_some() {
         target = reference;
     }

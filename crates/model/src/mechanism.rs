@@ -72,7 +72,7 @@ pub struct Move {
     #[cfg_attr(feature = "serde", serde(rename = "to_bytes", with = "unit"))]
     pub to: Bytes,
     /// Why this mechanism was chosen.
-    pub why: Why,
+    pub why: MechanismReason,
 }
 
 impl fmt::Display for Move {
@@ -89,7 +89,7 @@ impl fmt::Display for Move {
     derive(serde::Serialize, serde::Deserialize),
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
-pub enum Why {
+pub enum MechanismReason {
     /// The balloon holds enough to give.
     BalloonHasIt,
     /// A balloon is the fastest, and exact to the page.
@@ -155,57 +155,57 @@ pub enum Why {
     Growing,
 }
 
-impl Why {
+impl MechanismReason {
     /// Stable word for machines.
     pub const fn code(&self) -> &'static str {
         match self {
-            Why::BalloonHasIt => "balloon-has-it",
-            Why::BalloonTakesIt => "balloon-takes-it",
-            Why::BalloonRunsOut { .. } => "balloon-runs-out",
-            Why::BallooningInhibited => "ballooning-inhibited",
-            Why::NoBalloon => "no-balloon",
-            Why::PluggedIdle { .. } => "plugged-idle",
-            Why::NotOnlined { .. } => "not-onlined",
-            Why::AskedByOthers { .. } => "asked-by-others",
-            Why::UnplugStalled { .. } => "unplug-stalled",
-            Why::NotGiven { .. } => "not-given",
-            Why::BeyondEntitlement { .. } => "beyond-entitlement",
-            Why::HostShort { .. } => "host-short",
-            Why::Growing => "growing",
+            MechanismReason::BalloonHasIt => "balloon-has-it",
+            MechanismReason::BalloonTakesIt => "balloon-takes-it",
+            MechanismReason::BalloonRunsOut { .. } => "balloon-runs-out",
+            MechanismReason::BallooningInhibited => "ballooning-inhibited",
+            MechanismReason::NoBalloon => "no-balloon",
+            MechanismReason::PluggedIdle { .. } => "plugged-idle",
+            MechanismReason::NotOnlined { .. } => "not-onlined",
+            MechanismReason::AskedByOthers { .. } => "asked-by-others",
+            MechanismReason::UnplugStalled { .. } => "unplug-stalled",
+            MechanismReason::NotGiven { .. } => "not-given",
+            MechanismReason::BeyondEntitlement { .. } => "beyond-entitlement",
+            MechanismReason::HostShort { .. } => "host-short",
+            MechanismReason::Growing => "growing",
         }
     }
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for MechanismReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Why::BalloonHasIt => f.write_str("deflating the balloon covers it"),
-            Why::BalloonTakesIt => f.write_str("ballooning is fastest and exact to the page"),
-            Why::BalloonRunsOut { left } => write!(f, "the balloon could deflate by only {left} more"),
-            Why::BallooningInhibited => f.write_str(
+            MechanismReason::BalloonHasIt => f.write_str("deflating the balloon covers it"),
+            MechanismReason::BalloonTakesIt => f.write_str("ballooning is fastest and exact to the page"),
+            MechanismReason::BalloonRunsOut { left } => write!(f, "the balloon could deflate by only {left} more"),
+            MechanismReason::BallooningInhibited => f.write_str(
                 "ballooning would free no host memory: a passthrough device or locked memory holds the pages",
             ),
-            Why::NoBalloon => f.write_str("no balloon device"),
-            Why::PluggedIdle { idle } => {
+            MechanismReason::NoBalloon => f.write_str("no balloon device"),
+            MechanismReason::PluggedIdle { idle } => {
                 write!(f, "plugged memory idle for {}s", idle.as_secs())
             }
-            Why::NotOnlined { unused } => {
+            MechanismReason::NotOnlined { unused } => {
                 write!(f, "the guest's kernel has not onlined {unused}: enable automatic onlining there")
             }
-            Why::AskedByOthers { more } => {
+            MechanismReason::AskedByOthers { more } => {
                 write!(f, "withdrawing a pending hotplug request of {more} that this plan did not make")
             }
-            Why::UnplugStalled { idle } => {
+            MechanismReason::UnplugStalled { idle } => {
                 write!(f, "the guest has unplugged nothing for {}s", idle.as_secs())
             }
-            Why::NotGiven { left, asked } => {
+            MechanismReason::NotGiven { left, asked } => {
                 write!(f, "{left} still not released {}s after the request", asked.as_secs())
             }
-            Why::BeyondEntitlement { entitlement } => {
+            MechanismReason::BeyondEntitlement { entitlement } => {
                 write!(f, "the guest was granted {entitlement} and does not answer for more")
             }
-            Why::HostShort { level } => write!(f, "the host is short of memory: {level}"),
-            Why::Growing => f.write_str("the guest is growing"),
+            MechanismReason::HostShort { level } => write!(f, "the host is short of memory: {level}"),
+            MechanismReason::Growing => f.write_str("the guest is growing"),
         }
     }
 }

@@ -11,8 +11,8 @@ use crate::guest_id::index_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_default, is_none};
 use crate::{
-    Bounds, Bytes, Clamped, Estimate, Generation, GuestId, Held, Move, Note, Paging, PolicyName,
-    PressureLevel, Reason, Regret, Reservation, Timestamp,
+    Bounds, Bytes, Clamped, Estimate, Generation, GuestId, HoldReason, Move, Note, Paging,
+    PolicyName, PressureLevel, Reason, Regret, Reservation, Timestamp,
 };
 
 /// The decision of one tick.
@@ -183,14 +183,14 @@ pub enum Change {
     /// A reduction under way is called off; the guest keeps what it holds.
     CancelShrink {
         /// Why.
-        why: Held,
+        why: HoldReason,
     },
     /// Nothing is done.
-    Hold(Held),
+    Hold(HoldReason),
 }
 
 impl Change {
-    /// Whether the guest must not be touched at all ([`Held::leaves_alone`]).
+    /// Whether the guest must not be touched at all ([`HoldReason::leaves_alone`]).
     pub const fn leaves_alone(&self) -> bool {
         matches!(self, Change::Hold(why) if why.leaves_alone())
     }

@@ -181,13 +181,14 @@ mod tests {
     use std::time::Duration;
 
     use ballast_model::{
-        Budget, Change, Compliance, Generation, GuestPlan, Held, HostSample, Hotplug, LinkState,
-        Measured, Paging, PolicyName, PressureLevel, Why,
+        Budget, Change, Compliance, Generation, GuestPlan, HoldReason, HostSample, Hotplug,
+        LinkState, Measured, MechanismReason, Paging, PolicyName, PressureLevel,
     };
 
     use super::*;
 
-    const PAGE_OUT: Why = Why::NotGiven { left: Bytes::mib(80), asked: Duration::from_secs(15) };
+    const PAGE_OUT: MechanismReason =
+        MechanismReason::NotGiven { left: Bytes::mib(80), asked: Duration::from_secs(15) };
 
     fn id() -> GuestId {
         "a".parse().unwrap()
@@ -214,7 +215,7 @@ mod tests {
         Snapshot::new(at, HostSample::default(), vec![guest])
     }
 
-    fn plan(moves: &[(Mechanism, u64, Why)], paging: Option<Mechanism>) -> Plan {
+    fn plan(moves: &[(Mechanism, u64, MechanismReason)], paging: Option<Mechanism>) -> Plan {
         let generation = Generation(1);
         let moves = moves.iter().map(|(mechanism, to, why)| Move {
             mechanism: *mechanism,
@@ -232,7 +233,7 @@ mod tests {
             credits: None,
             compliance: Compliance::Compliant,
             target: None,
-            change: Change::Hold(Held::OptedOut),
+            change: Change::Hold(HoldReason::OptedOut),
             moves: moves.collect(),
             balloon_rate: None,
             regret: None,
@@ -278,12 +279,15 @@ mod tests {
 
     #[test]
     fn what_each_mechanism_moved_is_read_off_what_it_governs() {
-        let takes = || [(Mechanism::Balloon, 400, Why::BalloonTakesIt)];
+        let takes = || [(Mechanism::Balloon, 400, MechanismReason::BalloonTakesIt)];
         let nothing = || plan(&[], None);
         let ticks = [
             (snapshot(0, 512, 0, 500), plan(&takes(), None)),
             (snapshot(1, 450, 0, 438), plan(&takes(), None)),
-            (snapshot(2, 400, 0, 390), plan(&[(Mechanism::Balloon, 512, Why::BalloonHasIt)], None)),
+            (
+                snapshot(2, 400, 0, 390),
+                plan(&[(Mechanism::Balloon, 512, MechanismReason::BalloonHasIt)], None),
+            ),
             (snapshot(3, 512, 0, 400), nothing()),
             (snapshot(4, 512, 0, 500), plan(&[(Mechanism::VirtioMem, 128, PAGE_OUT)], None)),
             // Plugged in, and held by the guest: the balloon has not moved.

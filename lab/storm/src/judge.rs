@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bounds, Change, Compliance, GuestPlan, Held};
+use ballast_model::{Bounds, Change, Compliance, GuestPlan, HoldReason};
 
 use crate::due::{SLACK, settles};
 use crate::guest::{Driver, OVERHEAD, StormGuest};
@@ -52,7 +52,7 @@ impl Storm<'_> {
             return Err(Violation::Unbounded(view.limits.len()));
         }
         let is_owned = |line: &&GuestPlan| {
-            let is_owned = matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
+            let is_owned = matches!(line.change, Change::Hold(HoldReason::AnotherOwner { .. }));
             // False sizes from a driver look like another owner's orders; they harm no other guest.
             is_owned && self.world.guests.iter().any(|it| it.id == line.id && !it.is_offender)
         };

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ballast_daemon::Inherited;
 use ballast_daemon::engine::{Engine, SampleScope, World};
 use ballast_daemon::view::Command;
-use ballast_model::{Change, GuestChange, GuestId, GuestPlan, Held, Restart};
+use ballast_model::{Change, GuestChange, GuestId, GuestPlan, HoldReason, Restart};
 use futures_util::FutureExt;
 
 use crate::disk::{Disk, Recovered};
@@ -255,8 +255,9 @@ impl<'a> Storm<'a> {
     /// there is no other owner.
     fn take_over_offenders(&mut self) {
         let Some((_, plan)) = self.engine.latest() else { return };
-        let is_owned =
-            |line: &&GuestPlan| matches!(line.change, Change::Hold(Held::AnotherOwner { .. }));
+        let is_owned = |line: &&GuestPlan| {
+            matches!(line.change, Change::Hold(HoldReason::AnotherOwner { .. }))
+        };
         let owned = plan.guests.iter().filter(is_owned).map(|line| line.id.clone());
         for guest in owned.collect::<Vec<_>>() {
             let take_over = GuestChange { take_over: Some(true), ..GuestChange::default() };

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestStats, Measured, Why};
+use ballast_model::{Bytes, GuestStats, Measured, MechanismReason};
 
 use super::online::{Proof, Unproven};
 use super::wait::Wait;
@@ -69,7 +69,7 @@ impl Actuator {
                 if !std::mem::replace(&mut unproven.refused, true) {
                     self.pause_plugging(input);
                 }
-                let why = Why::NotOnlined { unused };
+                let why = MechanismReason::NotOnlined { unused };
                 self.unplug_pause.is_over(input.now).then(|| self.begin_unplug(tick, base, why))
             }
         }
@@ -98,7 +98,7 @@ impl Actuator {
             }
             let room = tick.ceiling.saturating_sub(wanted.max(total));
             let most = layout.blocks(owed.saturating_add(input.spare.min(room)));
-            let why = Why::BalloonRunsOut { left: present.saturating_sub(wanted) };
+            let why = MechanismReason::BalloonRunsOut { left: present.saturating_sub(wanted) };
             (wanted_plugged(tick), most, why)
         };
         let lacking = aim.min(layout.max).saturating_sub(plugged);
@@ -150,7 +150,7 @@ impl Actuator {
         if beyond > Bytes::ZERO && plugged > Bytes::ZERO && !moves_apart {
             // Whole blocks only: the balloon must not have to give for the remainder.
             let chunk = layout.blocks(beyond).min(most).min(plugged);
-            let why = Why::PluggedIdle { idle: Duration::ZERO };
+            let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
             if chunk > Bytes::ZERO {
                 return Some(self.begin_unplug(tick, plugged - chunk, why));
             }
@@ -212,14 +212,14 @@ impl Actuator {
         if phase.wait.stalled(input.now, input.settings.stalled_after).is_some() {
             self.phase = Phase::Rest;
             self.pause_plugging(input);
-            return back(Why::NotOnlined { unused: phase.to - layout.plugged });
+            return back(MechanismReason::NotOnlined { unused: phase.to - layout.plugged });
         }
         let waited = input.now.saturating_since(phase.begun);
         // The balloon holds less than it was ordered to: the guest restarted, or ran out of memory.
         let deflated = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
         if deflated || wanted < phase.wanted && waited >= REDUCTION_WAITS {
             self.phase = Phase::Rest;
-            return back(Why::PluggedIdle { idle: Duration::ZERO });
+            return back(MechanismReason::PluggedIdle { idle: Duration::ZERO });
         }
         if input.send.is_none() && layout.requested == phase.to {
             return None;
@@ -238,7 +238,7 @@ impl Actuator {
         let target = wanted.saturating_add(chunk);
         if layout.total >= target && layout.requested == layout.plugged {
             let since = self.idle_since.unwrap_or(begun);
-            let why = Why::PluggedIdle { idle: input.now.saturating_since(since) };
+            let why = MechanismReason::PluggedIdle { idle: input.now.saturating_since(since) };
             return Some(self.begin_unplug(tick, layout.plugged - chunk, why));
         }
         if input.now.saturating_since(begun) >= input.settings.stalled_after {
@@ -259,7 +259,7 @@ impl Actuator {
         layout.reachable(target, to)
     }
 
-    fn begin_unplug(&mut self, tick: &Tick<'_>, to: Bytes, why: Why) -> Order {
+    fn begin_unplug(&mut self, tick: &Tick<'_>, to: Bytes, why: MechanismReason) -> Order {
         let Tick { layout, wanted, input, .. } = *tick;
         let wait = Wait::new(layout.plugged, true, input.now);
         self.phase = Phase::Unplugging(Unplugging { to, wait, wanted });
@@ -283,12 +283,12 @@ impl Actuator {
         if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
             self.phase = Phase::Rest;
             self.pause_unplugging(input);
-            return stop(layout.total, Why::UnplugStalled { idle });
+            return stop(layout.total, MechanismReason::UnplugStalled { idle });
         }
         if wanted > phase.wanted && !undoing {
             self.phase = Phase::Rest;
             self.idle_since = None;
-            return stop(layout.total.max(wanted), Why::Growing);
+            return stop(layout.total.max(wanted), MechanismReason::Growing);
         }
         if input.send.is_none() && layout.requested == phase.to {
             return None;
@@ -315,10 +315,10 @@ impl Actuator {
             self.phase = Phase::Rest;
             let why = if grows {
                 self.pause_plugging(input);
-                Why::NotOnlined { unused: layout.requested - plugged }
+                MechanismReason::NotOnlined { unused: layout.requested - plugged }
             } else {
                 self.pause_unplugging(input);
-                Why::UnplugStalled { idle }
+                MechanismReason::UnplugStalled { idle }
             };
             let target = layout.reachable(layout.total, plugged);
             return Some(Order { target, plug: Some(plugged), why: Some(why) });

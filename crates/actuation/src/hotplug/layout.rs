@@ -9,7 +9,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestSample, HotplugKind, Mechanism, RunState, Why};
+use ballast_model::{Bytes, GuestSample, HotplugKind, Mechanism, MechanismReason, RunState};
 
 /// QEMU refuses a balloon target of zero.
 const BALLOON_PART_MIN: Bytes = Bytes::mib(1);
@@ -37,7 +37,7 @@ pub(super) struct Layout {
     /// Memory that the guest holds, in whole pages.
     pub(super) total: Bytes,
     /// Why the balloon cannot be used, if so.
-    fixed: Option<Why>,
+    fixed: Option<MechanismReason>,
 }
 
 impl Layout {
@@ -53,7 +53,7 @@ impl Layout {
             Some(allocation) if allocation.age <= stale_after => allocation.value,
             // Without a balloon QEMU does not report what the guest holds, which is all of its
             // memory.
-            None if fixed == Some(Why::NoBalloon) => present,
+            None if fixed == Some(MechanismReason::NoBalloon) => present,
             _ => return None,
         };
         let total = total.min(present).page_floor();
@@ -170,15 +170,15 @@ impl Layout {
     }
 
     /// Why plugging is the only way, if it is.
-    pub(super) fn why_fixed(&self) -> Option<Why> {
+    pub(super) fn why_fixed(&self) -> Option<MechanismReason> {
         self.fixed.clone()
     }
 
     /// Why a pending request of another client is withdrawn.
-    pub(super) fn why_withdrawn(&self) -> Why {
+    pub(super) fn why_withdrawn(&self) -> MechanismReason {
         match self.requested > self.plugged {
-            true => Why::AskedByOthers { more: self.requested - self.plugged },
-            false => Why::Growing,
+            true => MechanismReason::AskedByOthers { more: self.requested - self.plugged },
+            false => MechanismReason::Growing,
         }
     }
 
@@ -188,11 +188,11 @@ impl Layout {
 }
 
 /// Why a guest's balloon cannot be used; `None`: it can.
-pub(super) fn why_fixed(sample: &GuestSample) -> Option<Why> {
+pub(super) fn why_fixed(sample: &GuestSample) -> Option<MechanismReason> {
     if sample.capabilities.balloon == Some(false) {
-        Some(Why::NoBalloon)
+        Some(MechanismReason::NoBalloon)
     } else if sample.capabilities.discard_inhibited == Some(true) {
-        Some(Why::BallooningInhibited)
+        Some(MechanismReason::BallooningInhibited)
     } else {
         None
     }

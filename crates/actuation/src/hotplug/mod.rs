@@ -32,7 +32,9 @@ mod wait;
 
 use std::time::Duration;
 
-use ballast_model::{Bounds, Bytes, GuestSample, LinkState, Mechanism, Move, Timestamp, Why};
+use ballast_model::{
+    Bounds, Bytes, GuestSample, LinkState, Mechanism, MechanismReason, Move, Timestamp,
+};
 
 pub use layout::Range;
 use layout::{Layout, mechanism_of, why_fixed};
@@ -194,7 +196,7 @@ struct Order {
     target: Bytes,
     /// Memory to be plugged in; `None`: unchanged.
     plug: Option<Bytes>,
-    why: Option<Why>,
+    why: Option<MechanismReason>,
 }
 
 /// Turns targets into orders to balloon and plugged memory, for one guest.
@@ -367,7 +369,7 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
     }
     if let Some(hotplug) = sample.hotplug.filter(|it| it.requested > plugged) {
         let mechanism = mechanism_of(hotplug.kind);
-        let why = Why::AskedByOthers { more: hotplug.requested - plugged };
+        let why = MechanismReason::AskedByOthers { more: hotplug.requested - plugged };
         route.plug = Some(plugged);
         route.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
     }
@@ -391,7 +393,7 @@ fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
 /// either, until the rules say so.
 fn order_after_restart(tick: &Tick<'_>) -> Order {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
-    let why = Why::PluggedIdle { idle: Duration::ZERO };
+    let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
     Order { target, plug: Some(Bytes::ZERO), why: Some(why) }
 }
 
@@ -413,6 +415,7 @@ fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
 }
 
 fn balloon_move(from: Bytes, to: Bytes) -> Option<Move> {
-    let why = if to > from { Why::BalloonHasIt } else { Why::BalloonTakesIt };
+    let why =
+        if to > from { MechanismReason::BalloonHasIt } else { MechanismReason::BalloonTakesIt };
     (to != from).then_some(Move { mechanism: Mechanism::Balloon, from, to, why })
 }

@@ -6,8 +6,8 @@ use ballast_actuation::fence::{FenceOrder, Fences, fences};
 use ballast_actuation::paging::OVERHEAD;
 use ballast_model::{
     Bounds, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits, GuestPlan,
-    GuestSample, Handover, Held, LimitTable, LinkState, Measured, Mechanism, Note, Paging, Plan,
-    PolicyName, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
+    GuestSample, Handover, HoldReason, LimitTable, LinkState, Measured, Mechanism, Note, Paging,
+    Plan, PolicyName, PressureLevel, ProcessId, RunState, Snapshot, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -49,7 +49,7 @@ fn compliant(target: Bytes) -> Case {
         credits: None,
         compliance: Compliance::Compliant,
         target: Some(target),
-        change: Change::Hold(Held::OnTarget),
+        change: Change::Hold(HoldReason::OnTarget),
         moves: vec![],
         balloon_rate: None,
         regret: None,

@@ -7,7 +7,7 @@ use ballast_actuation::hotplug::{
 };
 use ballast_model::{
     Bounds, Bytes, Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkState,
-    Measured, Mechanism, RunState, Timestamp, Why,
+    Measured, Mechanism, MechanismReason, RunState, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -224,13 +224,17 @@ impl Guest {
 
     /// Ticks in which the guard sends nothing. Returns the orders: target, plug, and why it was
     /// plugged.
-    fn orders(&mut self, ticks: usize, spare: i64) -> Vec<(i64, Option<i64>, Option<Why>)> {
+    fn orders(
+        &mut self,
+        ticks: usize,
+        spare: i64,
+    ) -> Vec<(i64, Option<i64>, Option<MechanismReason>)> {
         let route = |_| self.tick(None, spare);
         (0..ticks).map(route).filter_map(|route| order_and_reason(&route)).collect()
     }
 }
 
-fn order_and_reason(route: &Actuation) -> Option<(i64, Option<i64>, Option<Why>)> {
+fn order_and_reason(route: &Actuation) -> Option<(i64, Option<i64>, Option<MechanismReason>)> {
     let why =
         route.moves.iter().find(|it| it.mechanism != Mechanism::Balloon).map(|it| it.why.clone());
     Some((of(route.target?), route.plug.map(of), why))
@@ -266,7 +270,7 @@ fn plugging_ahead_takes_two_orders_and_keeps_still() {
     let mut orders = guest.orders(1, 4096);
     assert_eq!(of(guest.actuator.transient_grant()), 512);
     orders.extend(guest.orders(3, 4096));
-    let runs_out = Why::BalloonRunsOut { left: Bytes::ZERO };
+    let runs_out = MechanismReason::BalloonRunsOut { left: Bytes::ZERO };
     assert_eq!(orders, [(1536, Some(512), Some(runs_out)), (1024, None, None)]);
     assert_eq!((guest.plugged, guest.total()), (512, 1024));
     assert_eq!(guest.actuator.transient_grant(), Bytes::ZERO);
@@ -311,7 +315,7 @@ fn unplugging_lends_first() {
     guest.tick(Some(1200), 4096);
     assert_eq!(guest.orders(29, 4096), []);
     let orders = guest.orders(3, 4096);
-    let idle = |secs| Some(Why::PluggedIdle { idle: Duration::from_secs(secs) });
+    let idle = |secs| Some(MechanismReason::PluggedIdle { idle: Duration::from_secs(secs) });
     assert_eq!(orders[..2], [(1328, None, None), (1200, Some(896), idle(31))]);
     guest.orders(20, 4096);
     assert_eq!((guest.plugged, guest.total()), (688, 1200));
@@ -324,11 +328,14 @@ fn a_stalled_unplug_is_retried_ever_more_rarely() {
     guest.unplugs = false;
     guest.tick(Some(1200), 4096);
     let orders = guest.orders(45, 4096);
-    let stalled = Some(Why::UnplugStalled { idle: Duration::from_secs(10) });
+    let stalled = Some(MechanismReason::UnplugStalled { idle: Duration::from_secs(10) });
     assert_eq!(orders[2..], [(1328, Some(1024), stalled), (1200, None, None)]);
     assert_eq!((guest.requested, guest.total()), (1024, 1200));
-    let begun = |orders: &[(i64, Option<i64>, Option<Why>)]| {
-        orders.iter().filter(|(.., why)| matches!(why, Some(Why::PluggedIdle { .. }))).count()
+    let begun = |orders: &[(i64, Option<i64>, Option<MechanismReason>)]| {
+        orders
+            .iter()
+            .filter(|(.., why)| matches!(why, Some(MechanismReason::PluggedIdle { .. })))
+            .count()
     };
     let orders = guest.orders(10_000, 4096);
     assert!((9..=14).contains(&begun(&orders)), "{}", begun(&orders));
@@ -349,7 +356,7 @@ fn plugged_memory_is_proven_used_before_the_balloon_inflates() {
         assert!(guest.usable() >= 1024, "{guest:?}");
         found = found.or(order_and_reason(&route));
     }
-    let not_onlined = Some(Why::NotOnlined { unused: Bytes::mib(512) });
+    let not_onlined = Some(MechanismReason::NotOnlined { unused: Bytes::mib(512) });
     assert_eq!(found, Some((1024, Some(0), not_onlined)));
     assert_eq!((guest.plugged, guest.total()), (0, 1024));
     let range = |guest: &Guest| {
@@ -397,7 +404,9 @@ fn without_a_usable_balloon_there_is_only_plugging() {
         discard_inhibited: Some(true),
         ..Capabilities::default()
     };
-    for (capabilities, why) in [(none, Why::NoBalloon), (inhibited, Why::BallooningInhibited)] {
+    for (capabilities, why) in
+        [(none, MechanismReason::NoBalloon), (inhibited, MechanismReason::BallooningInhibited)]
+    {
         let mut guest = Guest::new(1024, 4096);
         guest.capabilities = capabilities;
         // Target, and the plugged size then; no spare memory is needed.
@@ -438,7 +447,7 @@ fn foreign_requests_stand_while_the_guest_follows_them() {
     assert_eq!(guest.orders(9, 4096), []);
     assert_eq!(of(guest.actuator.transient_grant()), 1024, "it may take them at any time");
     let orders = guest.orders(5, 4096);
-    let unused = Some(Why::NotOnlined { unused: Bytes::mib(1024) });
+    let unused = Some(MechanismReason::NotOnlined { unused: Bytes::mib(1024) });
     assert_eq!(orders[0], (512, Some(0), unused));
     assert_eq!(guest.requested, 0);
     assert_eq!(guest.total(), 512);
@@ -460,7 +469,7 @@ fn an_order_withdraws_a_foreign_request() {
                 let more = Bytes::mib(u64::try_from(requested).unwrap());
                 assert_eq!(
                     order_and_reason(&route),
-                    Some((384, Some(0), Some(Why::AskedByOthers { more })))
+                    Some((384, Some(0), Some(MechanismReason::AskedByOthers { more })))
                 );
             }
             guest.arrive();
@@ -478,7 +487,7 @@ fn an_order_withdraws_a_foreign_request() {
 #[test]
 fn what_an_order_needs_is_not_left_to_be_unplugged() {
     for (send, expected) in
-        [(780, (780, Some(512), Some(Why::Growing))), (300, (300, Some(0), None))]
+        [(780, (780, Some(512), Some(MechanismReason::Growing))), (300, (300, Some(0), None))]
     {
         let mut guest = Guest::new(384, 1024);
         (guest.kind, guest.block) = (HotplugKind::Dimm, 128);
@@ -498,7 +507,7 @@ fn nothing_is_ordered_of_a_balloon_that_cannot_be_used() {
 fn with_nothing_plugged_an_order_withdraws_a_foreign_request() {
     let mut guest = Guest::new(384, 1024);
     (guest.plugged, guest.requested) = (128, 396);
-    let why = Why::AskedByOthers { more: Bytes::mib(268) };
+    let why = MechanismReason::AskedByOthers { more: Bytes::mib(268) };
     let route = |send: Option<i64>| balloon_only(&guest.sample(), send.map(mib));
     assert_eq!(order_and_reason(&route(Some(500))), Some((500, Some(128), Some(why))));
     assert_eq!(route(None), Actuation::default());

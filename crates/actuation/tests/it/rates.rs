@@ -5,7 +5,7 @@ use std::time::Duration;
 use ballast_actuation::rates::{OrdersInForce, Rates, Reduction, choose};
 use ballast_model::{
     Bytes, Capabilities, Compliance, GuestSample, Hotplug, HotplugKind, LinkState, Measured,
-    Mechanism, PressureLevel, Timestamp, Why,
+    Mechanism, MechanismReason, PressureLevel, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -135,10 +135,12 @@ fn each_guest_has_its_mechanism() {
     let none = Capabilities { balloon: Some(false), ..Capabilities::default() };
     let locked = Capabilities { discard_inhibited: Some(true), ..Capabilities::default() };
     let any = Capabilities { balloon: Some(true), ..Capabilities::default() };
-    let not_given =
-        |asked| Why::NotGiven { left: Bytes::mib(300), asked: Duration::from_secs(asked) };
-    let short = Why::HostShort { level: PressureLevel::ReclaimOwed };
-    let takes = Some((Mechanism::Balloon, Why::BalloonTakesIt));
+    let not_given = |asked| MechanismReason::NotGiven {
+        left: Bytes::mib(300),
+        asked: Duration::from_secs(asked),
+    };
+    let short = MechanismReason::HostShort { level: PressureLevel::ReclaimOwed };
+    let takes = Some((Mechanism::Balloon, MechanismReason::BalloonTakesIt));
     let (out, plug) = (Mechanism::PageOut, Mechanism::VirtioMem);
     let fast = {
         let mut rates = Rates::default();
@@ -159,9 +161,17 @@ fn each_guest_has_its_mechanism() {
         // At the assumed rate the balloon needs four seconds, which a short host does not have.
         (any, 0, releasing, 2, any_rate, true, Some((out, short))),
         (any, 0, releasing, 2, fast, true, takes),
-        (none, 512, Compliant, 0, any_rate, true, Some((plug, Why::NoBalloon))),
+        (none, 512, Compliant, 0, any_rate, true, Some((plug, MechanismReason::NoBalloon))),
         (none, 0, Compliant, 0, any_rate, true, None),
-        (locked, 512, Compliant, 0, any_rate, true, Some((plug, Why::BallooningInhibited))),
+        (
+            locked,
+            512,
+            Compliant,
+            0,
+            any_rate,
+            true,
+            Some((plug, MechanismReason::BallooningInhibited)),
+        ),
         (locked, 0, stuck, 4, any_rate, true, None),
         (any, 0, Inhibited, 4, any_rate, true, None),
     ]

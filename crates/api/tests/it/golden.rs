@@ -11,11 +11,11 @@ use ballast_api::{
 use ballast_model::{
     Action, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
-    GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitSource, LimitSources,
-    LinkDown, LinkState, Measured, Mechanism, MissCurve, Mode, ModeChoice, Move, Note, Outcome,
-    OutcomeKind, Paging, PassedOver, PassedOverReason, Plan, PolicyName, Pressure, PressureLevel,
-    Provenance, Reason, Regret, Reservation, RunState, Share, Snapshot, Timestamp, TrackerReport,
-    Tracking, TrackingSource, TrackingState, Why,
+    GuestSample, GuestStats, HoldReason, HostSample, Hotplug, HotplugKind, LimitSource,
+    LimitSources, LinkDown, LinkState, Measured, Mechanism, MechanismReason, MissCurve, Mode,
+    ModeChoice, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, PassedOverReason, Plan,
+    PolicyName, Pressure, PressureLevel, Provenance, Reason, Regret, Reservation, RunState, Share,
+    Snapshot, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState,
 };
 use expect_test::{Expect, expect};
 use serde::Serialize;
@@ -124,7 +124,7 @@ fn tick_parts() -> TickParts {
             mechanism: Mechanism::Balloon,
             from: Bytes::mib(512),
             to: Bytes::mib(448),
-            why: Why::BalloonTakesIt,
+            why: MechanismReason::BalloonTakesIt,
         }],
         balloon_rate: Some(Bytes::mib(80)),
         regret: Some(Regret { taken: Bytes::mib(64), read_back: Bytes::mib(16), undone: 1 }),
@@ -139,7 +139,7 @@ fn tick_parts() -> TickParts {
         credits: None,
         compliance: Compliance::Compliant,
         target: None,
-        change: Change::Hold(Held::Unreachable { why: "no answer in time".to_owned() }),
+        change: Change::Hold(HoldReason::Unreachable { why: "no answer in time".to_owned() }),
         moves: vec![],
         balloon_rate: None,
         regret: None,
@@ -1019,8 +1019,8 @@ fn every_reason_has_its_stable_code() {
     let changes = [
         Change::Grow { by: zero },
         Change::Shrink { by: zero },
-        Change::CancelShrink { why: Held::Paused },
-        Change::Hold(Held::Paused),
+        Change::CancelShrink { why: HoldReason::Paused },
+        Change::Hold(HoldReason::Paused),
     ];
     let codes: Vec<_> = changes.iter().map(|c| ballast_api::ChangeView::from(c).code).collect();
     assert_eq!(codes, ["grow", "shrink", "cancel-shrink", "hold"]);

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ballast_api::{ExplainReply, ModeReply, PlanReply, Source, StatusReply, Tick};
 use ballast_model::{
-    Bytes, Change, Confidence, Demand, DemandSource, Estimate, Held, MissCurve, Mode, ModeChoice,
-    PassedOver, PassedOverReason, PolicyName,
+    Bytes, Change, Confidence, Demand, DemandSource, Estimate, HoldReason, MissCurve, Mode,
+    ModeChoice, PassedOver, PassedOverReason, PolicyName,
 };
 use clap::Parser;
 use clap::error::ErrorKind;
@@ -93,7 +93,7 @@ fn while_observing_status_shows_what_each_guest_would_have() {
     let mut view = fixture::view();
     view.mode = ModeChoice::new(Mode::Observe);
     for guest in &mut view.plan.guests {
-        guest.change = Change::Hold(Held::Observing);
+        guest.change = Change::Hold(HoldReason::Observing);
     }
     let tick = tick_of(&view);
     let status = status::render(&StatusReply::from(&tick), None);

@@ -1,7 +1,7 @@
 //! Text about a tick that several commands share: its source, budget and notes.
 
 use ballast_api::{BudgetView, Coded, Source, TickView};
-use ballast_model::Held;
+use ballast_model::HoldReason;
 use ballast_report::format::{size, span};
 
 /// The first line of output that comes from a journal: it warns that nothing acts on it.
@@ -19,7 +19,7 @@ pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
 pub(super) fn inactivity(tick: &TickView) -> Vec<(&'static str, String)> {
     let mut lines = Vec::new();
     if tick.observing {
-        lines.push(("mode", Held::Observing.to_string()));
+        lines.push(("mode", HoldReason::Observing.to_string()));
     }
     if tick.paused {
         lines.push(("paused", "nothing is acted on: `ballast resume` acts again".to_owned()));

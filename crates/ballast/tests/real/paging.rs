@@ -18,7 +18,7 @@ use crate::support::{
 };
 use ballast_actuation::paging::OVERHEAD;
 use ballast_lab_host::GuestSpec;
-use ballast_model::{Bytes, Mechanism, PressureLevel, Why};
+use ballast_model::{Bytes, Mechanism, MechanismReason, PressureLevel};
 use ballast_reclaim::{GuestMemory, GuestRam};
 use ballast_store::TickEntry;
 use rustix::process::Signal;
@@ -544,7 +544,7 @@ fn assert_told(ticks: &[TickEntry]) {
     let whys = ticks.iter().flat_map(|tick| &tick.plan.guests).flat_map(|guest| &guest.moves);
     assert!(
         whys.into_iter()
-            .any(|it| it.why == Why::HostShort { level: PressureLevel::ReclaimRichest })
+            .any(|it| it.why == MechanismReason::HostShort { level: PressureLevel::ReclaimRichest })
     );
     let taken = ticks.iter().rposition(|tick| orders(tick, Mechanism::PageOut).count() > 0);
     let back = ticks.iter().position(|tick| orders(tick, Mechanism::PageIn).count() > 0);

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use ballast_model::{Bounds, Compliance, Generation, GuestPlan, PolicyName, PressureLevel};
-use ballast_model::{Budget, Change, Estimate, Held, Provenance};
+use ballast_model::{Budget, Change, Estimate, HoldReason, Provenance};
 use tempfile::TempDir;
 
 use super::*;
@@ -105,8 +105,8 @@ async fn order(containers: &mut Containers, guest: &str, target: u64) -> Outcome
 }
 
 /// A plan in which each guest has an estimate and a floor of 128 MiB, except those left alone.
-fn plan(guests: &[(&str, Held)]) -> Plan {
-    let guest = |(name, held): &(&str, Held)| GuestPlan {
+fn plan(guests: &[(&str, HoldReason)]) -> Plan {
+    let guest = |(name, held): &(&str, HoldReason)| GuestPlan {
         id: name.parse().unwrap(),
         allocation: None,
         bounds: Some(Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(1) }),
@@ -155,7 +155,7 @@ async fn a_container_is_limited_and_given_back() {
     let mut containers = tree.containers("app.slice/*");
     let name = "web-1.scope";
     assert_eq!(tree.sample(&mut containers), [(name.to_owned(), 1024, 1024 - 300 + 20)]);
-    containers.planned(&plan(&[(name, Held::OnTarget)]));
+    containers.planned(&plan(&[(name, HoldReason::OnTarget)]));
     assert_eq!(order(&mut containers, name, 400).await, OutcomeKind::Accepted);
     let at = |file: &str| tree.read(&format!("app.slice/web\\x2d1.scope/{file}"));
     assert_eq!(
@@ -163,7 +163,7 @@ async fn a_container_is_limited_and_given_back() {
         [(400u64 << 20), 128 << 20].map(|it| it.to_string())
     );
     assert_eq!(tree.sample(&mut containers), [(name.to_owned(), 400, 120)]);
-    let mut raised = plan(&[(name, Held::OnTarget)]);
+    let mut raised = plan(&[(name, HoldReason::OnTarget)]);
     raised.guests[0].bounds.as_mut().unwrap().floor = Bytes::mib(200);
     containers.planned(&raised);
     wait_until(|| at("memory.low") == (200u64 << 20).to_string());
@@ -272,9 +272,9 @@ fn only_who_takes_part_is_probed() {
     tree.add("probed", 400);
     let mut containers = tree.containers("*");
     let plan = plan(&[
-        ("left", Held::OptedOut),
-        ("observed", Held::Observing),
-        ("probed", Held::OnTarget),
+        ("left", HoldReason::OptedOut),
+        ("observed", HoldReason::Observing),
+        ("probed", HoldReason::OnTarget),
     ]);
     for _ in 0..9 {
         tree.sample(&mut containers);

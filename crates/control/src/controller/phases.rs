@@ -12,8 +12,8 @@ use ballast_guard::{
     Assessment, AssessmentInput, Lack, TickBudget, Totals, allocate_grants, budget_for,
 };
 use ballast_model::{
-    Bytes, Change, Compliance, Estimate, GuestPlan, Held, HostSample, Mode, Note, PerGuest, Plan,
-    PressureLevel, RequestKind, Snapshot,
+    Bytes, Change, Compliance, Estimate, GuestPlan, HoldReason, HostSample, Mode, Note, PerGuest,
+    Plan, PressureLevel, RequestKind, Snapshot,
 };
 
 use super::Controller;
@@ -369,7 +369,7 @@ impl Controller {
                 believed_percent: settings.guard.believed_percent,
                 stale_after: settings.guard.stale_after,
             };
-            let assessment = Assessment::new(&input, Err(Held::ClockBackwards), None);
+            let assessment = Assessment::new(&input, Err(HoldReason::ClockBackwards), None);
             totals.add(&assessment, &settings.guard);
             guests.push(GuestPlan {
                 id: sample.id.clone(),
@@ -381,7 +381,7 @@ impl Controller {
                 credits: None,
                 compliance: Compliance::Compliant,
                 target: state.log.target(),
-                change: Change::Hold(Held::ClockBackwards),
+                change: Change::Hold(HoldReason::ClockBackwards),
                 moves: Vec::new(),
                 balloon_rate: None,
                 regret: None,

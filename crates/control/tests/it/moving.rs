@@ -6,7 +6,8 @@ use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_control::{Event, Settings};
 use ballast_model::{
     Bytes, Clamped, Compliance, GuestLimits, GuestSample, Handover, LeftGuest, Measured, Mechanism,
-    Plan, PolicyName, Pressure, PressureLevel, ProcessId, Restart, Snapshot, Timestamp, Why,
+    MechanismReason, Plan, PolicyName, Pressure, PressureLevel, ProcessId, Restart, Snapshot,
+    Timestamp,
 };
 
 /// `a` has what it needs; `b` holds much more than it uses.
@@ -61,7 +62,7 @@ fn a_short_host_pages_the_richest_and_later_reads_back() {
     assert_eq!(plan.host_pressure, PressureLevel::ReclaimRichest);
     assert!(paged_out(&plan).eq(["b"]), "a holds what it is to: {:?}", plan.paging);
     let moves = &plan.guest(&id("b")).unwrap().moves;
-    let short = Why::HostShort { level: PressureLevel::ReclaimRichest };
+    let short = MechanismReason::HostShort { level: PressureLevel::ReclaimRichest };
     assert!(moves.iter().any(|it| it.why == short), "{moves:?}");
     let b = world.guest("b");
     assert!(b.resident() < b.holds && b.resident() >= 128, "{} of {}", b.resident(), b.holds);

@@ -3,8 +3,8 @@
 use crate::world::{Mood, ToyGuest, World, mib, settings};
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Bytes, Capabilities, Change, GuestLimits, GuestSample, GuestStats, Held, HostSample, Hotplug,
-    HotplugKind, LinkState, Measured, Mode, PolicyName, RequestKind, Snapshot, Timestamp,
+    Bytes, Capabilities, Change, GuestLimits, GuestSample, GuestStats, HoldReason, HostSample,
+    Hotplug, HotplugKind, LinkState, Measured, Mode, PolicyName, RequestKind, Snapshot, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -299,7 +299,7 @@ proptest! {
                 for guest in &plan.guests {
                     let Change::Hold(why) = &guest.change else { panic!("{guest:?}") };
                     let is_movable = guest.estimate.is_some();
-                    prop_assert_eq!(*why == Held::Observing, is_movable, "{:?}", guest);
+                    prop_assert_eq!(*why == HoldReason::Observing, is_movable, "{:?}", guest);
                     prop_assert!(!is_movable || guest.desired.is_some(), "{:?}", guest);
                 }
             }

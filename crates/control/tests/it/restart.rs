@@ -6,7 +6,7 @@ use crate::world::{Mood, ToyGuest, World, id, settings};
 use ballast_actuation::hotplug::HotplugSettings;
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_control::{Event, Settings};
-use ballast_model::{Bytes, Change, Compliance, Held, PolicyName, RequestKind};
+use ballast_model::{Bytes, Change, Compliance, HoldReason, PolicyName, RequestKind};
 use proptest::prelude::*;
 
 /// Two guests of 1 GiB on a budget of 1 GiB; `a` was granted some of `b`'s memory.
@@ -92,7 +92,7 @@ fn a_stuck_guest_stays_set_aside() {
         let plan = world.tick();
         let b = plan.guest(&id("b")).unwrap().clone();
         assert!(matches!(b.compliance, Compliance::Stuck { .. }), "{:?}", b.compliance);
-        let Change::Hold(Held::Stuck { idle, asked, .. }) = b.change else {
+        let Change::Hold(HoldReason::Stuck { idle, asked, .. }) = b.change else {
             panic!("{:?}", b.change)
         };
         (idle, asked)

@@ -6,8 +6,9 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::paging::OVERHEAD;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Change, Clamped, Compliance, GuestLimits, Held, Measured, Mechanism, Mode, Note, Pinned,
-    Plan, PolicyName, PressureLevel, RequestKind, RunState, Snapshot, Timestamp, Why,
+    Bytes, Change, Clamped, Compliance, GuestLimits, HoldReason, Measured, Mechanism,
+    MechanismReason, Mode, Note, Pinned, Plan, PolicyName, PressureLevel, RequestKind, RunState,
+    Snapshot, Timestamp,
 };
 
 /// Two guests of 1 GiB, 512 MiB each, on a budget of 1 GiB.
@@ -38,7 +39,7 @@ fn a_guest_that_says_nothing_grows_by_what_it_touches() {
     assert_eq!(world.holds(), [512, 512]);
     let plan = world.tick();
     let a = plan.guest(&id("a")).unwrap();
-    let alone = Held::SampledAlone { working_set: Bytes::mib(100) };
+    let alone = HoldReason::SampledAlone { working_set: Bytes::mib(100) };
     assert_eq!(a.change, Change::Hold(alone.clone()), "{alone}");
     world.guest("a").used = 750;
     world.ticks(60);
@@ -143,7 +144,7 @@ fn stale_statistics_hold_the_guest_and_call_its_shrinking_off() {
     assert_eq!(world.guest("b").target, held, "called off");
     let plan = world.ticks(20);
     assert_eq!(world.guest("b").holds, held, "held");
-    assert!(matches!(plan.guest(&id("b")).unwrap().change, Change::Hold(Held::Stale { .. })));
+    assert!(matches!(plan.guest(&id("b")).unwrap().change, Change::Hold(HoldReason::Stale { .. })));
     assert!(world.committed() <= 1024);
 }
 
@@ -156,7 +157,7 @@ fn a_liar_is_held_and_harms_nobody() {
     let plan = world.ticks(20);
     assert_eq!(world.holds(), [512, 512]);
     let change = &plan.guest(&id("b")).unwrap().change;
-    assert!(matches!(change, Change::Hold(Held::Implausible(_))), "{change}");
+    assert!(matches!(change, Change::Hold(HoldReason::Implausible(_))), "{change}");
 }
 
 #[test]
@@ -219,7 +220,7 @@ fn unused_plugged_memory_is_unplugged_and_reported() {
     for _ in 0..60 {
         let plan = world.tick();
         let moves = &plan.guest(&id("a")).unwrap().moves;
-        said |= moves.iter().any(|moved| matches!(moved.why, Why::NotOnlined { .. }));
+        said |= moves.iter().any(|moved| matches!(moved.why, MechanismReason::NotOnlined { .. }));
     }
     assert!(said);
     assert_eq!(world.guest("a").plugged, 0);
@@ -253,12 +254,12 @@ fn an_inhibited_balloon_is_held_where_nothing_plugs() {
     for _ in 0..10 {
         let plan = world.tick();
         let change = &plan.guest(&id("a")).unwrap().change;
-        assert_eq!(*change, Change::Hold(Held::DiscardInhibited));
+        assert_eq!(*change, Change::Hold(HoldReason::DiscardInhibited));
     }
     world.guest("a").pinned = Some(Pinned::Tdx);
     let plan = world.tick();
     let change = &plan.guest(&id("a")).unwrap().change;
-    assert_eq!(*change, Change::Hold(Held::Pinned { by: Pinned::Tdx }));
+    assert_eq!(*change, Change::Hold(HoldReason::Pinned { by: Pinned::Tdx }));
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
@@ -291,7 +292,7 @@ fn a_panicked_guest_keeps_its_entitlement_and_its_cap() {
     let granted = world.tick().guest(&id("b")).unwrap().target.unwrap();
     world.guest("b").mood = Mood::Panicked;
     world.guest("a").used = 2000;
-    let held = Change::Hold(Held::NotRunning { state: RunState::Panicked });
+    let held = Change::Hold(HoldReason::NotRunning { state: RunState::Panicked });
     for _ in 0..30 {
         let plan = world.tick();
         assert_eq!(plan.guest(&id("b")).unwrap().change, held);
@@ -632,7 +633,7 @@ fn a_stuck_guest_is_asked_anew_when_its_floor_rises() {
     world.host_swaps = true;
     world.guest("b").mood = Mood::Stubborn;
     let asked = match world.ticks(60).guest(&id("b")).unwrap().change {
-        Change::Hold(Held::Stuck { asked, .. }) => asked,
+        Change::Hold(HoldReason::Stuck { asked, .. }) => asked,
         ref other => panic!("{other:?}"),
     };
     let floor = asked + Bytes::mib(16);
@@ -651,7 +652,10 @@ fn an_unreachable_guest_counts_until_it_is_gone() {
     world.guest("b").mood = Mood::Gone;
     world.guest("a").used = 800;
     let plan = world.ticks(10);
-    assert!(matches!(plan.guest(&id("b")).unwrap().change, Change::Hold(Held::Unreachable { .. })));
+    assert!(matches!(
+        plan.guest(&id("b")).unwrap().change,
+        Change::Hold(HoldReason::Unreachable { .. })
+    ));
     world.guests.pop();
     world.ticks(10);
     assert!(world.holds()[0] > 900, "its memory is free once it is gone");
@@ -793,7 +797,7 @@ fn limits_and_opting_out_take_effect_at_once() {
     world.guest("a").used = 10;
     let plan = world.ticks(10);
     assert_eq!(world.holds(), [600, 424]);
-    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::OptedOut));
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(HoldReason::OptedOut));
 }
 
 #[test]
@@ -804,7 +808,7 @@ fn pausing_stops_every_action_and_resuming_goes_on() {
     world.guest("a").used = 700;
     let (since, plan) = (world.second, world.ticks(10));
     assert_eq!(world.actions_since(since), 0);
-    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::Paused));
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(HoldReason::Paused));
     let dry = world.controller.dry_run(&world.snapshot());
     assert!(!dry.actions.is_empty(), "a dry run says what would be done");
     assert_eq!(world.actions_since(since), 0, "and does not do it");
@@ -823,16 +827,19 @@ fn observing_says_what_balancing_would_do_and_does_nothing() {
     let plan = world.ticks(20);
     assert_eq!((world.actions.len(), world.holds()), (0, vec![512, 512, 0]));
     let a = plan.guest(&id("a")).unwrap();
-    assert_eq!((&a.change, a.target), (&Change::Hold(Held::Observing), None));
+    assert_eq!((&a.change, a.target), (&Change::Hold(HoldReason::Observing), None));
     assert!(a.desired.as_ref().unwrap().target > Bytes::mib(550), "{a:?}");
     let c = plan.guest(&id("c")).unwrap();
-    assert!(matches!(c.change, Change::Hold(Held::Unreachable { .. })), "its own reason: {c:?}");
+    assert!(
+        matches!(c.change, Change::Hold(HoldReason::Unreachable { .. })),
+        "its own reason: {c:?}"
+    );
     let dry = world.controller.dry_run(&world.snapshot());
     assert!(!dry.actions.is_empty(), "a dry run says what would be done");
     world.controller.handle_event(Event::Pause);
     world.controller.handle_event(Event::SetMode(Mode::Balance));
     let plan = world.tick();
-    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::Paused));
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(HoldReason::Paused));
     world.controller.handle_event(Event::Resume);
     world.ticks(20);
     assert!(world.holds()[0] > 550);
@@ -862,7 +869,7 @@ fn a_clock_going_backwards_holds_every_guest() {
     world.second = 5;
     let plan = world.tick();
     assert!(plan.actions.is_empty());
-    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(Held::ClockBackwards));
+    assert_eq!(plan.guest(&id("a")).unwrap().change, Change::Hold(HoldReason::ClockBackwards));
     world.second = 20;
     world.ticks(20);
     assert!(world.holds()[0] > 830);

@@ -4,7 +4,7 @@
 //! the actions, decided requests are answered and each guest learns what its balloon does.
 
 use ballast_control::Controller;
-use ballast_model::{Action, Held, Outcome, OutcomeKind, Plan, Snapshot};
+use ballast_model::{Action, HoldReason, Outcome, OutcomeKind, Plan, Snapshot};
 
 use super::{World, outcome};
 use crate::agents::Answer;
@@ -34,7 +34,7 @@ pub(super) fn answer(
     plan: &Plan,
 ) {
     // In observe mode nothing can be promised, and a refusal might make the agent shrink programs.
-    let answers = controller.held() != Some(Held::Observing);
+    let answers = controller.held() != Some(HoldReason::Observing);
     for guest in &plan.guests {
         let Some(holds) = guest.allocation else { continue };
         let target = guest.target.unwrap_or(holds);

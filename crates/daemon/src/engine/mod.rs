@@ -27,8 +27,9 @@ use ballast_actuation::fence::fences;
 use ballast_control::incident::{Incident, IncidentWatch};
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
-    Action, CarriedGuest, GuestChange, GuestId, GuestLimits, Handover, Held, LimitSources, Mode,
-    ModeChoice, Note, Outcome, OutcomeKind, Plan, PolicyAnswer, Snapshot, Thrashed, Timestamp,
+    Action, CarriedGuest, GuestChange, GuestId, GuestLimits, Handover, HoldReason, LimitSources,
+    Mode, ModeChoice, Note, Outcome, OutcomeKind, Plan, PolicyAnswer, Snapshot, Thrashed,
+    Timestamp,
 };
 use ballast_policy::{Policy, build};
 use ballast_store::Tick;
@@ -96,7 +97,7 @@ impl Engine {
         mode.configure(settings.mode);
         settings.mode = mode.in_force();
         if settings.mode == Mode::Observe {
-            info!("{}", Held::Observing);
+            info!("{}", HoldReason::Observing);
         }
         let book = LimitBook::new(&settings);
         let guests = GuestRecords::after(&restart.guests);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use ballast_api::CarriedView;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, CarriedGuest, GuestChange, GuestId, GuestLimits, Held, Mode, Note, Plan, PolicyName,
-    Reservation, Timestamp,
+    Bytes, CarriedGuest, GuestChange, GuestId, GuestLimits, HoldReason, Mode, Note, Plan,
+    PolicyName, Reservation, Timestamp,
 };
 use ballast_store::Event as Recorded;
 use tracing::{info, warn};
@@ -124,7 +124,10 @@ impl Engine {
         now: Timestamp,
     ) -> Result<String, String> {
         if self.mode() == Mode::Observe {
-            return Err(format!("no guest gives up anything for `{guest}`: {}", Held::Observing));
+            return Err(format!(
+                "no guest gives up anything for `{guest}`: {}",
+                HoldReason::Observing
+            ));
         }
         let (snapshot, plan) =
             self.latest.as_ref().ok_or("the daemon has not finished its first tick")?;

@@ -4,7 +4,7 @@
 //! memory, as safely as ever.
 
 use ballast_control::Event;
-use ballast_model::{Bytes, GuestLimits, GuestPlan, Held, PolicyName};
+use ballast_model::{Bytes, GuestLimits, GuestPlan, HoldReason, PolicyName};
 use tracing::info;
 
 use super::Engine;
@@ -14,7 +14,7 @@ impl Engine {
     ///
     /// # Errors
     /// Nothing is moved at present, so nothing can be restored.
-    pub fn begin_restore(&mut self) -> Result<(), Held> {
+    pub fn begin_restore(&mut self) -> Result<(), HoldReason> {
         if let Some(held) = self.controller.held() {
             return Err(held);
         }

@@ -328,7 +328,7 @@ fn while_observing_nothing_is_touched_reserved_or_promised() {
     run(&mut engine, &mut world, 10);
     assert!(world.acted.is_empty() && world.fences.is_empty() && world.ticks_recorded >= 10);
     let poor = &engine.view(&world).unwrap().plan.guests[0];
-    assert_eq!(poor.change, Change::Hold(Held::Observing));
+    assert_eq!(poor.change, Change::Hold(HoldReason::Observing));
     assert!(poor.desired.as_ref().unwrap().target > Bytes::mib(256), "{poor:?}");
     assert_eq!(world.answers, [], "an agent that is refused memory may shrink programs");
     let command =
@@ -494,9 +494,9 @@ fn a_daemon_that_moves_nothing_restores_nothing() {
     let (mut engine, mut world) = poor_and_rich();
     run(&mut engine, &mut world, 20);
     obey(&mut engine, Command::Pause, &mut world);
-    assert_eq!(engine.begin_restore(), Err(Held::Paused));
+    assert_eq!(engine.begin_restore(), Err(HoldReason::Paused));
     obey(&mut engine, Command::SetMode(Mode::Observe), &mut world);
-    assert_eq!(engine.begin_restore(), Err(Held::Observing));
+    assert_eq!(engine.begin_restore(), Err(HoldReason::Observing));
     obey(&mut engine, Command::SetMode(Mode::Balance), &mut world);
     obey(&mut engine, Command::Resume, &mut world);
     run(&mut engine, &mut world, 20);

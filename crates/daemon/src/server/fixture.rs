@@ -9,9 +9,9 @@ use ballast_api::FairnessView;
 use ballast_config::PageSettings;
 use ballast_model::{
     Action, AgentReport, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Desired,
-    Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats, Held,
-    HostSample, LinkDown, LinkState, Measured, MemoryRequest, MergingKnobs, ModeChoice, Note,
-    Outcome, OutcomeKind, PageMerging, Plan, PolicyName, Pressure, PressureLevel, Provenance,
+    Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan, GuestSample, GuestStats,
+    HoldReason, HostSample, LinkDown, LinkState, Measured, MemoryRequest, MergingKnobs, ModeChoice,
+    Note, Outcome, OutcomeKind, PageMerging, Plan, PolicyName, Pressure, PressureLevel, Provenance,
     Reason, RequestKind, RunState, Share, Snapshot, Tax, Timestamp, TrackerReport, Tracking,
     TrackingSource, TrackingState,
 };
@@ -180,7 +180,7 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
         target: Some(Bytes::mib(576)),
         ..planned("grow", Change::Grow { by: Bytes::mib(64) })
     };
-    let stale = Held::Stale { age: Duration::from_secs(12), limit: Duration::from_secs(5) };
+    let stale = HoldReason::Stale { age: Duration::from_secs(12), limit: Duration::from_secs(5) };
     let old = GuestPlan {
         allocation: Some(Bytes::mib(300)),
         bounds,
@@ -189,7 +189,7 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
     };
     let idle = Duration::from_secs(42);
     let asked = Bytes::mib(256);
-    let why = Held::Stuck { idle, asked, retry_in: Duration::from_secs(18) };
+    let why = HoldReason::Stuck { idle, asked, retry_in: Duration::from_secs(18) };
     let stuck = GuestPlan {
         allocation: Some(Bytes::mib(600)),
         bounds,
@@ -200,7 +200,7 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
         ..planned("stuck", Change::Hold(why))
     };
     let down = LinkDown::Taken;
-    let unreachable = Held::Unreachable { why: down.to_string() };
+    let unreachable = HoldReason::Unreachable { why: down.to_string() };
     let watching = Tracking {
         watched: Some(Share::from_millionths(3_906)),
         cost: Some(Share::from_millionths(5_500)),
@@ -217,7 +217,7 @@ fn guests() -> Vec<(GuestSample, GuestPlan)> {
         (with_agent(tracked(running("grow", 512, 800), 600, watching)), grow),
         (
             GuestSample::unknown(id("mute"), LinkState::Up),
-            planned("mute", Change::Hold(Held::NoAllocation)),
+            planned("mute", Change::Hold(HoldReason::NoAllocation)),
         ),
         (fenced(old_sample, None, Some("the host has no swap: make some")), old),
         (fenced(stuck_sample, Some(Bytes::mib(812)), None), stuck),

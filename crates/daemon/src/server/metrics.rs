@@ -11,8 +11,8 @@ use std::time::SystemTime;
 
 use ballast_api::MetricsFormat;
 use ballast_model::{
-    Bytes, Change, Compliance, GuestPlan, GuestSample, Held, Mode, Note, PageMerging, Reservation,
-    Share, Tracking, TrackingState,
+    Bytes, Change, Compliance, GuestPlan, GuestSample, HoldReason, Mode, Note, PageMerging,
+    Reservation, Share, Tracking, TrackingState,
 };
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
@@ -347,7 +347,7 @@ fn guest_tracking(registry: &mut Registry, view: &View) {
     }
 }
 
-fn held_by(change: &Change) -> Option<&Held> {
+fn held_by(change: &Change) -> Option<&HoldReason> {
     match change {
         Change::Hold(why) | Change::CancelShrink { why } => Some(why),
         Change::Grow { .. } | Change::Shrink { .. } => None,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ballast_guard::check::{Checker, Promise, Rules, Violation};
 use ballast_model::{
     Action, AgentReport, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits,
-    GuestPlan, GuestSample, GuestStats, Held, HostSample, Hotplug, HotplugKind, LimitTable,
+    GuestPlan, GuestSample, GuestStats, HoldReason, HostSample, Hotplug, HotplugKind, LimitTable,
     LinkDown, LinkState, Measured, Mechanism, Paging, Plan, PolicyName, PressureLevel, RunState,
     Snapshot, Timestamp,
 };
@@ -174,7 +174,7 @@ fn planned(id: &GuestId, past: Past) -> GuestPlan {
         target: past.target,
         change: match past.target {
             Some(_) => Change::Grow { by: Bytes::ZERO },
-            None => Change::Hold(Held::OnTarget),
+            None => Change::Hold(HoldReason::OnTarget),
         },
         moves: Vec::new(),
         balloon_rate: None,

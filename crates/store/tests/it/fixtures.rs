@@ -25,37 +25,43 @@ fn fixture(name: &str) -> PathBuf {
 /// One of everything that a record can say.
 fn everything() -> OwnedTick {
     let held = [
-        Held::Paused,
-        Held::OptedOut,
-        Held::Unreachable { why: "nobody listens".into() },
-        Held::NotRunning { state: RunState::Other("inmigrate".into()) },
-        Held::NoBalloon,
-        Held::NoAllocation,
-        Held::DiscardInhibited,
-        Held::NoStatistics,
-        Held::Stale { age: Duration::from_millis(7_001), limit: Duration::from_secs(5) },
-        Held::Implausible(Implausible::TotalOverBoot { total: Bytes::gib(2), boot: Bytes::gib(1) }),
-        Held::Implausible(Implausible::FreeOverTotal { free: Bytes::gib(2), total: Bytes::gib(1) }),
-        Held::Implausible(Implausible::AvailableOverTotal {
+        HoldReason::Paused,
+        HoldReason::OptedOut,
+        HoldReason::Unreachable { why: "nobody listens".into() },
+        HoldReason::NotRunning { state: RunState::Other("inmigrate".into()) },
+        HoldReason::NoBalloon,
+        HoldReason::NoAllocation,
+        HoldReason::DiscardInhibited,
+        HoldReason::NoStatistics,
+        HoldReason::Stale { age: Duration::from_millis(7_001), limit: Duration::from_secs(5) },
+        HoldReason::Implausible(Implausible::TotalOverBoot {
+            total: Bytes::gib(2),
+            boot: Bytes::gib(1),
+        }),
+        HoldReason::Implausible(Implausible::FreeOverTotal {
+            free: Bytes::gib(2),
+            total: Bytes::gib(1),
+        }),
+        HoldReason::Implausible(Implausible::AvailableOverTotal {
             available: Bytes::gib(2),
             total: Bytes::gib(1),
         }),
-        Held::Implausible(Implausible::AvailableOverAllocation {
+        HoldReason::Implausible(Implausible::AvailableOverAllocation {
             available: Bytes::gib(2),
             allocation: Bytes::gib(1),
         }),
-        Held::Stuck {
+        HoldReason::Stuck {
             idle: Duration::from_millis(1),
             asked: Bytes::mib(256),
             retry_in: Duration::from_millis(9),
         },
-        Held::DeadBand { change: Bytes::mib(1), band: Bytes::mib(8) },
-        Held::OnTarget,
-        Held::PlanRefused { violation: "floor of a".into() },
-        Held::ClockBackwards,
+        HoldReason::DeadBand { change: Bytes::mib(1), band: Bytes::mib(8) },
+        HoldReason::OnTarget,
+        HoldReason::PlanRefused { violation: "floor of a".into() },
+        HoldReason::ClockBackwards,
     ];
     let mut changes: Vec<Change> = held.into_iter().map(Change::Hold).collect();
-    changes.push(Change::CancelShrink { why: Held::NoStatistics });
+    changes.push(Change::CancelShrink { why: HoldReason::NoStatistics });
     changes.push(Change::Grow { by: Bytes::mib(3) });
     changes.push(Change::Shrink { by: Bytes::mib(2) });
     let reasons = [

@@ -90,32 +90,35 @@ fn reasons() -> Vec<Reason> {
     all
 }
 
-fn held() -> Vec<Held> {
+fn held() -> Vec<HoldReason> {
     let (gib, two) = (Bytes::gib(1), Bytes::gib(2));
     vec![
-        Held::Paused,
-        Held::OptedOut,
-        Held::Unreachable { why: "nobody listens".into() },
-        Held::NotRunning { state: RunState::Paused },
-        Held::NotRunning { state: RunState::Other("inmigrate".into()) },
-        Held::NoBalloon,
-        Held::NoAllocation,
-        Held::DiscardInhibited,
-        Held::NoStatistics,
-        Held::Stale { age: 7_001 * MS, limit: 5_000 * MS },
-        Held::Implausible(Implausible::TotalOverBoot { total: two, boot: gib }),
-        Held::Implausible(Implausible::FreeOverTotal { free: two, total: gib }),
-        Held::Implausible(Implausible::AvailableOverTotal { available: two, total: gib }),
-        Held::Implausible(Implausible::AvailableOverAllocation { available: two, allocation: gib }),
-        Held::Stuck { idle: MS, asked: Bytes::mib(256), retry_in: 9 * MS },
-        Held::DeadBand { change: Bytes::mib(1), band: Bytes::mib(8) },
-        Held::AnotherOwner { owner: None },
-        Held::AnotherOwner { owner: Some(BalloonOwner::Qmemman) },
-        Held::OnTarget,
-        Held::PlanRefused { violation: "floor of a".into() },
-        Held::ClockBackwards,
-        Held::Observing,
-        Held::SampledAlone { working_set: Bytes::mib(96) },
+        HoldReason::Paused,
+        HoldReason::OptedOut,
+        HoldReason::Unreachable { why: "nobody listens".into() },
+        HoldReason::NotRunning { state: RunState::Paused },
+        HoldReason::NotRunning { state: RunState::Other("inmigrate".into()) },
+        HoldReason::NoBalloon,
+        HoldReason::NoAllocation,
+        HoldReason::DiscardInhibited,
+        HoldReason::NoStatistics,
+        HoldReason::Stale { age: 7_001 * MS, limit: 5_000 * MS },
+        HoldReason::Implausible(Implausible::TotalOverBoot { total: two, boot: gib }),
+        HoldReason::Implausible(Implausible::FreeOverTotal { free: two, total: gib }),
+        HoldReason::Implausible(Implausible::AvailableOverTotal { available: two, total: gib }),
+        HoldReason::Implausible(Implausible::AvailableOverAllocation {
+            available: two,
+            allocation: gib,
+        }),
+        HoldReason::Stuck { idle: MS, asked: Bytes::mib(256), retry_in: 9 * MS },
+        HoldReason::DeadBand { change: Bytes::mib(1), band: Bytes::mib(8) },
+        HoldReason::AnotherOwner { owner: None },
+        HoldReason::AnotherOwner { owner: Some(BalloonOwner::Qmemman) },
+        HoldReason::OnTarget,
+        HoldReason::PlanRefused { violation: "floor of a".into() },
+        HoldReason::ClockBackwards,
+        HoldReason::Observing,
+        HoldReason::SampledAlone { working_set: Bytes::mib(96) },
     ]
 }
 
@@ -123,28 +126,28 @@ fn changes() -> Vec<Change> {
     let mut all = vec![
         Change::Grow { by: Bytes::mib(3) },
         Change::Shrink { by: Bytes::mib(2) },
-        Change::CancelShrink { why: Held::NoStatistics },
+        Change::CancelShrink { why: HoldReason::NoStatistics },
     ];
     all.extend(held().into_iter().map(Change::Hold));
     all
 }
 
-fn whys() -> Vec<Why> {
+fn whys() -> Vec<MechanismReason> {
     let mut all = vec![
-        Why::BalloonHasIt,
-        Why::BalloonTakesIt,
-        Why::BalloonRunsOut { left: Bytes::mib(7) },
-        Why::BallooningInhibited,
-        Why::NoBalloon,
-        Why::PluggedIdle { idle: 60_000 * MS },
-        Why::NotOnlined { unused: Bytes::mib(128) },
-        Why::AskedByOthers { more: Bytes::mib(256) },
-        Why::UnplugStalled { idle: 30_000 * MS },
-        Why::NotGiven { left: Bytes::mib(12), asked: 8_000 * MS },
-        Why::BeyondEntitlement { entitlement: Bytes::mib(400) },
-        Why::Growing,
+        MechanismReason::BalloonHasIt,
+        MechanismReason::BalloonTakesIt,
+        MechanismReason::BalloonRunsOut { left: Bytes::mib(7) },
+        MechanismReason::BallooningInhibited,
+        MechanismReason::NoBalloon,
+        MechanismReason::PluggedIdle { idle: 60_000 * MS },
+        MechanismReason::NotOnlined { unused: Bytes::mib(128) },
+        MechanismReason::AskedByOthers { more: Bytes::mib(256) },
+        MechanismReason::UnplugStalled { idle: 30_000 * MS },
+        MechanismReason::NotGiven { left: Bytes::mib(12), asked: 8_000 * MS },
+        MechanismReason::BeyondEntitlement { entitlement: Bytes::mib(400) },
+        MechanismReason::Growing,
     ];
-    all.extend(PressureLevel::ALL.map(|level| Why::HostShort { level }));
+    all.extend(PressureLevel::ALL.map(|level| MechanismReason::HostShort { level }));
     all
 }
 

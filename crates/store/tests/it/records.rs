@@ -4,7 +4,7 @@ use crate::support;
 
 use std::collections::BTreeMap;
 
-use ballast_model::{Held, Note, Plan, Reason, Snapshot};
+use ballast_model::{HoldReason, Note, Plan, Reason, Snapshot};
 use ballast_store::{EntryContent, Range, Reader, TickEntry, Writer};
 use proptest::prelude::*;
 use serde::Serialize;
@@ -121,7 +121,7 @@ fn every_note_has_its_own_code() {
         seen.insert(note.code(), ());
     }
     assert_eq!(seen.len(), 7);
-    assert_eq!(code(Held::OnTarget), "on-target");
+    assert_eq!(code(HoldReason::OnTarget), "on-target");
     assert_eq!(
         code(Reason::Bound(ballast_model::Clamped::Floor { floor: ballast_model::Bytes::ZERO })),
         "floor"

@@ -127,7 +127,7 @@ pub(crate) fn realistic(nth: u64, guests: u64) -> OwnedTick {
             Change::Grow { by: target - allocation }
         } else {
             let change = Bytes::pages(noise.below(2_000));
-            Change::Hold(Held::DeadBand { change, band: Bytes::mib(8) })
+            Change::Hold(HoldReason::DeadBand { change, band: Bytes::mib(8) })
         };
         if moves {
             let generation = Generation(nth + 1);
@@ -493,31 +493,31 @@ fn implausible() -> impl Strategy<Value = Implausible> + Clone {
 }
 
 /// Any hold.
-pub(crate) fn held() -> impl Strategy<Value = Held> + Clone {
+pub(crate) fn held() -> impl Strategy<Value = HoldReason> + Clone {
     prop_oneof![
-        Just(Held::Observing),
-        Just(Held::Paused),
-        Just(Held::OptedOut),
-        text().prop_map(|why| Held::Unreachable { why }),
-        run_state().prop_map(|state| Held::NotRunning { state }),
-        Just(Held::NoBalloon),
-        Just(Held::NoAllocation),
-        Just(Held::DiscardInhibited),
-        prop::sample::select(&Pinned::ALL[..]).prop_map(|by| Held::Pinned { by }),
-        Just(Held::NoStatistics),
-        bytes().prop_map(|working_set| Held::SampledAlone { working_set }),
-        (span(), span()).prop_map(|(age, limit)| Held::Stale { age, limit }),
-        implausible().prop_map(Held::Implausible),
-        (span(), bytes(), span()).prop_map(|(idle, asked, retry_in)| Held::Stuck {
+        Just(HoldReason::Observing),
+        Just(HoldReason::Paused),
+        Just(HoldReason::OptedOut),
+        text().prop_map(|why| HoldReason::Unreachable { why }),
+        run_state().prop_map(|state| HoldReason::NotRunning { state }),
+        Just(HoldReason::NoBalloon),
+        Just(HoldReason::NoAllocation),
+        Just(HoldReason::DiscardInhibited),
+        prop::sample::select(&Pinned::ALL[..]).prop_map(|by| HoldReason::Pinned { by }),
+        Just(HoldReason::NoStatistics),
+        bytes().prop_map(|working_set| HoldReason::SampledAlone { working_set }),
+        (span(), span()).prop_map(|(age, limit)| HoldReason::Stale { age, limit }),
+        implausible().prop_map(HoldReason::Implausible),
+        (span(), bytes(), span()).prop_map(|(idle, asked, retry_in)| HoldReason::Stuck {
             idle,
             asked,
             retry_in
         }),
-        (bytes(), bytes()).prop_map(|(change, band)| Held::DeadBand { change, band }),
-        Just(Held::AnotherOwner { owner: Some(BalloonOwner::Mom) }),
-        Just(Held::OnTarget),
-        text().prop_map(|violation| Held::PlanRefused { violation }),
-        Just(Held::ClockBackwards),
+        (bytes(), bytes()).prop_map(|(change, band)| HoldReason::DeadBand { change, band }),
+        Just(HoldReason::AnotherOwner { owner: Some(BalloonOwner::Mom) }),
+        Just(HoldReason::OnTarget),
+        text().prop_map(|violation| HoldReason::PlanRefused { violation }),
+        Just(HoldReason::ClockBackwards),
     ]
 }
 
@@ -708,19 +708,19 @@ fn hotplug() -> impl Strategy<Value = Hotplug> {
 
 fn moved() -> impl Strategy<Value = Move> {
     let why = prop_oneof![
-        Just(Why::BalloonHasIt),
-        Just(Why::BalloonTakesIt),
-        bytes().prop_map(|left| Why::BalloonRunsOut { left }),
-        Just(Why::BallooningInhibited),
-        Just(Why::NoBalloon),
-        span().prop_map(|idle| Why::PluggedIdle { idle }),
-        bytes().prop_map(|unused| Why::NotOnlined { unused }),
-        bytes().prop_map(|more| Why::AskedByOthers { more }),
-        span().prop_map(|idle| Why::UnplugStalled { idle }),
-        (bytes(), span()).prop_map(|(left, asked)| Why::NotGiven { left, asked }),
-        rung().prop_map(|level| Why::HostShort { level }),
-        bytes().prop_map(|entitlement| Why::BeyondEntitlement { entitlement }),
-        Just(Why::Growing),
+        Just(MechanismReason::BalloonHasIt),
+        Just(MechanismReason::BalloonTakesIt),
+        bytes().prop_map(|left| MechanismReason::BalloonRunsOut { left }),
+        Just(MechanismReason::BallooningInhibited),
+        Just(MechanismReason::NoBalloon),
+        span().prop_map(|idle| MechanismReason::PluggedIdle { idle }),
+        bytes().prop_map(|unused| MechanismReason::NotOnlined { unused }),
+        bytes().prop_map(|more| MechanismReason::AskedByOthers { more }),
+        span().prop_map(|idle| MechanismReason::UnplugStalled { idle }),
+        (bytes(), span()).prop_map(|(left, asked)| MechanismReason::NotGiven { left, asked }),
+        rung().prop_map(|level| MechanismReason::HostShort { level }),
+        bytes().prop_map(|entitlement| MechanismReason::BeyondEntitlement { entitlement }),
+        Just(MechanismReason::Growing),
     ];
     (mechanism(), bytes(), bytes(), why).prop_map(|(mechanism, from, to, why)| Move {
         mechanism,

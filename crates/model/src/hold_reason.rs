@@ -16,7 +16,7 @@ use crate::{BalloonOwner, Bytes, Pinned, RunState};
     derive(serde::Serialize, serde::Deserialize),
     serde(tag = "code", content = "figures", rename_all = "kebab-case")
 )]
-pub enum Held {
+pub enum HoldReason {
     /// Ballast is in observe mode.
     Observing,
     /// The operator paused Ballast.
@@ -102,79 +102,79 @@ pub enum Held {
     ClockBackwards,
 }
 
-impl Held {
+impl HoldReason {
     /// Whether the guest must not be touched by any mechanism, neither to measure what it needs nor
     /// because the host is short.
     pub const fn leaves_alone(&self) -> bool {
         matches!(
             self,
-            Held::Observing
-                | Held::Paused
-                | Held::OptedOut
-                | Held::Unreachable { .. }
-                | Held::AnotherOwner { .. }
+            HoldReason::Observing
+                | HoldReason::Paused
+                | HoldReason::OptedOut
+                | HoldReason::Unreachable { .. }
+                | HoldReason::AnotherOwner { .. }
         )
     }
 
     /// Stable word for machines.
     pub const fn code(&self) -> &'static str {
         match self {
-            Held::Observing => "observing",
-            Held::Paused => "paused",
-            Held::OptedOut => "opted-out",
-            Held::Unreachable { .. } => "unreachable",
-            Held::NotRunning { .. } => "not-running",
-            Held::NoBalloon => "no-balloon",
-            Held::NoAllocation => "no-allocation",
-            Held::DiscardInhibited => "discard-inhibited",
-            Held::Pinned { .. } => "pinned",
-            Held::NoStatistics => "no-statistics",
-            Held::SampledAlone { .. } => "sampled-alone",
-            Held::Stale { .. } => "stale",
-            Held::Implausible(_) => "implausible",
-            Held::Stuck { .. } => "stuck",
-            Held::AnotherOwner { .. } => "another-owner",
-            Held::DeadBand { .. } => "dead-band",
-            Held::OnTarget => "on-target",
-            Held::PlanRefused { .. } => "plan-refused",
-            Held::ClockBackwards => "clock-backwards",
+            HoldReason::Observing => "observing",
+            HoldReason::Paused => "paused",
+            HoldReason::OptedOut => "opted-out",
+            HoldReason::Unreachable { .. } => "unreachable",
+            HoldReason::NotRunning { .. } => "not-running",
+            HoldReason::NoBalloon => "no-balloon",
+            HoldReason::NoAllocation => "no-allocation",
+            HoldReason::DiscardInhibited => "discard-inhibited",
+            HoldReason::Pinned { .. } => "pinned",
+            HoldReason::NoStatistics => "no-statistics",
+            HoldReason::SampledAlone { .. } => "sampled-alone",
+            HoldReason::Stale { .. } => "stale",
+            HoldReason::Implausible(_) => "implausible",
+            HoldReason::Stuck { .. } => "stuck",
+            HoldReason::AnotherOwner { .. } => "another-owner",
+            HoldReason::DeadBand { .. } => "dead-band",
+            HoldReason::OnTarget => "on-target",
+            HoldReason::PlanRefused { .. } => "plan-refused",
+            HoldReason::ClockBackwards => "clock-backwards",
         }
     }
 }
 
-impl fmt::Display for Held {
+impl fmt::Display for HoldReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Held::Observing => f.write_str("observing: nothing is moved (ballast mode balance)"),
-            Held::Paused => f.write_str("paused by the operator"),
-            Held::OptedOut => f.write_str("excluded by the operator (managed = false)"),
-            Held::Unreachable { why } => write!(f, "unreachable: {why}"),
-            Held::NotRunning { state } => write!(f, "not running: {state}"),
-            Held::NoBalloon => f.write_str(
+            HoldReason::Observing => f.write_str("observing: nothing is moved (ballast mode balance)"),
+            HoldReason::Paused => f.write_str("paused by the operator"),
+            HoldReason::OptedOut => f.write_str("excluded by the operator (managed = false)"),
+            HoldReason::Unreachable { why } => write!(f, "unreachable: {why}"),
+            HoldReason::NotRunning { state } => write!(f, "not running: {state}"),
+            HoldReason::NoBalloon => f.write_str(
                 "no balloon that says what it holds: QEMU needs -device virtio-balloon-pci, Xen the guest's \
                  driver, others are in docs/hypervisors.md",
             ),
-            Held::NoAllocation => f.write_str("allocation not known yet"),
-            Held::DiscardInhibited => f.write_str(
+            HoldReason::NoAllocation => f.write_str("allocation not known yet"),
+            HoldReason::DiscardInhibited => f.write_str(
                 "ballooning would free no host memory: a passthrough device or locked memory holds the pages",
             ),
-            Held::Pinned { by } => write!(f, "ballooning would free no host memory: {by}"),
-            Held::NoStatistics => {
+            HoldReason::Pinned { by } => write!(f, "ballooning would free no host memory: {by}"),
+            HoldReason::NoStatistics => {
                 f.write_str("no statistics received: is virtio_balloon loaded in the guest, or the agent there?")
             }
-            Held::SampledAlone { working_set } => write!(
+            HoldReason::SampledAlone { working_set } => write!(
                 f,
                 "no statistics received: the host sees that it touches {working_set}, but not what \
                  it could give back, so it may grow, but not shrink"
             ),
-            Held::Stale { age, limit } => write!(
+            HoldReason::Stale { age, limit } => write!(
                 f,
                 "statistics {:.1}s old, limit {:.1}s",
                 age.as_secs_f64(),
                 limit.as_secs_f64()
             ),
-            Held::Implausible(what) => write!(f, "statistics cannot be true: {what}"),
-            Held::Stuck { idle, asked, retry_in } => {
+            HoldReason::Implausible(what) => write!(f, "statistics cannot be true: {what}"),
+            HoldReason::Stuck { idle, asked, retry_in } => {
                 let idle = idle.as_secs();
                 write!(f, "stuck: asked to shrink to {asked}, released nothing for {idle}s, ")?;
                 match retry_in.as_secs() {
@@ -182,19 +182,19 @@ impl fmt::Display for Held {
                     seconds => write!(f, "next request in {seconds}s"),
                 }
             }
-            Held::AnotherOwner { owner } => {
+            HoldReason::AnotherOwner { owner } => {
                 f.write_str("another owner: ")?;
                 match owner {
                     Some(owner) => write!(f, "{owner}"),
                     None => f.write_str("unknown"),
                 }
             }
-            Held::DeadBand { change, band } => {
+            HoldReason::DeadBand { change, band } => {
                 write!(f, "a change of {change} is within the dead band of {band}")
             }
-            Held::OnTarget => f.write_str("on target"),
-            Held::PlanRefused { violation } => write!(f, "the checker refused the plan: {violation}"),
-            Held::ClockBackwards => f.write_str("the clock went backwards"),
+            HoldReason::OnTarget => f.write_str("on target"),
+            HoldReason::PlanRefused { violation } => write!(f, "the checker refused the plan: {violation}"),
+            HoldReason::ClockBackwards => f.write_str("the clock went backwards"),
         }
     }
 }
