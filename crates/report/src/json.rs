@@ -12,7 +12,7 @@ use serde::Serialize;
 /// # Errors
 /// `out` cannot be written.
 pub fn write(value: &impl Serialize, is_indented: bool, out: &mut dyn Write) -> io::Result<()> {
-    let mut shaped = Shaped::new(out, is_indented);
+    let mut shaped = JsonWriter::new(out, is_indented);
     // Through `dyn Write`, as the API's server writes its replies: so the program has the code for
     // each form only once.
     let out: &mut dyn Write = &mut shaped;
@@ -24,7 +24,7 @@ pub fn write(value: &impl Serialize, is_indented: bool, out: &mut dyn Write) -> 
 
 /// Shapes JSON that comes without spaces: indents it if wanted, and escapes U+007F to U+009F, which
 /// occur only in strings. Each write must end at a character boundary.
-struct Shaped<'a> {
+struct JsonWriter<'a> {
     out: BufWriter<&'a mut dyn Write>,
     is_indented: bool,
     /// How many lists and objects have begun and not ended.
@@ -36,11 +36,11 @@ struct Shaped<'a> {
     is_escaped: bool,
 }
 
-impl<'a> Shaped<'a> {
-    fn new(out: &'a mut dyn Write, is_indented: bool) -> Shaped<'a> {
+impl<'a> JsonWriter<'a> {
+    fn new(out: &'a mut dyn Write, is_indented: bool) -> JsonWriter<'a> {
         let (out, depth) = (BufWriter::new(out), 0);
         let (has_begun, is_in_string, is_escaped) = (false, false, false);
-        Shaped { out, is_indented, depth, has_begun, is_in_string, is_escaped }
+        JsonWriter { out, is_indented, depth, has_begun, is_in_string, is_escaped }
     }
 
     fn put(&mut self, byte: u8) -> io::Result<()> {
@@ -74,7 +74,7 @@ impl<'a> Shaped<'a> {
     }
 }
 
-impl Write for Shaped<'_> {
+impl Write for JsonWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut rest = bytes;
         while let [byte, after @ ..] = rest {
