@@ -1,5 +1,7 @@
 //! Commands to the daemon, and its replies.
 
+use std::fmt::Display;
+
 use ballast_model::ModeChoice;
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +92,7 @@ pub struct ErrorReply {
 
 impl ErrorReply {
     /// A refusal with its code and sentence.
-    pub fn new(code: &str, text: impl ToString) -> Self {
+    pub fn new(code: &str, text: impl Display) -> Self {
         ErrorReply { api_version: version(), error: Coded::new(code, text), nearest: None }
     }
 }

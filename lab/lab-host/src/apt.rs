@@ -50,7 +50,7 @@ impl Apt {
             let made = folder.join(made);
             fs::create_dir_all(&made).map_err(LabError::io("create", &made))?;
         }
-        let write = |name: &str, text: String| {
+        let write = |name: &str, text: String| -> Result<_, LabError> {
             let path = folder.join(name);
             fs::write(&path, text).map_err(LabError::io("write", &path))?;
             Ok(path)

@@ -98,7 +98,7 @@ impl GuestStart<'_> {
 
     fn spawn(&self, spec: &GuestSpec, paths: &GuestPaths) -> Result<Hypervisor, LabError> {
         let mut files = Vec::new();
-        let mut open = |disk: Option<DiskSpec>, image: Option<&Path>| {
+        let mut open = |disk: Option<DiskSpec>, image: Option<&Path>| -> Result<_, LabError> {
             let Some(disk) = disk else { return Ok(None) };
             let is_named = self.libvirtd.is_some() || self.is_xen;
             let disk = disk::create(self.cache, &disk, image, is_named)?;

@@ -279,7 +279,7 @@ impl Engine {
         if self.book.is_named(id) {
             return Ok(());
         }
-        if !self.latest().is_some_and(|(snapshot, _)| snapshot.guest(id).is_some()) {
+        if self.latest().is_none_or(|(snapshot, _)| snapshot.guest(id).is_none()) {
             return Err(format!("no guest `{id}` here, running or configured"));
         }
         if self.book.named() >= NAMED_GUESTS_MAX {

@@ -1,5 +1,6 @@
 //! Replies in JSON, and refusals: an HTTP status with an [`ErrorReply`] as its body.
 
+use std::fmt::Display;
 use std::io::Write;
 
 use axum::http::{StatusCode, header};
@@ -38,7 +39,7 @@ pub(super) struct Refusal {
 
 impl Refusal {
     /// `status` with its stable word and sentence.
-    pub(super) fn new(status: StatusCode, code: &str, text: impl ToString) -> Self {
+    pub(super) fn new(status: StatusCode, code: &str, text: impl Display) -> Self {
         Refusal { status, reply: Box::new(ErrorReply::new(code, text)) }
     }
 

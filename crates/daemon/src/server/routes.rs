@@ -94,8 +94,8 @@ async fn answer(handle: Handle, request: RouteRequest) -> Result<Response, Refus
             Ok(in_json(&CommandReply::new(message)))
         }
         path::PLAN => plan(&handle, &parts.uri).await,
-        path::METRICS => metrics(&latest(&handle)?, &parts.headers),
-        route => show(&latest(&handle)?, route, name),
+        path::METRICS => metrics(&*latest(&handle)?, &parts.headers),
+        route => show(&*latest(&handle)?, route, name),
     }
 }
 
@@ -157,18 +157,18 @@ async fn command(handle: &Handle, route: &str, name: &str, body: Body) -> Result
         path::RESUME => Command::Resume,
         path::SET_GUEST => {
             let change = read_change(body).await?;
-            Command::SetGuest(known_or_gone_guest(&latest(handle)?, name)?, change)
+            Command::SetGuest(known_or_gone_guest(&*latest(handle)?, name)?, change)
         }
         path::PERSIST_GUEST => {
             let change = read_change(body).await?;
-            Command::PersistGuest(known_guest(&latest(handle)?, name)?, change)
+            Command::PersistGuest(known_guest(&*latest(handle)?, name)?, change)
         }
         path::CARRIED => {
             let carried: Box<CarriedView> = Box::new(read_json(body).await?);
             carried
                 .validate()
                 .map_err(|error| Refusal::new(StatusCode::BAD_REQUEST, "bad-carried", error))?;
-            Command::TakeCarried(known_guest(&latest(handle)?, name)?, carried)
+            Command::TakeCarried(known_guest(&*latest(handle)?, name)?, carried)
         }
         path::MODE => {
             let SetMode { mode } = read_json(body).await?;
