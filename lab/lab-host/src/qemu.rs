@@ -92,6 +92,8 @@ pub struct GuestSpec {
     pub host_disk: Option<PathBuf>,
     /// The hypervisor that boots before it and makes it Xen's dom0.
     pub xen: Option<XenSpec>,
+    /// How much memory its kernel keeps free; `None`: as its kernel chooses.
+    pub min_free: Option<Bytes>,
     /// Further arguments for QEMU.
     #[serde(default)]
     pub extra_args: Vec<String>,
@@ -132,6 +134,7 @@ impl GuestSpec {
             vsock_cid: None,
             host_disk: None,
             xen: None,
+            min_free: None,
             extra_args: Vec::new(),
         }
     }
@@ -274,7 +277,10 @@ impl CommandLine<'_> {
     pub(crate) fn kernel_arguments(&self) -> String {
         let is_offline = self.spec.hotplug.is_some_and(|hotplug| !hotplug.online);
         let console = CONSOLES[usize::from(self.spec.xen.is_some())];
-        format!("{console} {KERNEL_ARGUMENTS} {}", ONLINE[usize::from(is_offline)])
+        let min_free = self.spec.min_free.map_or(String::new(), |min_free| {
+            format!(" sysctl.vm.min_free_kbytes={}", min_free.get() / 1024)
+        });
+        format!("{console} {KERNEL_ARGUMENTS} {}{min_free}", ONLINE[usize::from(is_offline)])
     }
 
     fn processor(&self) -> String {
@@ -508,6 +514,7 @@ mod tests {
             balloon: Some(Balloon { free_page_reporting: true, deflate_on_oom: true }),
             truth: Some(Truth::default()),
             agent: true,
+            min_free: Some(Bytes::mib(4)),
             extra_args: vec!["-s".to_owned()],
             ..GuestSpec::new("b".parse().unwrap(), Bytes::mib(256))
         };
@@ -528,7 +535,7 @@ mod tests {
                 -machine q35,memory-backend=ram
                 -kernel /cache/vmlinuz
                 -initrd /cache/initramfs.cpio
-                -append console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests memhp_default_state=online_movable
+                -append console=ttyS0 quiet panic=-1 no_timer_check cryptomgr.notests memhp_default_state=online_movable sysctl.vm.min_free_kbytes=4096
                 -qmp unix:/run/qmp/a.sock,server=on,wait=off
                 -serial file:/run/console/a.log
                 -qmp unix:/run/lab/a.qmp,server=on,wait=off

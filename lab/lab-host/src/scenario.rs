@@ -29,6 +29,8 @@ use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
 const DURATION_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Most repetitions.
 const REPETITIONS_MAX: u32 = 1000;
+/// A kernel that keeps less than 1 MiB free can lock up.
+const MIN_FREE_MIN: Bytes = Bytes::mib(1);
 /// Most variants.
 const VARIANTS_MAX: usize = 16;
 /// Longest name of a variant, in bytes.
@@ -208,6 +210,7 @@ impl Scenario {
             truth: self.settings.truth.then(Truth::default),
             tracked: self.settings.track,
             agent: self.settings.agent,
+            min_free: self.settings.min_free,
             ..GuestSpec::new(guest.name.clone(), guest.memory)
         });
         RunOptions {
@@ -237,6 +240,10 @@ impl Scenario {
         self.validate_variants()?;
         check(&["settings", "tick"], !self.settings.tick.is_zero(), || {
             "expected more than 0s".to_owned()
+        })?;
+        let min_free = self.settings.min_free;
+        check(&["settings", "min_free"], min_free.is_none_or(|it| it >= MIN_FREE_MIN), || {
+            format!("expected at least {MIN_FREE_MIN}")
         })?;
         check(&["guests"], (1..=GUESTS_MAX).contains(&self.guests.len()), || {
             format!("{} guests: expected 1 to {GUESTS_MAX}", self.guests.len())

@@ -30,6 +30,9 @@ pub struct Settings {
     pub accel: AccelChoice,
     /// The guests' kernel, by its Debian suite; `default`: that of the host's sources.
     pub kernel: KernelChoice,
+    /// How much memory a guest's kernel keeps free (`vm.min_free_kbytes`), in whole KiB, for guests
+    /// that stand for larger ones; by default the kernel's own choice, up to 66 MiB.
+    pub min_free: Option<Bytes>,
     /// Whether each guest's processor time is limited to its share; yes by default.
     pub limit_cpu: bool,
     /// Whether guests report free pages to the host; no by default.
@@ -57,6 +60,7 @@ impl Default for Settings {
             settle: Duration::from_secs(5),
             accel: AccelChoice::Auto,
             kernel: KernelChoice::Default,
+            min_free: None,
             limit_cpu: true,
             free_page_reporting: false,
             deflate_on_oom: false,
