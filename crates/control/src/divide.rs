@@ -62,30 +62,49 @@ struct Need {
     cache: Bytes,
 }
 
-/// Adds what each guest needs to its memory in use: page cache within its own share, which it may
-/// use as it likes; everything else as far as there is memory that no guest uses. The guest that
-/// reads back most must not take memory that another one uses. A floor counts as used, even where
-/// it is not.
+/// Adds what each guest needs to its memory in use. The guest that reads back most must not take
+/// memory that another one uses, so:
+///
+/// - what it swaps counts as far as there is memory that no guest uses; a floor counts as used,
+///   even where it is not;
+/// - page cache counts within the guest's own share, which it may use as it likes; beyond that as
+///   far as there is memory that no guest uses or may soon use ([`headroom`]).
 fn add_needs(contenders: &mut [Contender], needs: &mut [Need], left: Bytes) {
     if needs.is_empty() {
         return;
     }
-    let shares: u64 = contenders.iter().map(|contender| u64::from(contender.shares)).sum();
-    for Need { place, swap, cache } in needs.iter_mut() {
-        let contender = &mut contenders[*place];
-        let share = left.fraction(u64::from(contender.shares), shares);
-        let within = (*cache).min(share.saturating_sub(contender.used.saturating_add(*swap)));
-        add_use(contender, within);
-        *cache = cache.saturating_sub(within);
-    }
     let is_taken = |contender: &Contender| contender.used.max(contender.floor);
     let unused = left.saturating_sub(contenders.iter().map(is_taken).sum());
-    let needed = |need: &Need| need.swap.saturating_add(need.cache);
-    let needed_by_all: Bytes = needs.iter().map(needed).sum();
-    for need in needs {
-        let granted = needed(need).min(needed(need).fraction(unused.get(), needed_by_all.get()));
-        add_use(&mut contenders[need.place], granted);
+    let swapped: Bytes = needs.iter().map(|need| need.swap).sum();
+    for need in needs.iter() {
+        let within = need.swap.min(need.swap.fraction(unused.get(), swapped.get()));
+        add_use(&mut contenders[need.place], within);
     }
+    let shares: u64 = contenders.iter().map(|contender| u64::from(contender.shares)).sum();
+    for need in needs.iter_mut() {
+        let contender = &mut contenders[need.place];
+        let share = left.fraction(u64::from(contender.shares), shares);
+        let within = need.cache.min(share.saturating_sub(contender.used));
+        add_use(contender, within);
+        need.cache = need.cache.saturating_sub(within);
+    }
+    let cache: Bytes = needs.iter().map(|need| need.cache).sum();
+    if cache == Bytes::ZERO {
+        return;
+    }
+    let is_reserved =
+        |contender: &Contender| is_taken(contender).saturating_add(headroom(contender));
+    let spare = left.saturating_sub(contenders.iter().map(is_reserved).sum());
+    for need in needs.iter() {
+        let within = need.cache.min(need.cache.fraction(spare.get(), cache.get()));
+        add_use(&mut contenders[need.place], within);
+    }
+}
+
+/// Memory by which a guest may grow before others' page cache gives way: an eighth of what it uses,
+/// and at least 128 MiB.
+fn headroom(contender: &Contender) -> Bytes {
+    contender.used.fraction(1, 8).max(Bytes::mib(128))
 }
 
 /// Counts more memory as used.

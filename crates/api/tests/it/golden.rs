@@ -588,6 +588,7 @@ fn explain_of_a_known_guest() {
                 "used_bytes": 473956352,
                 "available_bytes": 62914560,
                 "swap_need_bytes": 0,
+                "cache_need_bytes": 0,
                 "provenance": "balloon statistics 0.8s old",
                 "demand": {
                   "size_bytes": 629145600,
