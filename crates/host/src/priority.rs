@@ -29,14 +29,14 @@ const THREADS_MAX: usize = 256;
 
 /// The daemon's nice value, of −20 (highest priority) to 19.
 const NICE: i32 = -10;
-/// The daemon's out-of-memory score adjustment, of −1,000 to 1,000. With −1,000 the kernel could not
-/// kill the daemon even if it leaked all memory itself.
+/// The daemon's out-of-memory score adjustment, of −1,000 to 1,000. With −1,000 the kernel could
+/// not kill the daemon even if it leaked all memory itself.
 const OOM_SCORE_ADJ: i32 = -900;
 
 /// Raises the priority of the calling process: of all its threads and of those that it starts
-/// later. `proc` is [`PROC`](crate::PROC), or a test's folder: then only the score is written there,
-/// and only the calling thread is raised. Returns the refusals, which name the setting and how to
-/// permit it.
+/// later. `proc` is [`PROC`](crate::PROC), or a test's folder: then only the score is written
+/// there, and only the calling thread is raised. Returns the refusals, which name the setting and
+/// how to permit it.
 pub fn raise_priority(proc: &Path) -> Vec<String> {
     [raise_nice(proc), lower_oom_score(proc)].into_iter().filter_map(Result::err).collect()
 }

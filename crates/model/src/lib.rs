@@ -18,6 +18,7 @@ mod bytes;
 mod carried;
 mod copied_memory;
 mod demand;
+mod disk_reads;
 mod divisor;
 mod estimate;
 mod fence;
@@ -59,6 +60,7 @@ pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use carried::CarriedGuest;
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, PassedOverReason};
+pub use disk_reads::DiskReads;
 pub use divisor::Divisor;
 pub use estimate::{Estimate, Provenance, Signals};
 pub use fence::Fence;
@@ -92,8 +94,8 @@ pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
-    Capabilities, DiskReads, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState,
-    ProcessId, RunState, Snapshot,
+    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState, ProcessId,
+    RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

@@ -10,8 +10,8 @@ use crate::guest_id::index_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, Bytes, DemandSource, Fence, GuestId, HostSample, Measured, Pinned, Timestamp,
-    TrackerReport, Tracking, WORKING_SET_AGE_MAX,
+    AgentReport, Bytes, DemandSource, DiskReads, Fence, GuestId, HostSample, Measured, Pinned,
+    Timestamp, TrackerReport, Tracking, WORKING_SET_AGE_MAX,
 };
 
 /// Everything seen in one tick.
@@ -417,18 +417,6 @@ pub struct GuestStats {
     /// Faults that did not wait for a disk, since boot.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub minor_faults: Option<u64>,
-}
-
-/// What was read from all disks of a guest, its swap disks included. The hypervisor counts it: a
-/// guest can cause reads, but cannot claim any unless it has taken over its hypervisor.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct DiskReads {
-    /// How much.
-    #[cfg_attr(feature = "serde", serde(rename = "read_bytes", with = "unit"))]
-    pub read: Bytes,
-    /// In how many requests.
-    pub requests: u64,
 }
 
 /// Capabilities of a guest. `None`: not found out yet.

@@ -14,7 +14,7 @@ pub struct HypervisorKind {
     pub name: &'static str,
     /// How the name of its process begins, as the kernel keeps it (15 characters at most).
     pub process: &'static str,
-    /// Makes a guest of which nothing is known yet.
+    /// Makes a guest that nothing is known of yet.
     pub guest: fn() -> Box<dyn RestGuest>,
 }
 

@@ -1,10 +1,10 @@
 //! A journal's ticks in the form of a daemon's replies.
 //!
-//! Idea: a [`RecordedView`] makes a recorded tick into a [`Tick`] of the API, for all commands that read
-//! journals. A `Recording` is the view's place in a journal: a step ahead reads one row, any other
-//! move reads the rows of one `History`. Cost: only those rows in memory, however long the journal
-//! is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the history; if
-//! it is the row to be shown, that is an error.
+//! Idea: a [`RecordedView`] makes a recorded tick into a [`Tick`] of the API, for all commands that
+//! read journals. A `Recording` is the view's place in a journal: a step ahead reads one row, any
+//! other move reads the rows of one `History`. Cost: only those rows in memory, however long the
+//! journal is; about 1 ms a row of a hundred guests. Limits: a damaged row is left out of the
+//! history; if it is the row to be shown, that is an error.
 
 use std::collections::BTreeMap;
 use std::path::Path;

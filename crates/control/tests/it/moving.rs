@@ -277,7 +277,7 @@ fn with_a_database(file: u64) -> World {
 }
 
 #[test]
-fn idle_memory_goes_to_others_before_page_cache_that_is_read() {
+fn idle_memory_moves_before_page_cache_that_is_read() {
     let mut world = with_a_database(700);
     let holds = ["database", "grows", "idle"].map(|name| world.guest(name).holds);
     assert!(holds[0] >= 900 && holds[1] >= 1500, "{holds:?}");
@@ -288,7 +288,7 @@ fn idle_memory_goes_to_others_before_page_cache_that_is_read() {
 }
 
 #[test]
-fn page_cache_beyond_a_share_takes_nothing_of_what_others_use() {
+fn page_cache_beyond_a_share_takes_nothing_from_others() {
     let mut world = with_a_database(4000);
     let holds = ["database", "grows", "idle"].map(|name| world.guest(name).holds);
     assert!(holds[0] >= 1000 && holds[1] >= 1500, "{holds:?}");

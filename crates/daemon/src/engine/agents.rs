@@ -6,7 +6,7 @@
 use ballast_control::Controller;
 use ballast_model::{Action, HoldReason, Outcome, OutcomeKind, Plan, Snapshot};
 
-use super::{World, outcome};
+use super::World;
 use crate::agents::Answer;
 
 /// Splits `actions`: those that wait until programs in the guest have released memory (as
@@ -24,6 +24,12 @@ pub(super) fn hold_back(
     });
     let waiting = waiting.iter().map(|action| outcome(action, OutcomeKind::Waiting));
     (waiting.collect(), at_once)
+}
+
+/// The outcome of an action.
+pub(super) fn outcome(action: &Action, kind: OutcomeKind) -> Outcome {
+    let (guest, generation, target) = (action.guest.clone(), action.generation, action.target);
+    Outcome { guest, generation, target, kind }
 }
 
 /// Answers decided requests and sends each guest the state of its balloon.

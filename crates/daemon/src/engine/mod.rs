@@ -378,12 +378,7 @@ fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
     let answered: BTreeSet<&GuestId> = gathered(outcomes.iter().map(|outcome| &outcome.guest));
     let unknown = || OutcomeKind::Failed("its outcome is unknown".to_owned());
     let is_lost = |action: &&Action| !answered.contains(&action.guest);
-    actions.iter().filter(is_lost).map(|action| outcome(action, unknown())).collect()
-}
-
-fn outcome(action: &Action, kind: OutcomeKind) -> Outcome {
-    let (guest, generation, target) = (action.guest.clone(), action.generation, action.target);
-    Outcome { guest, generation, target, kind }
+    actions.iter().filter(is_lost).map(|action| agents::outcome(action, unknown())).collect()
 }
 
 #[cfg(test)]

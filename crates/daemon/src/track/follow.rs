@@ -20,14 +20,12 @@ use ballast_tracker::{
     DataTlbCounter, IntervalObservation, TrackableGuest, TrackerError, TrackingSession,
     WatchSettings,
 };
-use ballast_tracker_proto::{
-    Granule, GranuleSample, HashKind, RegionSpec, TrackerCounters, WatchMode,
-};
+use ballast_tracker_proto::{Granule, GranuleSample, HashKind, TrackerCounters, WatchMode};
 use ballast_working_set::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlannerSettings};
 
 use super::coldness::WatchHistory;
 use super::row::{Row, WatchedInterval};
-use super::source::{SourceError, WorkingSetSource};
+use super::source::{Remembered, SourceError, WorkingSetSource};
 use super::tiny::{self, TinySample, WorkingSetShift};
 
 /// How a guest is tracked.
@@ -39,12 +37,6 @@ pub struct FollowSettings {
     pub planner: WatchPlannerSettings,
     /// Seed that picks the sampled granules.
     pub seed: u64,
-}
-
-/// State kept while a guest is not tracked; valid as long as its regions are the same.
-pub struct Remembered {
-    planner: WatchPlanner,
-    regions: Vec<RegionSpec>,
 }
 
 /// A guest that is tracked. Dropping it ends the tracking without a trace.

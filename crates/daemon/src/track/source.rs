@@ -12,8 +12,9 @@ use ballast_damon::DamonError;
 use ballast_model::Bytes;
 use ballast_reclaim::{Coldness, ReclaimError};
 use ballast_tracker::TrackerError;
+use ballast_tracker_proto::RegionSpec;
+use ballast_working_set::WatchPlanner;
 
-use super::follow::Remembered;
 use super::row::Row;
 
 /// Why a source cannot watch a guest, or has stopped.
@@ -83,6 +84,12 @@ impl SourceError {
             | SourceError::Silent(_) => false,
         }
     }
+}
+
+/// State kept while a guest is not tracked; valid as long as its regions are the same.
+pub struct Remembered {
+    pub(super) planner: WatchPlanner,
+    pub(super) regions: Vec<RegionSpec>,
 }
 
 /// A guest that is watched. Dropping it ends that without a trace.

@@ -22,12 +22,12 @@ use ballast_model::{
 use ballast_tracker::{check_shared, clear_referenced, memory_paths_at, referenced, trackable_at};
 
 use super::damon::DamonFollower;
-use super::follow::{Follower, Remembered};
+use super::follow::Follower;
 use super::latest::Latest;
 use super::mglru::MglruFollower;
 use super::row::{Row, WatchedInterval};
 use super::shared::{ServiceSettings, Shared};
-use super::source::{SourceError, WorkingSetSource, interval_within};
+use super::source::{Remembered, SourceError, WorkingSetSource, interval_within};
 use super::source_order::{SourceKind, SourceOrder};
 
 /// Pause between two attempts: the first and the longest. The first is short because, on a busy
