@@ -67,37 +67,44 @@ struct Need {
 ///
 /// - what it swaps counts as far as there is memory that no guest uses; a floor counts as used,
 ///   even where it is not;
-/// - page cache counts within the guest's own share, which it may use as it likes; beyond that as
-///   far as there is memory that no guest uses or may soon use ([`headroom`]).
+/// - page cache counts within the guest's own share as far as memory is left then, and beyond that
+///   as far as no guest may soon use it ([`headroom`]).
 fn add_needs(contenders: &mut [Contender], needs: &mut [Need], left: Bytes) {
     if needs.is_empty() {
         return;
     }
-    let is_taken = |contender: &Contender| contender.used.max(contender.floor);
-    let unused = left.saturating_sub(contenders.iter().map(is_taken).sum());
-    let swapped: Bytes = needs.iter().map(|need| need.swap).sum();
-    for need in needs.iter() {
-        let within = need.swap.min(need.swap.fraction(unused.get(), swapped.get()));
-        add_use(&mut contenders[need.place], within);
-    }
+    let swapped: Vec<Bytes> = needs.iter().map(|need| need.swap).collect();
+    add_in_proportion(contenders, needs, &swapped, unused(contenders, left));
     let shares: u64 = contenders.iter().map(|contender| u64::from(contender.shares)).sum();
+    let mut within = Vec::with_capacity(needs.len());
     for need in needs.iter_mut() {
-        let contender = &mut contenders[need.place];
-        let share = left.fraction(u64::from(contender.shares), shares);
-        let within = need.cache.min(share.saturating_sub(contender.used));
-        add_use(contender, within);
-        need.cache = need.cache.saturating_sub(within);
+        let contender = &contenders[need.place];
+        let share = left.fraction(u64::from(contender.shares), shares).min(contender.ceiling);
+        need.cache = need.cache.min(contender.ceiling.saturating_sub(contender.used));
+        within.push(need.cache.min(share.saturating_sub(contender.used)));
     }
-    let cache: Bytes = needs.iter().map(|need| need.cache).sum();
-    if cache == Bytes::ZERO {
-        return;
-    }
-    let is_reserved =
-        |contender: &Contender| is_taken(contender).saturating_add(headroom(contender));
-    let spare = left.saturating_sub(contenders.iter().map(is_reserved).sum());
-    for need in needs.iter() {
-        let within = need.cache.min(need.cache.fraction(spare.get(), cache.get()));
-        add_use(&mut contenders[need.place], within);
+    add_in_proportion(contenders, needs, &within, unused(contenders, left));
+    let beyond: Vec<Bytes> = needs
+        .iter()
+        .zip(&within)
+        .map(|(need, within)| need.cache.saturating_sub(*within))
+        .collect();
+    let reserved: Bytes = contenders.iter().map(headroom).sum();
+    let spare = unused(contenders, left).saturating_sub(reserved);
+    add_in_proportion(contenders, needs, &beyond, spare);
+}
+
+/// What is left beyond all that is used; a floor counts as used.
+fn unused(contenders: &[Contender], left: Bytes) -> Bytes {
+    left.saturating_sub(contenders.iter().map(|it| it.used.max(it.floor)).sum())
+}
+
+/// Adds `wanted` of each need to the use of its guest, or of each the same part if all together are
+/// more than `most`.
+fn add_in_proportion(contenders: &mut [Contender], needs: &[Need], wanted: &[Bytes], most: Bytes) {
+    let all: Bytes = wanted.iter().copied().sum();
+    for (need, &wanted) in needs.iter().zip(wanted) {
+        add_use(&mut contenders[need.place], wanted.min(wanted.fraction(most.get(), all.get())));
     }
 }
 
@@ -202,7 +209,8 @@ pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
 /// memory would force a decision in every tick.
 pub(crate) fn needs_more(guest: &GuestTick<'_>, reserve: Bytes, dead_band: Bytes) -> bool {
     let (Some(estimate), Some(goal)) = (guest.estimate(), &guest.state.goal) else { return false };
-    let needed = estimate.needed();
+    // Page cache can wait for the next decision.
+    let needed = estimate.used_and_swapped();
     let before = guest.state.needed.unwrap_or(Bytes::ZERO);
     needed.saturating_add(reserve) > goal.target && needed.saturating_sub(before) > dead_band
 }
@@ -246,5 +254,6 @@ fn needed_by(guest: &GuestTick<'_>, held: Option<Bytes>) -> (Option<Bytes>, Byte
         return (None, Bytes::ZERO);
     };
     let held = held.map(|held| held.clamp(floor, ceiling));
-    (held, estimate.demand.size.max(floor).max(held.unwrap_or_default()))
+    let demand = estimate.demand.size.min(guest.assessment.believed);
+    (held, demand.max(floor).max(held.unwrap_or_default()))
 }

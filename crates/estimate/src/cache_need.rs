@@ -5,11 +5,12 @@
 //! hypervisor counts reads, not addresses, so a first read and a repeated one look alike. Two signs
 //! tell them apart well enough:
 //!
-//! - A copy, a backup or a scan reads in order, and its kernel reads ahead: [`READ_AHEAD`] and more
-//!   a request. A program that returns to its data reads in small requests. So of `b` bytes in `n`
+//! - A copy, a backup or a scan reads in order, and its kernel reads ahead: 128 KiB and more a
+//!   request. A program that returns to its data reads in small requests. So of `b` bytes in `n`
 //!   requests, `b × (1 − b / (n × 128 KiB))` count: nearly all if requests have a page, nothing if
 //!   they are as large as read-ahead makes them. Swap-ins are small requests too, and are deducted.
-//! - A guest that has free memory does not lack cache, whatever it reads.
+//! - A guest that has free memory does not lack cache, whatever it reads. One that leaves memory
+//!   free for half a minute while it reads does not read through its cache.
 //!
 //! A guest that reads so, and has no free memory, needs the cache that it has, and what it would
 //! read in the next seconds. Where it reads no more, its cache is large enough, but how much of it
@@ -24,9 +25,9 @@
 //! addresses of disk requests, which stock hypervisors do not show.
 //! Limits: a file mapped into memory is read in large requests, so lack of cache for it shows only
 //! where an agent reports refaults. A program that reads small parts of new files at random is
-//! taken for one that lacks cache. Both harm nobody else: a policy counts this need within the
-//! guest's own share, and beyond it only from memory that no guest uses. The need is lost when the
-//! daemon restarts, and shows again once the guest reads.
+//! taken for one that lacks cache. Both harm nobody else, because the need is met only from memory
+//! that no guest uses, first within the guest's own share (`divide.rs` of control). The need is lost
+//! when the daemon restarts, and shows again once the guest reads.
 
 use std::time::Duration;
 
@@ -39,8 +40,15 @@ const READ_AHEAD: Bytes = Bytes::kib(128);
 /// Fewer reads a second are no sign of need: a slow disk manages 75 random requests of 4 KiB.
 const READS_MIN_PER_S: Bytes = Bytes::kib(256);
 
-/// A guest with more free memory does not lack cache: twice what a Linux kernel keeps free.
+/// A guest with more free memory does not lack cache: twice what a Linux kernel keeps free in a
+/// guest of some GiB, or [`FREE_PART`] of a larger guest's memory.
 const FREE_MAX: Bytes = Bytes::mib(128);
+
+/// A Linux kernel's high watermark is up to three thousandths of all memory.
+const FREE_PART: u64 = 256;
+
+/// A guest that reads fills free memory within this time, if it reads through its cache.
+const FILL_TIME: Duration = Duration::from_secs(30);
 
 /// What the guest would read in this time is needed too: as for swap (`swap_need.rs`).
 const HORIZON: Duration = Duration::from_secs(8);
@@ -67,6 +75,8 @@ pub struct CacheReading {
     pub cache: Bytes,
     /// Its free memory.
     pub free: Bytes,
+    /// The most memory that it can have.
+    pub memory: Bytes,
     /// The time between the readings; more than zero.
     pub interval: Duration,
 }
@@ -75,8 +85,12 @@ pub struct CacheReading {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheNeed {
     need: Bytes,
-    /// For how long it has read next to nothing since a part was last forgotten.
+    /// For how long it has not lacked cache since a part was last forgotten.
     quiet: Duration,
+    /// For how long it has left memory free while it read.
+    unfilled: Duration,
+    /// The cache that it had when it left memory free for too long: more is no use.
+    futile: Option<Bytes>,
     pause: Duration,
     /// Parts forgotten since it last read much.
     forgotten: u32,
@@ -84,7 +98,14 @@ pub struct CacheNeed {
 
 impl Default for CacheNeed {
     fn default() -> Self {
-        CacheNeed { need: Bytes::ZERO, quiet: Duration::ZERO, pause: PAUSE, forgotten: 0 }
+        CacheNeed {
+            need: Bytes::ZERO,
+            quiet: Duration::ZERO,
+            unfilled: Duration::ZERO,
+            futile: None,
+            pause: PAUSE,
+            forgotten: 0,
+        }
     }
 }
 
@@ -96,29 +117,56 @@ impl CacheNeed {
 
     /// Takes in a reading.
     pub fn update(&mut self, reading: CacheReading) {
-        let CacheReading { reads, cache, free, interval } = reading;
+        let CacheReading { reads, cache, free, memory, interval } = reading;
         let is_reading = reads >= READS_MIN_PER_S.fraction(millis(interval), 1000);
-        if free > FREE_MAX {
-            self.need = self.need.min(cache);
+        let has_room = free > FREE_MAX.max(memory.fraction(1, FREE_PART));
+        if has_room {
+            self.leave_room(is_reading, cache, free, interval);
         } else if is_reading {
-            if (1..HARMLESS_MIN).contains(&self.forgotten) {
-                self.pause = (self.pause * 2).min(PAUSE_MAX);
-            }
-            self.forgotten = 0;
-            let soon = reads.fraction(millis(HORIZON), millis(interval).max(1));
-            self.need = self.need.max(cache.saturating_add(soon));
+            self.unfilled = Duration::ZERO;
+            self.grow(reads, cache, interval);
         }
-        self.quiet = if is_reading { Duration::ZERO } else { self.quiet + interval };
+        self.quiet = match is_reading && !has_room {
+            true => Duration::ZERO,
+            false => self.quiet + interval,
+        };
         if self.quiet >= self.pause {
             self.quiet = Duration::ZERO;
             self.forget();
         }
     }
 
+    /// It has memory free: what it may fill soon stays needed for a while.
+    fn leave_room(&mut self, is_reading: bool, cache: Bytes, free: Bytes, interval: Duration) {
+        self.unfilled += interval;
+        let is_filling = is_reading && self.unfilled < FILL_TIME;
+        if is_reading && !is_filling {
+            self.futile = Some(cache);
+        }
+        let most = if is_filling { cache.saturating_add(free) } else { cache };
+        self.need = self.need.min(most);
+    }
+
+    /// It reads for lack of cache.
+    fn grow(&mut self, reads: Bytes, cache: Bytes, interval: Duration) {
+        if (1..HARMLESS_MIN).contains(&self.forgotten) {
+            self.pause = (self.pause * 2).min(PAUSE_MAX);
+        }
+        self.forgotten = 0;
+        // The cache may have grown for another reason.
+        self.futile = self.futile.filter(|&then| cache <= then.saturating_add(then.fraction(1, 8)));
+        let soon = match self.futile {
+            Some(_) => Bytes::ZERO,
+            None => reads.fraction(millis(HORIZON), millis(interval).max(1)),
+        };
+        self.need = self.need.max(cache.saturating_add(soon));
+    }
+
     fn forget(&mut self) {
         let part = self.need.fraction(1, FORGET_PART).max(Bytes::pages(1));
         self.need = self.need.saturating_sub(part);
         self.forgotten = self.forgotten.saturating_add(1);
+        self.futile = None;
         if self.forgotten >= HARMLESS_MIN {
             self.pause = PAUSE;
         }
@@ -138,22 +186,19 @@ pub struct ReadBetween {
 }
 
 impl ReadBetween {
-    /// What was read from files, at most.
-    pub fn of_files(self) -> Bytes {
-        self.read().saturating_sub(self.swapped_in)
+    /// What was read, for whatever reason.
+    pub fn in_all(self) -> Bytes {
+        self.now.read.saturating_sub(self.then.read)
     }
 
-    /// What was read from files in small requests.
+    /// What was read from files in small requests. Swap-ins from memory (zram) are deducted, too,
+    /// though no disk has read them.
     pub fn at_random(self) -> Bytes {
-        let read = self.read();
+        let read = self.in_all();
         let requests = self.now.requests.saturating_sub(self.then.requests);
         let read_ahead = READ_AHEAD.get().saturating_mul(requests);
         let in_order = read.fraction(read.get(), read_ahead.max(1));
-        self.of_files().saturating_sub(in_order)
-    }
-
-    fn read(self) -> Bytes {
-        self.now.read.saturating_sub(self.then.read)
+        read.saturating_sub(in_order).saturating_sub(self.swapped_in)
     }
 }
 
@@ -172,7 +217,7 @@ mod tests {
     /// Reads in MiB in five seconds, by a guest with 60 MiB free.
     fn reading(reads_mib: u64, cache_mib: u64) -> CacheReading {
         let [reads, cache, free] = [reads_mib, cache_mib, 60].map(Bytes::mib);
-        CacheReading { reads, cache, free, interval: INTERVAL }
+        CacheReading { reads, cache, free, memory: Bytes::gib(4), interval: INTERVAL }
     }
 
     fn quiet_for(need: &mut CacheNeed, time: Duration) {
@@ -201,6 +246,28 @@ mod tests {
         need.update(reading(10, 500));
         need.update(CacheReading { free, ..reading(0, 200) });
         assert_eq!(need.get(), Bytes::mib(200));
+        let memory = Bytes::gib(64);
+        need.update(CacheReading { free, memory, ..reading(10, 500) });
+        assert_eq!(need.get(), Bytes::mib(516), "a kernel with 64 GiB keeps as much free");
+    }
+
+    /// A program that reads past the page cache, as some databases do.
+    #[test]
+    fn memory_that_reads_do_not_fill_is_not_needed() {
+        let mut need = CacheNeed::default();
+        need.update(reading(100, 500));
+        assert_eq!(need.get(), Bytes::mib(660));
+        let free = Bytes::mib(220);
+        for _ in 0..5 {
+            need.update(CacheReading { free, ..reading(100, 500) });
+            assert_eq!(need.get(), Bytes::mib(660), "it may be filling it");
+        }
+        need.update(CacheReading { free, ..reading(100, 500) });
+        assert_eq!(need.get(), Bytes::mib(500));
+        need.update(reading(100, 500));
+        assert_eq!(need.get(), Bytes::mib(500), "more was no use");
+        need.update(reading(100, 600));
+        assert_eq!(need.get(), Bytes::mib(760), "its cache has grown meanwhile");
     }
 
     #[test]
@@ -266,9 +333,8 @@ mod tests {
             let reads = |[read, requests]: [u64; 2]| DiskReads { read: Bytes::new(read), requests };
             let (then, now) = (reads(before), reads(now));
             let between = ReadBetween { then, now, swapped_in: Bytes::new(swapped) };
-            prop_assert!(between.at_random() <= between.of_files());
-            let read = now.read.saturating_sub(then.read);
-            prop_assert_eq!(between.of_files(), read.saturating_sub(between.swapped_in));
+            let files = between.in_all().saturating_sub(between.swapped_in);
+            prop_assert!(between.at_random() <= files);
         }
 
         /// Without reads the need never grows, and it never exceeds what was seen.
@@ -281,7 +347,8 @@ mod tests {
             for (reads, cache, free) in readings {
                 let [reads, cache, free] = [reads, cache, free].map(Bytes::new);
                 let before = need.get();
-                need.update(CacheReading { reads, cache, free, interval: INTERVAL });
+                let memory = Bytes::gib(64);
+                need.update(CacheReading { reads, cache, free, memory, interval: INTERVAL });
                 most = most.max(cache.saturating_add(reads.fraction(8, 5)));
                 prop_assert!(need.get() <= most);
                 if reads < Bytes::mib(1) {

@@ -47,6 +47,16 @@ const READING_APART_MIN: Duration = Duration::from_millis(500);
 /// every five seconds, and dated to within some milliseconds.
 const CACHE_APART_MIN: Duration = Duration::from_secs(4);
 
+/// Older readings of disks say nothing of the cache that is needed now.
+const CACHE_AGE_MAX: Duration = Duration::from_secs(60);
+
+/// Statistics and readings of disks are of the same time if they are no more apart: statistics are
+/// dated in whole seconds.
+const SAME_TIME: Duration = Duration::from_secs(1);
+
+/// An agent's counters that are older are not of this interval.
+const AGENT_AGE_MAX: Duration = Duration::from_secs(4);
+
 /// Memory a guest needs beyond `Committed_AS`: its kernel takes about 75 MiB and keeps about 60 MiB
 /// free. Without it, probing would start below what the guest can run in.
 pub(crate) const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
@@ -235,7 +245,11 @@ impl Refiner {
             at,
             swap_in: stats.value.swap_in,
             swap_out: stats.value.swap_out,
-            refaulted_pages: agent.and_then(|agent| agent.refaulted_file_pages),
+            refaulted_pages: guest
+                .agent
+                .as_ref()
+                .filter(|agent| agent.age <= AGENT_AGE_MAX)
+                .and_then(|agent| agent.value.refaulted_file_pages),
             used: stats
                 .value
                 .total
@@ -312,7 +326,12 @@ impl Refiner {
     /// an agent's refaults.
     fn count_reads(&mut self, guest: &GuestSample, stats: &Measured<GuestStats>, now: Timestamp) {
         let Some(history) = &mut self.cache else { return };
-        let at = guest.disk_reads.map_or(now, |reads| before(now, reads.age));
+        let stats_at = before(now, stats.age);
+        let at = guest.disk_reads.map_or(stats_at, |reads| before(now, reads.age));
+        if stats_at + SAME_TIME < at {
+            // What was swapped in by then is not known yet.
+            return;
+        }
         let disks = guest.disk_reads.map(|reads| reads.value);
         let Some((last, disks_then)) = history.last else {
             history.last = Some((at, disks));
@@ -331,15 +350,16 @@ impl Refiner {
         };
         let disks = disks_then.zip(disks).map(|(then, now)| ReadBetween { then, now, swapped_in });
         let reads = match (disks, refaulted) {
-            (Some(disks), Some(refaulted)) => disks.of_files().min(refaulted),
+            (Some(disks), Some(refaulted)) => disks.in_all().min(refaulted),
             (Some(disks), None) => disks.at_random(),
             (None, Some(refaulted)) => refaulted,
             (None, None) => return,
         };
         // What is not available counts as used already.
         let cache = cache.min(available.unwrap_or(free));
+        let memory = guest.memory_max().unwrap_or(Bytes::ZERO);
         let interval = at.saturating_since(last);
-        history.need.update(CacheReading { reads, cache, free, interval });
+        history.need.update(CacheReading { reads, cache, free, memory, interval });
     }
 
     /// Adds everything known to an `estimate` from memory in use alone. Curves end at the size
@@ -362,7 +382,7 @@ impl Refiner {
         };
         estimate.curve = self.curve(guest, most);
         estimate.swap_need = self.swap_need.get();
-        estimate.cache_need = self.cache.as_ref().map_or(Bytes::ZERO, |cache| cache.need.get());
+        estimate.cache_need = self.cache_need(now).min(room(guest, estimate.used));
         estimate.demand.size = estimate.needed();
         if self.probed.is_none() && self.tracker.is_none() && committed.is_none() {
             return;
@@ -397,6 +417,16 @@ impl Refiner {
         }
     }
 
+    /// The page cache that the guest needs, as far as it is known at `now`.
+    fn cache_need(&self, now: Timestamp) -> Bytes {
+        let Some(history) = self.cache.as_deref() else { return Bytes::ZERO };
+        let is_fresh = |(at, _): &(Timestamp, _)| now.saturating_since(*at) <= CACHE_AGE_MAX;
+        match history.last.as_ref().is_some_and(is_fresh) {
+            true => history.need.get(),
+            false => Bytes::ZERO,
+        }
+    }
+
     /// The accepted miss curve, with memory that is needed untouched and misses found by swapping.
     fn curve(&self, guest: &GuestSample, most: Bytes) -> Option<Arc<MissCurve>> {
         guest.tracker.as_ref()?;
@@ -412,6 +442,11 @@ impl Refiner {
         }
         Some(Arc::new(shifted))
     }
+}
+
+/// What a guest that uses `used` can have beyond that.
+fn room(guest: &GuestSample, used: Bytes) -> Bytes {
+    guest.memory_max().unwrap_or(Bytes::ZERO).saturating_sub(used)
 }
 
 /// Memory that a guest with allocation `held` keeps free. Its own claim counts up to a quarter of

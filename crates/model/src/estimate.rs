@@ -73,9 +73,14 @@ pub struct Signals {
 }
 
 impl Estimate {
+    /// Its use and its swap need.
+    pub fn used_and_swapped(&self) -> Bytes {
+        self.used.saturating_add(self.swap_need)
+    }
+
     /// Its use, its swap need and the page cache that it needs.
     pub fn needed(&self) -> Bytes {
-        self.used.saturating_add(self.swap_need).saturating_add(self.cache_need)
+        self.used_and_swapped().saturating_add(self.cache_need)
     }
 
     /// An estimate where only the memory in use is known.

@@ -177,7 +177,7 @@ impl Controller {
         let bounded = tick.guests.iter_mut().enumerate().map(|(place, guest)| {
             let request = guest.request().map(|request| request.number);
             guest.state.request = request.max(guest.state.request);
-            guest.state.needed = guest.estimate().map(Estimate::needed);
+            guest.state.needed = guest.estimate().map(Estimate::used_and_swapped);
             let wanted = if guest.assessment.has_part { wanted.next() } else { None };
             guest.state.goal = wanted.and_then(|wanted| {
                 let held = given_back.get(place).copied().flatten();

@@ -132,7 +132,9 @@ impl GuestMonitor {
                 (Requester::Caller(ticket), Purpose::Powerdown) => {
                     self.finished.push((ticket, OutcomeKind::Failed(how.clone())));
                 }
-                (_, Purpose::BlockStats) if matches!(why, LinkDown::Protocol(_)) => {
+                (_, Purpose::BlockStats)
+                    if matches!(why, LinkDown::Protocol(_) | LinkDown::TimedOut) =>
+                {
                     self.block_stats.broke();
                 }
                 _ => {}
