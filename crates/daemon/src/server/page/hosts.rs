@@ -18,6 +18,10 @@ pub(super) fn is_answered(host: &str, configured: &[String], on_socket: bool) ->
         return false;
     }
     let name = authority.host();
+    let has_more = host.len() > name.len();
+    if has_more && authority.port_u16().is_none() {
+        return false;
+    }
     let address = name.trim_start_matches('[').trim_end_matches(']');
     if let Ok(address) = address.parse::<IpAddr>() {
         return address.is_loopback();
@@ -59,6 +63,8 @@ mod tests {
             ("", false, false),
             (":80", false, false),
             (":.a", false, false),
+            ("x:.a", false, false),
+            ("x:65536", false, false),
             ("a b", false, false),
         ] {
             assert_eq!(is_answered(host, &configured, false), port, "{host:?} on the port");
