@@ -188,6 +188,9 @@ fn fingerprint(row: &Row, task: &Task, scenarios: &Path) -> anyhow::Result<Strin
         scenario.retain(|key, _| !NOT_OF_RUNS.contains(&key.as_str()));
         if let Some(variants) = scenario.get_mut("variants").and_then(Value::as_array_mut) {
             variants.retain(is_needed);
+            if variants.is_empty() {
+                scenario.remove("variants");
+            }
         }
         hasher.update(Value::Object(scenario).to_string().as_bytes());
     }
