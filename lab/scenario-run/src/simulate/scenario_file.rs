@@ -119,6 +119,7 @@ struct SettingsTable {
     manager: IgnoredAny,
     kernel: IgnoredAny,
     limit_cpu: IgnoredAny,
+    min_free: IgnoredAny,
     free_page_reporting: IgnoredAny,
     deflate_on_oom: IgnoredAny,
     truth: IgnoredAny,
