@@ -7,6 +7,7 @@ use ballast_model::{
 };
 use ballast_policy::{Contender, Problem};
 
+use crate::needs::{Need, add_needs};
 use crate::tick::{GuestTick, Tick};
 
 /// Less than this, proven since the last decision, is not worth another decision.
@@ -42,86 +43,13 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
         let swap = estimate.swap_need.min(believed);
         let cache = estimate.cache_need.min(believed.saturating_sub(swap));
         if swap.max(cache) > Bytes::ZERO {
-            needs.push(Need { place: contenders.len(), swap, cache });
+            needs.push(Need::new(contenders.len(), swap, cache));
         }
         let given_back = given_back.get(place).copied().flatten();
         contenders.push(contender(guest, estimate, used, given_back));
     }
     add_needs(&mut contenders, &mut needs, left);
     Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
-}
-
-/// What a contender needs beyond its memory in use.
-#[derive(Clone, Copy, Debug)]
-struct Need {
-    /// Its place among the contenders.
-    place: usize,
-    /// What it swaps for lack of room.
-    swap: Bytes,
-    /// Page cache.
-    cache: Bytes,
-}
-
-/// Adds what each guest needs to its memory in use. The guest that reads back most must not take
-/// memory that another one uses, so:
-///
-/// - what it swaps counts as far as there is memory that no guest uses; a floor counts as used,
-///   even where it is not;
-/// - page cache counts within the guest's own share as far as memory is left then, and beyond that
-///   as far as no guest may soon use it ([`headroom`]).
-fn add_needs(contenders: &mut [Contender], needs: &mut [Need], left: Bytes) {
-    if needs.is_empty() {
-        return;
-    }
-    let swapped: Vec<Bytes> = needs.iter().map(|need| need.swap).collect();
-    add_in_proportion(contenders, needs, &swapped, unused(contenders, left));
-    let shares: u64 = contenders.iter().map(|contender| u64::from(contender.shares)).sum();
-    let mut within = Vec::with_capacity(needs.len());
-    for need in needs.iter_mut() {
-        let contender = &contenders[need.place];
-        let share = left.fraction(u64::from(contender.shares), shares).min(contender.ceiling);
-        need.cache = need.cache.min(contender.ceiling.saturating_sub(contender.used));
-        within.push(need.cache.min(share.saturating_sub(contender.used)));
-    }
-    add_in_proportion(contenders, needs, &within, unused(contenders, left));
-    let beyond: Vec<Bytes> = needs
-        .iter()
-        .zip(&within)
-        .map(|(need, within)| need.cache.saturating_sub(*within))
-        .collect();
-    let reserved: Bytes = contenders.iter().map(headroom).sum();
-    let spare = unused(contenders, left).saturating_sub(reserved);
-    add_in_proportion(contenders, needs, &beyond, spare);
-}
-
-/// What is left beyond all that is used; a floor counts as used.
-fn unused(contenders: &[Contender], left: Bytes) -> Bytes {
-    left.saturating_sub(contenders.iter().map(|it| it.used.max(it.floor)).sum())
-}
-
-/// Adds `wanted` of each need to the use of its guest, or of each the same part if all together are
-/// more than `most`.
-fn add_in_proportion(contenders: &mut [Contender], needs: &[Need], wanted: &[Bytes], most: Bytes) {
-    let all: Bytes = wanted.iter().copied().sum();
-    for (need, &wanted) in needs.iter().zip(wanted) {
-        add_use(&mut contenders[need.place], wanted.min(wanted.fraction(most.get(), all.get())));
-    }
-}
-
-/// Memory by which a guest may grow before others' page cache gives way: an eighth of what it uses,
-/// and at least 128 MiB.
-fn headroom(contender: &Contender) -> Bytes {
-    contender.used.fraction(1, 8).max(Bytes::mib(128))
-}
-
-/// Counts more memory as used.
-fn add_use(contender: &mut Contender, more: Bytes) {
-    contender.used = contender.used.saturating_add(more);
-    if let Some(demand) = &mut contender.demand
-        && demand.source == DemandSource::Used
-    {
-        demand.size = contender.used;
-    }
 }
 
 /// A movable guest as the policy sees it: `used` is the use that is believed, `given_back` the

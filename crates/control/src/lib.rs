@@ -25,6 +25,7 @@ mod event;
 mod grant;
 mod identity;
 pub mod incident;
+mod needs;
 mod page;
 mod plan;
 mod reserve;

@@ -26,7 +26,7 @@
 //! Limits: a file mapped into memory is read in large requests, so lack of cache for it shows only
 //! where an agent reports refaults. A program that reads small parts of new files at random is
 //! taken for one that lacks cache. Both harm nobody else, because the need is met only from memory
-//! that no guest uses, first within the guest's own share (`divide.rs` of control). The need is
+//! that no guest uses, first within the guest's own share (`needs.rs` of control). The need is
 //! lost when the daemon restarts, and shows again once the guest reads.
 
 use std::time::Duration;

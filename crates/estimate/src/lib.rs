@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
+mod cache_history;
 pub mod cache_need;
 pub mod excess_demand;
 pub mod fusion;

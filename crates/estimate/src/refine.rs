@@ -29,12 +29,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Confidence, DemandSource, DiskReads, Estimate, GuestSample, GuestStats, Measured,
-    MissCurve, Signals, Timestamp, TrackerReport,
+    Bytes, Confidence, DemandSource, Estimate, GuestSample, GuestStats, Measured, MissCurve,
+    Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
-use crate::cache_need::{CacheNeed, CacheReading, ReadBetween};
+use crate::cache_history::CacheHistory;
 use crate::excess_demand::{ExcessDemand, ExcessDemandInput, ExcessDemandOutput};
 use crate::fusion::{self, SourceDemand};
 use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
@@ -42,17 +42,6 @@ use crate::swap_need::{SwapNeed, SwapTraffic};
 
 /// Shortest time between two readings: they come once a second, dated to within half a second.
 const READING_APART_MIN: Duration = Duration::from_millis(500);
-
-/// Shortest time between two readings from which the need of page cache is computed: disks are read
-/// every five seconds, and dated to within some milliseconds.
-const CACHE_APART_MIN: Duration = Duration::from_secs(4);
-
-/// Older readings of disks say nothing of the cache that is needed now.
-const CACHE_AGE_MAX: Duration = Duration::from_secs(60);
-
-/// Statistics and readings of disks are of the same time if they are no more apart: statistics are
-/// dated in whole seconds.
-const SAME_TIME: Duration = Duration::from_secs(1);
 
 /// An agent's counters that are older are not of this interval.
 const AGENT_AGE_MAX: Duration = Duration::from_secs(4);
@@ -94,18 +83,6 @@ pub(crate) struct Refiner {
     swapped_out: Option<Bytes>,
     /// `None`: no tracker has reported yet.
     tracker: Option<Box<TrackerHistory>>,
-}
-
-/// What a guest's need of page cache is computed from.
-#[derive(Clone, Debug, Default)]
-struct CacheHistory {
-    need: CacheNeed,
-    /// Time of the last reading, and what was read from its disks by then.
-    last: Option<(Timestamp, Option<DiskReads>)>,
-    /// Swapped in since.
-    swapped_in: Bytes,
-    /// Pages of files read again since; `None`: no agent reports them.
-    refaulted: Option<Bytes>,
 }
 
 /// What is kept of the tracker's reports on one guest.
@@ -206,7 +183,9 @@ impl Refiner {
     ) {
         if let Some(stats) = &guest.stats {
             self.count(guest, stats, now, probing);
-            self.count_reads(guest, stats, now);
+            if let Some(cache) = &mut self.cache {
+                cache.observe(guest, stats, now);
+            }
         }
         if let Some(tracker) = &guest.tracker {
             let at = before(now, tracker.age);
@@ -300,9 +279,7 @@ impl Refiner {
         add(&mut self.swapped_in, swapped_in);
         add(&mut self.swapped_out, swapped_out);
         if refaulted.is_some() || guest.disk_reads.is_some() {
-            let cache = self.cache.get_or_insert_default();
-            cache.swapped_in = cache.swapped_in.saturating_add(swapped_in.unwrap_or_default());
-            add(&mut cache.refaulted, refaulted.map(Bytes::pages));
+            self.cache.get_or_insert_default().count(swapped_in, refaulted.map(Bytes::pages));
         }
         let committed = agent.and_then(|agent| agent.committed);
         if committed.is_none() && self.probing.is_none() {
@@ -320,46 +297,6 @@ impl Refiner {
         let run = self.probing.get_or_insert_default();
         run.configure(probing);
         self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
-    }
-
-    /// Computes the need of page cache from a new reading of the disks or, where there is none, of
-    /// an agent's refaults.
-    fn count_reads(&mut self, guest: &GuestSample, stats: &Measured<GuestStats>, now: Timestamp) {
-        let Some(history) = &mut self.cache else { return };
-        let stats_at = before(now, stats.age);
-        let at = guest.disk_reads.map_or(stats_at, |reads| before(now, reads.age));
-        if stats_at + SAME_TIME < at {
-            // What was swapped in by then is not known yet.
-            return;
-        }
-        let disks = guest.disk_reads.map(|reads| reads.value);
-        let Some((last, disks_then)) = history.last else {
-            history.last = Some((at, disks));
-            return;
-        };
-        if at < last + CACHE_APART_MIN {
-            return;
-        }
-        history.last = Some((at, disks));
-        let (swapped_in, refaulted) =
-            (std::mem::take(&mut history.swapped_in), history.refaulted.take());
-        let GuestStats { disk_caches: Some(cache), free: Some(free), available, .. } = stats.value
-        else {
-            history.need = CacheNeed::default();
-            return;
-        };
-        let disks = disks_then.zip(disks).map(|(then, now)| ReadBetween { then, now, swapped_in });
-        let reads = match (disks, refaulted) {
-            (Some(disks), Some(refaulted)) => disks.in_all().min(refaulted),
-            (Some(disks), None) => disks.at_random(),
-            (None, Some(refaulted)) => refaulted,
-            (None, None) => return,
-        };
-        // What is not available counts as used already.
-        let cache = cache.min(available.unwrap_or(free));
-        let memory = guest.memory_max().unwrap_or(Bytes::ZERO);
-        let interval = at.saturating_since(last);
-        history.need.update(CacheReading { reads, cache, free, memory, interval });
     }
 
     /// Adds everything known to an `estimate` from memory in use alone. Curves end at the size
@@ -382,7 +319,10 @@ impl Refiner {
         };
         estimate.curve = self.curve(guest, most);
         estimate.swap_need = self.swap_need.get();
-        estimate.cache_need = self.cache_need(now).min(room(guest, estimate.used));
+        estimate.cache_need = match &self.cache {
+            Some(cache) => cache.need(now).min(room(guest, estimate.used)),
+            None => Bytes::ZERO,
+        };
         estimate.demand.size = estimate.needed();
         if self.probed.is_none() && self.tracker.is_none() && committed.is_none() {
             return;
@@ -414,16 +354,6 @@ impl Refiner {
                 estimate.demand.confidence = Confidence::from_percent(0);
                 estimate.passed_over = none.stale;
             }
-        }
-    }
-
-    /// The page cache that the guest needs, as far as it is known at `now`.
-    fn cache_need(&self, now: Timestamp) -> Bytes {
-        let Some(history) = self.cache.as_deref() else { return Bytes::ZERO };
-        let is_fresh = |(at, _): &(Timestamp, _)| now.saturating_since(*at) <= CACHE_AGE_MAX;
-        match history.last.as_ref().is_some_and(is_fresh) {
-            true => history.need.get(),
-            false => Bytes::ZERO,
         }
     }
 

@@ -16,7 +16,7 @@ use super::{FleetArgs, GuestArgs, read};
 use crate::config::FleetConfig;
 use crate::session::wall_clock;
 
-/// A host that is to be drained, or no longer.
+/// The host whose draining begins or ends.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DrainArgs {
     /// The host's name
