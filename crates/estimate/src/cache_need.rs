@@ -138,7 +138,7 @@ impl CacheNeed {
 
     /// It has memory free: what it may fill soon stays needed for a while.
     fn leave_room(&mut self, is_reading: bool, cache: Bytes, free: Bytes, interval: Duration) {
-        self.unfilled += interval;
+        self.unfilled = if is_reading { self.unfilled + interval } else { Duration::ZERO };
         let is_filling = is_reading && self.unfilled < FILL_TIME;
         if is_reading && !is_filling {
             self.futile = Some(cache);
@@ -258,6 +258,9 @@ mod tests {
         need.update(reading(100, 500));
         assert_eq!(need.get(), Bytes::mib(660));
         let free = Bytes::mib(220);
+        for _ in 0..6 {
+            need.update(CacheReading { free, ..reading(0, 660) });
+        }
         for _ in 0..5 {
             need.update(CacheReading { free, ..reading(100, 500) });
             assert_eq!(need.get(), Bytes::mib(660), "it may be filling it");
