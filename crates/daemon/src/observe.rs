@@ -362,8 +362,8 @@ impl Observer {
         if process.pinned_at.is_none_or(|at| now.saturating_since(at) > PINNED_PERIOD) {
             process.pinned_at = Some(now);
             process.files.retry();
-            // Without permission to read, nothing is known.
-            process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or_default();
+            // What cannot be read now, for lack of open files say, has not changed thereby.
+            process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or(process.pinned);
         }
         if let Some(by) = process.pinned {
             sample.pin(by);
@@ -404,11 +404,7 @@ impl Observer {
         sample.merged = process.merged;
         sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, process_id, &memory, at));
-        for (amount, by) in [(memory.locked, Pinned::Locked), (memory.huge, Pinned::HugePages)] {
-            if amount.is_some_and(|amount| holds_guest_memory(amount, &sample)) {
-                sample.pin(by);
-            }
-        }
+        judge_pages(&mut sample, &memory);
         sample
     }
 
@@ -475,10 +471,30 @@ fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
     (shared >= RAM_MIN && shared > private).then_some(private)
 }
 
-/// Whether the hypervisor has more memory locked, or in huge pages, than it could have without the
-/// guest's. QMP does not report `-overcommit mem-lock=on` and some passthrough devices.
-fn holds_guest_memory(amount: Bytes, sample: &GuestSample) -> bool {
-    sample.allocation.is_some_and(|holds| amount >= holds.value.fraction(1, 2))
+/// Judges by the kinds of a hypervisor's pages whether its guest's memory stays on the host, and
+/// whether the resident size is all that the guest takes.
+fn judge_pages(sample: &mut GuestSample, memory: &ProcessMemory) {
+    // More is locked than a hypervisor has besides its guest's memory. QMP does not report
+    // `-overcommit mem-lock=on`, nor some passthrough devices.
+    let half = sample.allocation.map(|holds| holds.value.fraction(1, 2));
+    if memory.locked.zip(half).is_some_and(|(locked, half)| locked >= half) {
+        sample.pin(Pinned::Locked);
+    }
+    // Only guest memory is in huge pages, and at first little of it is filled.
+    if memory.huge > Some(Bytes::ZERO) {
+        sample.pin(Pinned::HugePages);
+    }
+    // Private memory is in no page table, and huge pages are reserved before they are touched. A
+    // guest that is moved by plugging is judged by its resident size all the same.
+    let takes_more = matches!(
+        sample.pinned,
+        Some(Pinned::SevSnp | Pinned::Tdx | Pinned::GuestMemfd | Pinned::HugePages)
+    ) && sample.hotplug.is_none();
+    if let Some(resident) = &mut sample.resident
+        && (takes_more || memory.on_disk() > Bytes::ZERO)
+    {
+        resident.age = INCOMPLETE_AGE;
+    }
 }
 
 #[cfg(test)]
@@ -540,6 +556,7 @@ mod tests {
             mapped: Some(Bytes::gib(2)),
             resident_private: Some(Bytes::mib(100)),
             resident_shared: Some(Bytes::mib(200)),
+            resident_file: None,
             huge: None,
             swapped: None,
             locked: None,
@@ -562,6 +579,53 @@ mod tests {
             let told = format!("{count:?}, {hidden:?}");
             let found = occupied(&memory, at, now, count, hidden);
             assert_eq!((found.value.get() >> 20, found.age.as_secs()), expected, "{told}");
+        }
+    }
+
+    /// A guest that holds 4 GiB and whose process occupies `memory`, as a tick finds it.
+    fn judged(memory: &ProcessMemory, by: Option<Pinned>) -> GuestSample {
+        let mut sample = GuestSample::unknown("web".parse().unwrap(), LinkState::Up);
+        sample.allocation = Some(Measured::fresh(Bytes::gib(4)));
+        sample.resident = Some(Measured::fresh(memory.occupied(None)));
+        if let Some(by) = by {
+            sample.pin(by);
+        }
+        judge_pages(&mut sample, memory);
+        sample
+    }
+
+    #[test]
+    fn kinds_of_pages_show_what_stays_on_the_host() {
+        let plain = ProcessMemory { resident: Bytes::mib(300), ..ProcessMemory::default() };
+        let locked = |gib| ProcessMemory { locked: Some(Bytes::gib(gib)), ..plain };
+        let huge = |mib| ProcessMemory { huge: Some(Bytes::mib(mib)), ..plain };
+        for (memory, expected) in [
+            (plain, None),
+            (locked(1), None),
+            (locked(2), Some(Pinned::Locked)),
+            (huge(0), None),
+            (huge(2), Some(Pinned::HugePages)),
+        ] {
+            let found = judged(&memory, None);
+            assert_eq!(found.pinned, expected, "{memory:?}");
+            assert_eq!(found.capabilities.discard_inhibited == Some(true), expected.is_some());
+        }
+    }
+
+    #[test]
+    fn a_size_that_lacks_guest_memory_is_no_present_size() {
+        let plain = ProcessMemory { resident: Bytes::mib(600), ..ProcessMemory::default() };
+        let file = |mib| ProcessMemory { resident_file: Some(Bytes::mib(mib)), ..plain };
+        for (memory, by, is_whole) in [
+            (plain, None, true),
+            (plain, Some(Pinned::Passthrough), true),
+            (plain, Some(Pinned::Tdx), false),
+            (plain, Some(Pinned::HugePages), false),
+            (file(60), None, true),
+            (file(500), None, false),
+        ] {
+            let found = judged(&memory, by).resident.unwrap();
+            assert_eq!(found.age < Duration::from_secs(60), is_whole, "{memory:?} {by:?}");
         }
     }
 }

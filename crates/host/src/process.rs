@@ -26,6 +26,9 @@ pub struct ProcessMemory {
     pub resident_private: Option<Bytes>,
     /// The part in shared memory, such as a guest's memfd (`RssShmem`, Linux 4.5 and later).
     pub resident_shared: Option<Bytes>,
+    /// The part in files on disks (`RssFile`, Linux 4.5 and later): the program, and the memory of
+    /// a guest that was given such a file.
+    pub resident_file: Option<Bytes>,
     /// Memory in huge pages of hugetlbfs, which is not in `resident` (`HugetlbPages`, Linux 4.4 and
     /// later).
     pub huge: Option<Bytes>,
@@ -35,11 +38,23 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
+/// More of a hypervisor than this in files on disks is guest memory: QEMU's program and libraries
+/// have less than 100 MiB.
+const PROGRAM_MAX: Bytes = Bytes::mib(256);
+
 impl ProcessMemory {
-    /// The host memory that it occupies, whatever kind of pages. `shared` is a count of its shared
-    /// memory in the files, which replaces that of the page table, where pages may be missing.
+    /// Guest memory in files on disks, as far as it is resident. The kernel writes it back when it
+    /// needs the room, so it is available memory of the host.
+    pub fn on_disk(&self) -> Bytes {
+        self.resident_file.filter(|size| *size > PROGRAM_MAX).unwrap_or_default()
+    }
+
+    /// The host memory that it occupies, whatever kind of pages, except guest memory on disks.
+    /// `shared` is a count of its shared memory in the files, which replaces that of the page
+    /// table, where pages may be missing.
     pub fn occupied(&self, shared: Option<Bytes>) -> Bytes {
-        let mapped = self.resident.saturating_add(self.huge.unwrap_or_default());
+        let resident = self.resident.saturating_sub(self.on_disk());
+        let mapped = resident.saturating_add(self.huge.unwrap_or_default());
         let Some(shared) = shared else { return mapped };
         mapped.saturating_sub(self.resident_shared.unwrap_or_default()).saturating_add(shared)
     }
@@ -141,6 +156,7 @@ pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, R
             b"VmSize" => &mut memory.mapped,
             b"RssAnon" => &mut memory.resident_private,
             b"RssShmem" => &mut memory.resident_shared,
+            b"RssFile" => &mut memory.resident_file,
             b"HugetlbPages" => &mut memory.huge,
             b"VmSwap" => &mut memory.swapped,
             b"VmLck" => &mut memory.locked,

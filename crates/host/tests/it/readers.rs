@@ -134,11 +134,27 @@ fn process_memory_and_start_time_are_parsed() {
         mapped: Some(Bytes::kib(800_000)),
         resident_private: Some(Bytes::kib(100_000)),
         resident_shared: Some(Bytes::kib(150_000)),
+        resident_file: Some(Bytes::kib(50_000)),
         huge: Some(Bytes::mib(8)),
         swapped: Some(Bytes::mib(2)),
         locked: Some(Bytes::kib(4)),
     };
     assert_eq!(process.read(&mut Vec::new()).unwrap(), Some(expected));
+}
+
+#[test]
+fn guest_memory_on_a_disk_is_available_memory_of_the_host() {
+    let occupied = |file: u64| {
+        let memory = ProcessMemory {
+            resident: Bytes::gib(2),
+            resident_file: Some(Bytes::mib(file)),
+            huge: Some(Bytes::mib(8)),
+            ..ProcessMemory::default()
+        };
+        memory.occupied(None).get() >> 20
+    };
+    assert_eq!(occupied(90), 2048 + 8, "the hypervisor's program");
+    assert_eq!(occupied(1900), 148 + 8);
 }
 
 #[test]
