@@ -50,6 +50,8 @@ pub struct Assessment {
     pub was_granted: bool,
     /// Whether the host has recently seen what its process occupies.
     pub is_seen: bool,
+    /// Whether its balloon alone moves what it holds: it has no memory devices.
+    pub by_balloon_alone: bool,
     /// What it certainly holds beyond its entitlement, as the host sees it.
     pub beyond: Bytes,
     /// The most that it may use: its entitlement. While it releases memory, also its former
@@ -212,6 +214,7 @@ impl Assessment {
             is_entitled: due.is_some(),
             was_granted: granted.is_some(),
             is_seen: holding.in_use().is_some(),
+            by_balloon_alone: sample.hotplug.is_none(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,
             filled,

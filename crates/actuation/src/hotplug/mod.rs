@@ -360,7 +360,12 @@ pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -
 /// because the balloon would offset it at once.
 pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
     let target = send.filter(|_| why_fixed(sample).is_none());
-    let Some(target) = target else { return Actuation::default() };
+    target.map_or_else(Actuation::default, |target| by_balloon(sample, target))
+}
+
+/// The same, whether or not the host gains what the balloon takes: calling off a reduction takes
+/// nothing.
+pub fn by_balloon(sample: &GuestSample, target: Bytes) -> Actuation {
     let mut route = Actuation { target: Some(target), ..Actuation::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {

@@ -539,6 +539,18 @@ fn guests_that_must_not_be_touched_are_not() {
 }
 
 #[test]
+fn a_reduction_of_a_pinned_guest_may_be_called_off() {
+    let pinned = |c: &mut Case| {
+        let past = Past { target: Some(Bytes::mib(400)), ..Past::default() };
+        c.past.insert(id("a"), past);
+        c.guests[0].capabilities.discard_inhibited = Some(true);
+    };
+    assert_eq!(Case::new().with(pinned).act("a", 450).check(), []);
+    let found = Case::new().with(pinned).act("a", 399).check();
+    assert_eq!(found, [Violation::Untouchable(id("a"), "discard inhibited")]);
+}
+
+#[test]
 fn nothing_moves_on_missing_or_old_figures() {
     type Change = fn(&mut Case);
     let changes: [Change; 4] = [
