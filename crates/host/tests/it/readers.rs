@@ -304,6 +304,7 @@ proptest! {
             parse_start_time(path, &text).err(),
             parse_swaps(path, &text).err(),
             parse_release(path, &text).err(),
+            parse_nodes(path, &text).err(),
             parse_rights(path, &text).err(),
             parse_number(path, &text).err(),
         ];
