@@ -33,6 +33,8 @@ pub struct Assessment {
     /// What it holds or was promised, whichever is more. Where the host caps it, at most what its
     /// process occupies or may occupy.
     pub committed: Bytes,
+    /// Whether `committed` is all that it can ever hold.
+    pub is_whole: bool,
     /// `committed` as it would be without the cap.
     pub uncapped: Bytes,
     /// The granted part of `committed`; all of it before anything was granted. A target up to this
@@ -208,6 +210,7 @@ impl Assessment {
             min_without_swap,
             sampled_most,
             committed,
+            is_whole: sample.memory_max().is_some_and(|most| committed >= most),
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered())),
             entitlement,

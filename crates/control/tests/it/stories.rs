@@ -715,6 +715,21 @@ fn nothing_is_granted_before_it_is_certain_what_guests_hold() {
 }
 
 #[test]
+fn guests_that_start_one_after_the_other_delay_nobody() {
+    let guests = vec![ToyGuest::new("a", 2048, 512, 900)];
+    let mut world = World::new(settings(PolicyName::Global, 8192), guests);
+    for number in 0..20 {
+        // Its balloon is empty.
+        world.guests.push(ToyGuest::new(&format!("n{number}"), 256, 256, 200));
+        let plan = world.tick();
+        assert!(number < 2 || plan.notes.is_empty(), "{:?} at {number} s", plan.notes);
+        assert!(world.committed() <= 8192);
+    }
+    assert!(world.guest("a").holds > 900, "{}", world.guest("a").holds);
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
 fn the_host_comes_first() {
     let mut settings = settings(PolicyName::Global, 4096);
     settings.guard.host_reserve = Bytes::mib(512);

@@ -49,7 +49,8 @@ use restart::LeftGuests;
 pub use rules::Rules;
 pub use violation::Violation;
 
-/// While any guest has been known for less than this, nothing is granted to any guest.
+/// While any guest that may take more than is known has been known for less than this, nothing is
+/// granted to any guest.
 const SETTLES_IN: Duration = Duration::from_secs(2);
 
 /// A process this little above its cap need not be paged out.
@@ -312,11 +313,12 @@ impl<'a> Check<'a> {
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
-            if memory.known_for(self.now) < SETTLES_IN {
-                return (Bytes::ZERO, freed_by_caps);
-            }
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
+            let may_take_more = || sample.memory_max().is_none_or(|most| own < most);
+            if memory.known_for(self.now) < SETTLES_IN && may_take_more() {
+                return (Bytes::ZERO, freed_by_caps);
+            }
             committed = committed.saturating_add(own);
             let resident = sample.resident.map_or(Bytes::ZERO, |it| it.value);
             touched = touched.saturating_add(resident.min(own));
