@@ -33,7 +33,7 @@ pub struct Assessment {
     /// What it holds or was promised, whichever is more. Where the host caps it, at most what its
     /// process occupies or may occupy.
     pub committed: Bytes,
-    /// Whether `committed` is all that it can ever hold.
+    /// Whether `committed` is all that it can ever hold, as its hypervisor says now.
     pub is_whole: bool,
     /// `committed` as it would be without the cap.
     pub uncapped: Bytes,
@@ -210,7 +210,8 @@ impl Assessment {
             min_without_swap,
             sampled_most,
             committed,
-            is_whole: sample.memory_max().is_some_and(|most| committed >= most),
+            is_whole: sample.link == LinkState::Up
+                && sample.memory_max().is_some_and(|most| committed >= most),
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered())),
             entitlement,

@@ -10,8 +10,8 @@
 //! - *committed*: what guests hold or were promised. A guest that was granted memory and has not
 //!   touched it yet can do so at any moment, so a promise counts in full.
 //! - *grantable*: what can be promised now. Zero while a guest has just been found that may take
-//!   more than is known, see [`NEWCOMER_SETTLES_IN`]. Otherwise limited by the uncommitted budget, and by what the host has
-//!   available beyond its reserve and beyond promises not yet touched.
+//!   more than is known, see [`NEWCOMER_SETTLES_IN`]. Otherwise limited by the uncommitted budget,
+//!   and by what the host has available beyond its reserve and beyond promises not yet touched.
 //!
 //! Cost: O(1) per guest. Limits: QEMU's own memory counts as occupied guest memory, up to what the
 //! guest is committed; the host's reserve has to cover the rest.

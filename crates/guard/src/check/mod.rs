@@ -38,8 +38,8 @@ mod violation;
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestId, GuestStats, LeftGuest, LimitTable, Measured, Mechanism,
-    PerGuest, Plan, Snapshot, Timestamp,
+    Bounds, Bytes, Change, GuestId, GuestStats, LeftGuest, LimitTable, LinkState, Measured,
+    Mechanism, PerGuest, Plan, Snapshot, Timestamp,
 };
 
 use action::{Guest, check_form, check_guest, new_memory};
@@ -315,8 +315,9 @@ impl<'a> Check<'a> {
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
-            let may_take_more = || sample.memory_max().is_none_or(|most| own < most);
-            if memory.known_for(self.now) < SETTLES_IN && may_take_more() {
+            let is_whole = || sample.memory_max().is_some_and(|most| own >= most);
+            let is_certain = sample.link == LinkState::Up && is_whole();
+            if memory.known_for(self.now) < SETTLES_IN && !is_certain {
                 return (Bytes::ZERO, freed_by_caps);
             }
             committed = committed.saturating_add(own);
