@@ -38,15 +38,17 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
-/// More of a hypervisor than this in files on disks is guest memory: QEMU's program and libraries
-/// have less than 100 MiB.
+/// A hypervisor has no more than this in files on disks besides guest memory: QEMU's program and
+/// libraries have less than 100 MiB, and an initial ramdisk seldom has more.
 const PROGRAM_MAX: Bytes = Bytes::mib(256);
 
 impl ProcessMemory {
-    /// Guest memory in files on disks, as far as it is resident. The kernel writes it back when it
-    /// needs the room, so it is available memory of the host.
+    /// Guest memory in files on disks, as far as it is resident, if most of the guest's memory is
+    /// there. The kernel writes it back when it needs the room, so it is available memory of the
+    /// host.
     pub fn on_disk(&self) -> Bytes {
-        self.resident_file.filter(|size| *size > PROGRAM_MAX).unwrap_or_default()
+        let others = self.resident.fraction(1, 2).max(PROGRAM_MAX);
+        self.resident_file.filter(|size| *size > others).unwrap_or_default()
     }
 
     /// The host memory that it occupies, whatever kind of pages, except guest memory on disks.

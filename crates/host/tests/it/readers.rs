@@ -143,7 +143,7 @@ fn process_memory_and_start_time_are_parsed() {
 }
 
 #[test]
-fn guest_memory_on_a_disk_is_available_memory_of_the_host() {
+fn guest_memory_on_disk_is_available_memory() {
     let occupied = |file: u64| {
         let memory = ProcessMemory {
             resident: Bytes::gib(2),
@@ -154,6 +154,7 @@ fn guest_memory_on_a_disk_is_available_memory_of_the_host() {
         memory.occupied(None).get() >> 20
     };
     assert_eq!(occupied(90), 2048 + 8, "the hypervisor's program");
+    assert_eq!(occupied(500), 2048 + 8, "an initial ramdisk of a guest in memory");
     assert_eq!(occupied(1900), 148 + 8);
 }
 
