@@ -316,7 +316,7 @@ impl Controller {
         let is_due = self.is_due(&tick, &settings);
         let divided = is_due.then(|| self.divide(&tick, &settings));
         let lacks = self.bound(&mut tick, divided, &settings);
-        let granting = self.grant(&tick, &lacks, &settings);
+        let granting = self.grant(&tick, lacks, &settings);
         let proposal = self.act(tick, granting, &settings);
         self.guests = guests;
         let plan = match self.check(&proposal, snapshot, &settings) {

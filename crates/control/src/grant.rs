@@ -1,7 +1,9 @@
 //! Grant: what each guest is asked for, once it is known how much new memory it gets.
 
-use ballast_guard::{Grant, GuardSettings};
-use ballast_model::{Budget, Bytes, HoldReason};
+use std::collections::BTreeMap;
+
+use ballast_guard::{Grant, GuardSettings, Rooms};
+use ballast_model::{Budget, Bytes, HoldReason, MemoryRoom};
 
 use crate::state::GuestState;
 use crate::tick::GuestTick;
@@ -11,6 +13,10 @@ use crate::tick::GuestTick;
 pub(crate) struct Granting<'a> {
     /// New memory, in the order of the snapshot.
     pub(crate) new: Vec<Bytes>,
+    /// By a guest's place: the limit on its process that leaves it less than it lacks.
+    pub(crate) narrow: BTreeMap<usize, &'a MemoryRoom>,
+    /// What is left in the rooms of guests after all grants.
+    pub(crate) rooms: Rooms<'a>,
     pub(crate) budget: Budget,
     pub(crate) guard: &'a GuardSettings,
     /// Why nothing at all is moved, if so.
@@ -27,7 +33,8 @@ impl Granting<'_> {
         }
         let GuestState { log, goal, .. } = &*guest.state;
         let new = self.new.get(place).copied().unwrap_or_default();
-        Grant::new(&guest.assessment, log, goal.as_ref(), new, self.budget, self.guard)
+        let narrow = self.narrow.get(&place).copied();
+        Grant::new(&guest.assessment, log, goal.as_ref(), new, narrow, self.budget, self.guard)
     }
 
     /// Why a guest is left alone because all are. In observe mode, a guest that would be left alone

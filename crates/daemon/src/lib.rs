@@ -16,6 +16,7 @@ mod event_program;
 mod fencer;
 mod file_backing;
 mod gathered;
+mod guest_rooms;
 mod host_world;
 mod inherited;
 mod log;

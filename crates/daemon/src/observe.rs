@@ -4,9 +4,9 @@
 //! kernel (host memory that its process occupies), the trackers (memory that it touches) and the
 //! agents (the guest's own statistics).
 //!
-//! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs). An urgent snapshot
-//! samples only the urgent guests and reuses the last readings of the others, which carry their age
-//! and are at most one tick old.
+//! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs), and those of
+//! `guest_rooms.rs`. An urgent snapshot samples only the urgent guests and reuses the last readings
+//! of the others, which carry their age and are at most one tick old.
 //! Limits: whatever of a process waits for its locks is not read here, but by threads.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,8 @@ use std::time::Duration;
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backends, GuestReading, SampleRequest};
 use ballast_host::{
-    HostReader, KSM, PROC, ProcessMemory, ProcessReader, balloon_owner, read_merged, read_merging,
-    read_pinned,
+    CGROUPS, HostReader, KSM, PROC, ProcessMemory, ProcessReader, balloon_owner, read_merged,
+    read_merging, read_pinned,
 };
 use ballast_model::{
     BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample,
@@ -32,6 +32,7 @@ use super::clock;
 use super::fencer::Fencer;
 use super::file_backing::FileBacking;
 use super::gathered::gathered;
+use super::guest_rooms::GuestRooms;
 use super::occupancy::{Count, Occupancy, in_files, shared_in_memory};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
@@ -75,6 +76,7 @@ pub(super) struct Observer {
     pub(super) backends: Backends,
     deadline: Duration,
     host: HostReader,
+    rooms: GuestRooms,
     /// Merging of equal pages when all guests were last sampled.
     merging: Option<PageMerging>,
     processes: BTreeMap<GuestId, Process>,
@@ -109,6 +111,7 @@ impl Observer {
             backends,
             deadline,
             host: HostReader::new(Path::new(PROC)),
+            rooms: GuestRooms::new(Path::new(PROC), Path::new(CGROUPS)),
             merging: None,
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),
@@ -189,7 +192,10 @@ impl Observer {
             let is_read = is_read(&reading.sample.id);
             self.complete(reading, is_read)
         };
-        let guests: Vec<GuestSample> = readings.into_iter().map(complete).collect();
+        let mut guests: Vec<GuestSample> = readings.into_iter().map(complete).collect();
+        if let Some(error) = self.rooms.add_to(&mut guests, clock::now()) {
+            self.warnings.warn("limits", &error.to_string());
+        }
         let awaited = self.processes.values().filter(|process| process.files.is_awaited());
         let awaited = awaited.map(Process::id).collect();
         self.mappings.count(awaited);

@@ -4,12 +4,15 @@
 //! holds or was promised is free. Growth beyond that comes only from the *grantable* memory, which
 //! grows from tick to tick as releases are seen. So no promise rests on memory that another guest
 //! still holds. Where grantable memory is short, guests below their floor come first, then all
-//! guests in proportion to what they lack.
+//! guests in proportion to what they lack. What the kernel's limits on guests' processes leave is
+//! divided in the same way before (`rooms.rs`).
 //!
 //! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not
 //! worth an action (see [`GRANT_MIN`]) waits.
 
-use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, HoldReason, largest_remainder};
+use ballast_model::{
+    Bounds, Budget, Bytes, Change, Clamped, HoldReason, MemoryRoom, largest_remainder,
+};
 
 use crate::assessment::calls_off_shrinking;
 use crate::{Assessment, Capped, ComplianceLog, Goal, GuardSettings};
@@ -21,9 +24,9 @@ const GRANT_MIN: Bytes = Bytes::mib(8);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lack {
     /// In total, in pages.
-    pages: u64,
+    pub(crate) pages: u64,
     /// The part of it that is lacking to the floor.
-    to_floor: u64,
+    pub(crate) to_floor: u64,
 }
 
 impl Lack {
@@ -38,15 +41,20 @@ impl Lack {
 
 /// New memory for each guest, in the order of `lacks`. The sum is at most what is grantable.
 pub fn allocate_grants(lacks: &[Lack], budget: Budget) -> Vec<Bytes> {
-    let grantable = budget.grantable.to_pages();
-    if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= grantable {
-        return lacks.iter().map(|lack| Bytes::pages(lack.pages)).collect();
+    share_out(lacks, budget.grantable.to_pages()).into_iter().map(Bytes::pages).collect()
+}
+
+/// Divides at most `pages` among guests, first up to their floors. No guest gets more than it
+/// lacks.
+pub(crate) fn share_out(lacks: &[Lack], pages: u64) -> Vec<u64> {
+    if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= pages {
+        return lacks.iter().map(|lack| lack.pages).collect();
     }
-    let first = in_proportion(lacks.iter().map(|lack| lack.to_floor), grantable);
-    let left = grantable - first.iter().sum::<u64>();
+    let first = in_proportion(lacks.iter().map(|lack| lack.to_floor), pages);
+    let left = pages - first.iter().sum::<u64>();
     let rest = lacks.iter().zip(&first).map(|(lack, given)| lack.pages - given);
     let second = in_proportion(rest, left);
-    first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
+    first.iter().zip(second).map(|(a, b)| a + b).collect()
 }
 
 /// Divides `pages` in proportion to `wants`; no guest gets more than it wants.
@@ -78,12 +86,14 @@ impl Grant {
         Grant { send: None, ask: None, clamp: None, change: Change::Hold(why) }
     }
 
-    /// Gives the guest `new` memory, and takes all steps towards its goal that need none.
+    /// Gives the guest `new` memory, and takes all steps towards its goal that need none. `new` is
+    /// less than it lacks because of the limit `narrow`, if that is known.
     pub fn new(
         guest: &Assessment,
         log: &ComplianceLog,
         goal: Option<&Goal>,
         new: Bytes,
+        narrow: Option<&MemoryRoom>,
         budget: Budget,
         settings: &GuardSettings,
     ) -> Grant {
@@ -91,7 +101,8 @@ impl Grant {
             (Err(held), ..) => held_back(guest, log, held),
             (Ok(()), Some(goal), Some(reference)) => match guest.bounds {
                 Some(bounds) => {
-                    Step { guest, bounds, log, goal, reference, new, budget, settings }.grant()
+                    Step { guest, bounds, log, goal, reference, new, narrow, budget, settings }
+                        .grant()
                 }
                 None => Grant::hold(HoldReason::OnTarget),
             },
@@ -184,6 +195,8 @@ struct Step<'a> {
     reference: Bytes,
     /// Its new memory.
     new: Bytes,
+    /// The limit on its process that leaves it less than it lacks.
+    narrow: Option<&'a MemoryRoom>,
     budget: Budget,
     settings: &'a GuardSettings,
 }
@@ -229,7 +242,13 @@ impl Step<'_> {
         let is_urgent = reference < guest.needed_without_swap();
         let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
         if !send_again && (by == Bytes::ZERO || !worth_it) {
-            return Grant { clamp, ..Grant::hold(HoldReason::OnTarget) };
+            let held = match self.narrow {
+                Some(MemoryRoom { file, limit, .. }) => {
+                    HoldReason::NoRoom { file: file.clone(), limit: *limit }
+                }
+                None => HoldReason::OnTarget,
+            };
+            return Grant { clamp, ..Grant::hold(held) };
         }
         // What it was only let keep is no grant when it is sent again.
         let change = if reference > reach { Change::Shrink { by } } else { Change::Grow { by } };
@@ -270,6 +289,9 @@ impl Step<'_> {
         let Budget { distributable, committed, grantable } = self.budget;
         if short == Bytes::ZERO {
             return None;
+        }
+        if let Some(MemoryRoom { file, limit, .. }) = self.narrow {
+            return Some(Clamped::NoRoom { short, file: file.clone(), limit: *limit });
         }
         let by_budget = distributable.saturating_sub(committed);
         Some(if grantable < by_budget.page_floor() {

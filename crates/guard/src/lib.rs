@@ -11,6 +11,7 @@
 //! | `compliance` | what was asked of each guest, and does it comply? |
 //! | `budget` | how much may be handed out, and how much of it at once? |
 //! | `goal` | what is the policy's wish within floor, ceiling, step limits and dead band? |
+//! | `rooms` | what do the kernel's limits on guests' processes leave? |
 //! | `allocate_grants` | which orders? Releases at once, grants only from memory that is free |
 //! | `check` | does a finished plan keep every promise? Shares no code with the files above |
 //!
@@ -31,6 +32,7 @@ mod compliance;
 mod goal;
 mod holding;
 mod owner_watch;
+mod rooms;
 mod settings;
 mod swap_room;
 
@@ -41,4 +43,5 @@ pub use compliance::ComplianceLog;
 pub use goal::{Goal, goal_for};
 pub use holding::Holding;
 pub use owner_watch::OwnerWatch;
+pub use rooms::Rooms;
 pub use settings::GuardSettings;

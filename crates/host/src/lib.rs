@@ -4,11 +4,11 @@
 //! Idea: one small reader per file of `/proc`. Each takes the `/proc` folder as a parameter, so
 //! that tests can pass a folder of their own. [`HostReader`] combines the files into the model's
 //! [`HostSample`](ballast_model::HostSample); [`ProcessReader`] follows one hypervisor process.
-//! [`HostFacts`] holds what hardly changes from tick to tick, for a diagnosis. Begin with
-//! `sample.rs`.
+//! [`RoomReader`] reads what limits of cgroups leave to such processes. [`HostFacts`] holds what
+//! hardly changes from tick to tick, for a diagnosis. Begin with `sample.rs`.
 //!
 //! Cost: files stay open and are read with `pread` into one reused buffer: two files for a sample
-//! of the host, one for a process (`benches/readers.rs`).
+//! of the host, one for a process (`benches/readers.rs`), one for a limited cgroup.
 //!
 //! Parsing is hand-written: the lines are `Name: number kB`, errors must name path, line and
 //! expectation, and a tick must not allocate. `docs/decisions/0004-proc-readers.md` has the
@@ -25,6 +25,7 @@ mod facts;
 mod file;
 mod line;
 mod meminfo;
+mod memory_limits;
 mod merging;
 mod own_resources;
 mod pinned;
@@ -42,6 +43,9 @@ pub use error::ReadError;
 pub use facts::{Fact, HostFacts, KernelVersion, parse_nodes, parse_release};
 pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
+pub use memory_limits::{
+    CGROUPS, FENCE_MARK, MemoryLimit, RoomReader, parse_inactive_file, parse_limit, read_limits,
+};
 pub use merging::{KSM, MergingControl, merging_owner, parse_number, read_merged, read_merging};
 pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
 pub use pinned::{pinned_by, read_pinned};

@@ -130,7 +130,7 @@ impl ProcessReader {
 }
 
 /// Turns `ESRCH`, the error of reading a file of an ended process, into `None`.
-fn gone_is_none<T>(read: Result<Option<T>, ReadError>) -> Result<Option<T>, ReadError> {
+pub(crate) fn gone_is_none<T>(read: Result<Option<T>, ReadError>) -> Result<Option<T>, ReadError> {
     match read {
         Err(error) if error.is(Errno::SRCH) => Ok(None),
         other => other,

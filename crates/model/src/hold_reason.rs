@@ -93,6 +93,14 @@ pub enum HoldReason {
     },
     /// Its allocation is its target, or is moving there.
     OnTarget,
+    /// It should grow, but a limit of the host's kernel on its process leaves nothing.
+    NoRoom {
+        /// The limit's file.
+        file: String,
+        /// The limit.
+        #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
+        limit: Bytes,
+    },
     /// The independent checker refused the whole plan; the text names the first violation.
     PlanRefused {
         /// What the checker found.
@@ -136,6 +144,7 @@ impl HoldReason {
             HoldReason::AnotherOwner { .. } => "another-owner",
             HoldReason::DeadBand { .. } => "dead-band",
             HoldReason::OnTarget => "on-target",
+            HoldReason::NoRoom { .. } => "no-room",
             HoldReason::PlanRefused { .. } => "plan-refused",
             HoldReason::ClockBackwards => "clock-backwards",
         }
@@ -193,6 +202,9 @@ impl fmt::Display for HoldReason {
                 write!(f, "a change of {change} is within the dead band of {band}")
             }
             HoldReason::OnTarget => f.write_str("on target"),
+            HoldReason::NoRoom { file, limit } => {
+                write!(f, "cannot grow: its process is limited to {limit} by {file}")
+            }
             HoldReason::PlanRefused { violation } => write!(f, "the checker refused the plan: {violation}"),
             HoldReason::ClockBackwards => f.write_str("the clock went backwards"),
         }

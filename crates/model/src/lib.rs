@@ -16,6 +16,7 @@ mod balloon_owner;
 mod bounds;
 mod bytes;
 mod carried;
+mod clamped;
 mod copied_memory;
 mod demand;
 mod disk_reads;
@@ -27,6 +28,7 @@ mod guest_change;
 mod guest_id;
 mod hold_reason;
 mod host_sample;
+mod hotplug;
 mod input;
 mod limit_layers;
 mod limit_table;
@@ -34,6 +36,7 @@ mod limits;
 mod mapped;
 mod measured;
 mod mechanism;
+mod memory_room;
 mod merging;
 mod miss_curve;
 mod mode;
@@ -59,6 +62,7 @@ pub use balloon_owner::BalloonOwner;
 pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
 pub use carried::CarriedGuest;
+pub use clamped::Clamped;
 pub use demand::{Confidence, Demand, DemandSource, PassedOver, PassedOverReason};
 pub use disk_reads::DiskReads;
 pub use divisor::Divisor;
@@ -69,12 +73,14 @@ pub use guest_change::GuestChange;
 pub use guest_id::{GuestId, ParseGuestIdError};
 pub use hold_reason::{HoldReason, Implausible};
 pub use host_sample::{HostSample, Pressure};
+pub use hotplug::{Hotplug, HotplugKind};
 pub use input::Input;
 pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
 pub use limit_table::{LimitTable, LimitsInOrder};
 pub use limits::{BoundsError, GuestLimits};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, MechanismReason, Move, Paging, PressureLevel, Regret};
+pub use memory_room::MemoryRoom;
 pub use merging::{MergingKnobs, PageMerging};
 #[cfg(feature = "serde")]
 pub use miss_curve::CurveReference;
@@ -89,13 +95,12 @@ pub use plan::{
 };
 pub use policy_answer::{AnswerFault, GuestTarget, PolicyAnswer};
 pub use policy_name::{ParsePolicyNameError, PolicyName};
-pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
+pub use reason::{Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING_SET_AGE_MAX};
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
-    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState, ProcessId,
-    RunState, Snapshot,
+    Capabilities, GuestSample, GuestStats, LinkDown, LinkState, ProcessId, RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

@@ -10,8 +10,8 @@ use crate::guest_id::index_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, Bytes, DemandSource, DiskReads, Fence, GuestId, HostSample, Measured, Pinned,
-    Timestamp, TrackerReport, Tracking, WORKING_SET_AGE_MAX,
+    AgentReport, Bytes, DemandSource, DiskReads, Fence, GuestId, HostSample, Hotplug, Measured,
+    MemoryRoom, Pinned, Timestamp, TrackerReport, Tracking, WORKING_SET_AGE_MAX,
 };
 
 /// Everything seen in one tick.
@@ -162,6 +162,9 @@ pub struct GuestSample {
     /// What keeps its pages on the host when its balloon takes them; `None`: nothing that is known.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub pinned: Option<Pinned>,
+    /// What limits of the host's kernel leave to its process; empty: no limit is known.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub rooms: Vec<MemoryRoom>,
     /// Its capabilities.
     pub capabilities: Capabilities,
 }
@@ -189,6 +192,7 @@ impl GuestSample {
             tracking: None,
             fence: None,
             pinned: None,
+            rooms: Vec::new(),
             capabilities: Capabilities::default(),
         }
     }
@@ -237,50 +241,6 @@ pub struct ProcessId {
     pub pid: u32,
     /// When it was started, in clock ticks since the host's boot.
     pub start_ticks: u64,
-}
-
-/// How memory is plugged into a guest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(rename_all = "kebab-case")
-)]
-pub enum HotplugKind {
-    /// By a virtio-mem device, which plugs in and out block by block.
-    VirtioMem,
-    /// By memory modules (`pc-dimm`), which are plugged in and out whole.
-    Dimm,
-}
-
-impl HotplugKind {
-    /// Stable word for machines.
-    pub const fn code(self) -> &'static str {
-        match self {
-            HotplugKind::VirtioMem => "virtio-mem",
-            HotplugKind::Dimm => "dimm",
-        }
-    }
-}
-
-/// Memory that can be plugged into a guest while it runs, all its devices together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-pub struct Hotplug {
-    /// The kind of device.
-    pub kind: HotplugKind,
-    /// Memory plugged in now.
-    #[cfg_attr(feature = "serde", serde(rename = "plugged_bytes", with = "unit"))]
-    pub plugged: Bytes,
-    /// Memory last requested. It differs from `plugged` while the guest works on it, or does not.
-    #[cfg_attr(feature = "serde", serde(rename = "requested_bytes", with = "unit"))]
-    pub requested: Bytes,
-    /// The most that can be plugged in.
-    #[cfg_attr(feature = "serde", serde(rename = "max_bytes", with = "unit"))]
-    pub max: Bytes,
-    /// The block size; amounts are whole multiples of it.
-    #[cfg_attr(feature = "serde", serde(rename = "block_bytes", with = "unit"))]
-    pub block: Bytes,
 }
 
 /// Whether the hypervisor's control connection for a guest works.

@@ -149,9 +149,15 @@ impl Replay {
         self.rows.clear();
         let mut samples = Vec::with_capacity(recorded.guests().len());
         let (mut freed, mut taken) = (Bytes::ZERO, Bytes::ZERO);
+        let mut shifts: BTreeMap<String, (Bytes, Bytes)> = BTreeMap::new();
         for guest in recorded.guests() {
             let known = self.guests.entry(guest.id.clone()).or_default();
             let step = known.step(guest, plan.guest(&guest.id), now, self.passed);
+            for room in &guest.rooms {
+                let (freed, taken) = shifts.entry(room.file.clone()).or_default();
+                *freed = freed.saturating_add(step.freed);
+                *taken = taken.saturating_add(step.taken);
+            }
             samples.push(step.sample);
             self.rows.extend(step.row);
             freed = freed.saturating_add(step.freed);
@@ -161,6 +167,10 @@ impl Replay {
         host.memory_available = host
             .memory_available
             .map(|available| available.saturating_add(freed).saturating_sub(taken));
+        for room in samples.iter_mut().flat_map(|sample| &mut sample.rooms) {
+            let (freed, taken) = shifts.get(&room.file).copied().unwrap_or_default();
+            room.left = room.left.saturating_add(freed).saturating_sub(taken);
+        }
         self.follow_limits(limits);
         for carried in self.carried.drain(..) {
             self.controller.handle_event(Event::Carried(carried));

@@ -9,7 +9,7 @@ use ballast_actuation::paging::ResidentCap;
 use ballast_guard::check::Rules;
 use ballast_guard::goal_for;
 use ballast_guard::{
-    Assessment, AssessmentInput, Lack, TickBudget, Totals, allocate_grants, budget_for,
+    Assessment, AssessmentInput, Lack, Rooms, TickBudget, Totals, allocate_grants, budget_for,
 };
 use ballast_model::{
     Bytes, Change, Compliance, Estimate, GuestPlan, HoldReason, HostSample, Mode, Note, PerGuest,
@@ -191,16 +191,25 @@ impl Controller {
         bounded.collect()
     }
 
-    /// New memory for each guest, as far as some is free, and what is then left for plugging in
-    /// ahead of need.
+    /// New memory for each guest, as far as some is free and the kernel's limits on its process
+    /// leave some, and what is then left for plugging in ahead of need.
     pub(super) fn grant<'a>(
         &self,
-        tick: &Tick<'_>,
-        lacks: &[Lack],
+        tick: &Tick<'a>,
+        mut lacks: Vec<Lack>,
         settings: &'a Settings,
     ) -> Granting<'a> {
+        let committed = |guest: &GuestTick<'a>| (guest.sample, guest.assessment.committed);
+        let mut rooms = Rooms::new(tick.guests.iter().map(committed));
+        let narrow = rooms.cut(&mut lacks);
+        let new = allocate_grants(&lacks, tick.budget);
+        for (guest, new) in tick.guests.iter().zip(&new) {
+            rooms.take(guest.sample, *new);
+        }
         let mut granting = Granting {
-            new: allocate_grants(lacks, tick.budget),
+            new,
+            narrow,
+            rooms,
             budget: tick.budget,
             guard: &settings.guard,
             held: self.held(),
@@ -226,7 +235,7 @@ impl Controller {
     pub(super) fn act(
         &self,
         mut tick: Tick<'_>,
-        granting: Granting<'_>,
+        mut granting: Granting<'_>,
         settings: &Settings,
     ) -> Proposal {
         let now = tick.snapshot.taken_at;
@@ -242,13 +251,15 @@ impl Controller {
         let pages = host.may_page || self.has_caps;
         let rich = if pages { rich(&tick, host) } else { Vec::new() };
         let hotplug = settings.hotplug.as_ref().filter(|_| !host.is_held);
-        let mut spare = granting.spare;
+        let (mut spare, mut rooms) = (granting.spare, std::mem::take(&mut granting.rooms));
         let mut draft = self.heading(&mut tick, settings);
         let lines = tick.guests.iter().enumerate().map(|(place, guest)| {
             let grant = granting.grant_to(place, guest);
+            let most = spare.min(rooms.left(guest.sample));
             let actuated =
-                actuate(guest, grant.send, now, spare, hotplug, &settings.guard, host.is_held);
+                actuate(guest, grant.send, now, most, hotplug, &settings.guard, host.is_held);
             spare = spare.saturating_sub(actuated.order.from_spare);
+            rooms.take(guest.sample, actuated.order.from_spare);
             let is_rich = rich.get(place).copied().unwrap_or_default();
             let paged = pages.then(|| page(guest, is_rich, host));
             draft.line(place, guest, GuestActuation { grant, actuated, paged })

@@ -11,7 +11,8 @@
 //!
 //! Checked are:
 //!
-//! - conservation: grants stay within what budget and host have free;
+//! - conservation: grants stay within what budget and host have free, and within what the kernel's
+//!   limits leave to guests' processes;
 //! - floors, ceilings, step limits, the host's reserve, and the use of guests without swap;
 //! - no reduction on stale or missing figures, except what the host sees itself;
 //! - no action on guests that must not be touched;
@@ -32,6 +33,7 @@ mod action;
 mod memory;
 mod promise;
 mod restart;
+mod room;
 mod rules;
 mod violation;
 
@@ -121,11 +123,13 @@ impl Checker {
             found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
         }
         let (free, freed_by_caps) = check.free_and_freed_by_caps();
-        let new: Bytes = granted.iter().map(|given| given.new).sum();
+        let new_of_each: Vec<Bytes> = granted.iter().map(|given| given.new).collect();
+        let new: Bytes = new_of_each.iter().copied().sum();
         let granted = new.saturating_add(freed_by_caps);
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
+        check.rooms(&new_of_each, &mut found);
         found
     }
 
@@ -284,27 +288,26 @@ impl<'a> Check<'a> {
         Some(share.page_floor().clamp(floor, ceiling))
     }
 
+    /// The place of a guest, and what it may take beyond its commitment because the plan raises its
+    /// cap.
+    fn freed_by_cap(&self, promise: &Promise) -> Option<(usize, Bytes)> {
+        let place = self.guests.index_of(&promise.guest)?;
+        let (guest, planned) = (self.guest(place)?, self.plan.guests.get(place)?);
+        // A guest that is left alone for lack of figures is granted nothing.
+        if matches!(planned.change, Change::CancelShrink { .. }) {
+            return None;
+        }
+        let Guest { sample, limits, memory, .. } = guest;
+        let planned = Planned { target: planned.target, stale_after: self.rules.stale_after };
+        Some((place, memory.freed_by_raised_cap(sample, limits, promise, planned)))
+    }
+
     /// Memory that neither budget nor host has given away yet, and what guests may take beyond
     /// their commitment because the plan raises their caps.
     fn free_and_freed_by_caps(&self) -> (Bytes, Bytes) {
-        let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
-        let mut freed_by_caps = Bytes::ZERO;
-        for promise in self.promises {
-            let Some(place) = self.guests.index_of(&promise.guest) else { continue };
-            let (Some(guest), Some(planned)) = (self.guest(place), plan.guests.get(place)) else {
-                continue;
-            };
-            // A guest that is left alone for lack of figures is granted nothing.
-            if !matches!(planned.change, Change::CancelShrink { .. }) {
-                let planned = Planned { target: planned.target, stale_after: rules.stale_after };
-                freed_by_caps = freed_by_caps.saturating_add(guest.memory.freed_by_raised_cap(
-                    guest.sample,
-                    guest.limits,
-                    promise,
-                    planned,
-                ));
-            }
-        }
+        let (rules, snapshot) = (self.rules, self.snapshot);
+        let freed = self.promises.iter().filter_map(|promise| self.freed_by_cap(promise));
+        let freed_by_caps: Bytes = freed.map(|(_, freed)| freed).sum();
         let (Some(total), Some(available)) =
             (snapshot.host.memory_total, snapshot.host.memory_available)
         else {

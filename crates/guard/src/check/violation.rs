@@ -86,6 +86,19 @@ pub enum Violation {
         /// Memory free to be granted.
         free: Bytes,
     },
+    /// More granted to guests below a limit of the kernel than that leaves.
+    BeyondRoom {
+        /// One of the guests.
+        guest: GuestId,
+        /// The limit's file.
+        file: String,
+        /// The limit.
+        limit: Bytes,
+        /// Memory newly granted below it.
+        granted: Bytes,
+        /// Memory free below it.
+        free: Bytes,
+    },
 }
 
 impl fmt::Display for Violation {
@@ -127,6 +140,10 @@ impl fmt::Display for Violation {
             Violation::Overcommitted { granted, free } => {
                 write!(f, "{granted} granted where {free} is free")
             }
+            Violation::BeyondRoom { guest, file, limit, granted, free } => write!(
+                f,
+                "{guest}: {granted} granted where {file} limits to {limit} and leaves {free}"
+            ),
         }
     }
 }

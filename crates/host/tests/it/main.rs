@@ -1,5 +1,6 @@
 //! The integration tests of `ballast-host`.
 
 mod facts;
+mod memory_limits;
 mod own_resources;
 mod readers;

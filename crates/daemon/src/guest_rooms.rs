@@ -1,0 +1,195 @@
+//! What limits of cgroups leave to guests' processes, tick by tick.
+//!
+//! Idea: operators seldom change limits, so they are looked up seldom. What they leave is read in
+//! every tick, after the sizes of all processes: what a guest fills in between must not count as
+//! left.
+//!
+//! Cost: for each limited cgroup one `pread` a tick (`ballast_host::RoomReader`); for each guest
+//! every 30 s two small files for each cgroup above it, at most [`RENEWED_MAX`] guests a tick.
+//! Limits: a limit that is set or lowered is not known before the next look-up.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ballast_host::{MemoryLimit, ReadError, RoomReader, read_limits};
+use ballast_model::{GuestSample, ProcessId, Timestamp};
+
+/// How long a look-up counts.
+const PERIOD: Duration = Duration::from_secs(30);
+
+/// Most processes whose limits are looked up again in one tick. New processes come on top.
+const RENEWED_MAX: usize = 64;
+
+/// The limits of guests' processes.
+#[derive(Debug)]
+pub(super) struct GuestRooms {
+    proc: PathBuf,
+    cgroups: PathBuf,
+    /// The limits on each process, and when they were looked up.
+    known: BTreeMap<ProcessId, (Timestamp, Vec<MemoryLimit>)>,
+    reader: RoomReader,
+}
+
+impl GuestRooms {
+    /// Reads below `proc` and `cgroups`, which are `PROC` and `CGROUPS` except in tests.
+    pub(super) fn new(proc: &Path, cgroups: &Path) -> GuestRooms {
+        GuestRooms {
+            proc: proc.to_owned(),
+            cgroups: cgroups.to_owned(),
+            known: BTreeMap::new(),
+            reader: RoomReader::default(),
+        }
+    }
+
+    /// Adds to each guest what limits leave to its process now. A guest whose limits cannot be read
+    /// keeps those that were known. Returns the first error of such a kind.
+    pub(super) fn add_to(
+        &mut self,
+        guests: &mut [GuestSample],
+        now: Timestamp,
+    ) -> Option<ReadError> {
+        let error = self.look_up(guests, now);
+        let limits: BTreeSet<&MemoryLimit> =
+            self.known.values().flat_map(|(_, limits)| limits).collect();
+        let rooms = self.reader.read(&limits);
+        if !rooms.is_empty() {
+            for guest in guests {
+                let known = guest.process.and_then(|process| self.known.get(&process));
+                let limits = known.into_iter().flat_map(|(_, limits)| limits);
+                guest.rooms = limits.filter_map(|limit| rooms.get(limit)).cloned().collect();
+            }
+        }
+        error
+    }
+
+    /// Looks up the limits on processes that are new or due. Returns the first error.
+    fn look_up(&mut self, guests: &[GuestSample], now: Timestamp) -> Option<ReadError> {
+        let mut first_error = None;
+        let mut before = std::mem::take(&mut self.known);
+        let mut renewed = 0;
+        for process in guests.iter().filter_map(|guest| guest.process) {
+            // A container has no process.
+            if process.pid == 0 {
+                continue;
+            }
+            let found = match before.remove(&process) {
+                Some((at, limits))
+                    if now.saturating_since(at) < PERIOD || renewed == RENEWED_MAX =>
+                {
+                    (at, limits)
+                }
+                last => {
+                    renewed += usize::from(last.is_some());
+                    match read_limits(&self.proc, &self.cgroups, process.pid) {
+                        Ok(limits) => (now, limits.unwrap_or_default()),
+                        Err(error) => {
+                            first_error.get_or_insert(error);
+                            (now, last.map(|(_, limits)| limits).unwrap_or_default())
+                        }
+                    }
+                }
+            };
+            self.known.insert(process, found);
+        }
+        first_error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use ballast_model::{Bytes, LinkState, MemoryRoom};
+    use ballast_reclaim::MARK;
+
+    use super::*;
+
+    /// Files below `proc` and `cgroups` of a host with two guests in one slice.
+    const FILES: [(&str, &str); 9] = [
+        ("proc/7/cgroup", "0::/machine.slice/web.scope/emulator\n"),
+        ("proc/8/cgroup", "0::/machine.slice/db.scope\n"),
+        ("cgroups/cgroup.controllers", "cpu memory\n"),
+        ("cgroups/machine.slice/memory.max", "8589934592\n"),
+        ("cgroups/machine.slice/memory.high", "max\n"),
+        ("cgroups/machine.slice/memory.current", "5368709120\n"),
+        ("cgroups/machine.slice/web.scope/memory.max", "max\n"),
+        ("cgroups/machine.slice/web.scope/memory.high", "3221225472\n"),
+        ("cgroups/machine.slice/web.scope/memory.current", "1073741824\n"),
+    ];
+
+    fn guest(name: &str, pid: u32) -> GuestSample {
+        GuestSample {
+            process: Some(ProcessId { pid, start_ticks: 5 }),
+            ..GuestSample::unknown(name.parse().unwrap(), LinkState::Up)
+        }
+    }
+
+    /// The last folder, the file, the limit and what is left of each room, in MiB.
+    fn rooms(guest: &GuestSample) -> Vec<(String, u64, u64)> {
+        let room = |it: &MemoryRoom| {
+            let file = it.file.rsplit('/').take(2).collect::<Vec<_>>().join(" of ");
+            (file, it.limit.get() >> 20, it.left.get() >> 20)
+        };
+        guest.rooms.iter().map(room).collect()
+    }
+
+    #[test]
+    fn each_guest_has_the_rooms_above_it() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        FILES.iter().for_each(|(name, text)| write(name, text));
+        let mut found = GuestRooms::new(&root.path().join("proc"), &root.path().join("cgroups"));
+        let mut at = |second: u64| {
+            let mut guests = [guest("db", 8), guest("gone", 9), guest("web", 7)];
+            let error = found.add_to(&mut guests, Timestamp::from_millis(second * 1000));
+            assert!(error.is_none(), "{error:?}");
+            guests.map(|guest| rooms(&guest))
+        };
+        let slice = |left: u64| ("memory.max of machine.slice".to_owned(), 8192_u64, left);
+        let web = ("memory.high of web.scope".to_owned(), 3072_u64, 2048_u64);
+        assert_eq!(at(100), [vec![slice(3072)], vec![], vec![web.clone(), slice(3072)]]);
+        // What is charged is read in every tick, limits are not.
+        write("cgroups/machine.slice/memory.current", "6442450944\n");
+        write("cgroups/machine.slice/web.scope/memory.high", "max\n");
+        assert_eq!(at(129), [vec![slice(2048)], vec![], vec![web, slice(2048)]]);
+        assert_eq!(at(130), [vec![slice(2048)], vec![], vec![slice(2048)]]);
+        write("cgroups/cgroup.controllers", "cpu\n");
+        assert_eq!(at(161), [vec![], vec![], vec![]], "version 1 has the memory");
+    }
+
+    #[test]
+    fn more_guests_than_a_tick_renews_keep_their_rooms() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("cgroups/a");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(root.path().join("cgroups/cgroup.controllers"), "memory").unwrap();
+        fs::write(folder.join("memory.max"), Bytes::gib(8).get().to_string()).unwrap();
+        fs::write(folder.join("memory.current"), "0").unwrap();
+        let names: Vec<String> = (0..3 * RENEWED_MAX).map(|at| format!("g{at:03}")).collect();
+        for pid in 1..=names.len() {
+            let process = root.path().join(format!("proc/{pid}"));
+            fs::create_dir_all(&process).unwrap();
+            fs::write(process.join("cgroup"), "0::/a\n").unwrap();
+        }
+        let mut rooms = GuestRooms::new(&root.path().join("proc"), &root.path().join("cgroups"));
+        for (second, left) in [(100, 0), (101, 0), (131, 2), (132, 1), (133, 0), (134, 0)] {
+            let mut guests: Vec<GuestSample> =
+                names.iter().zip(1..).map(|(name, pid)| guest(name, pid)).collect();
+            let now = Timestamp::from_millis(second * 1000);
+            assert!(rooms.add_to(&mut guests, now).is_none());
+            assert!(guests.iter().all(|guest| guest.rooms.len() == 1), "{second}");
+            let due = rooms.known.values().filter(|(at, _)| now.saturating_since(*at) >= PERIOD);
+            assert_eq!(due.count(), left * RENEWED_MAX, "{second}");
+        }
+    }
+
+    #[test]
+    fn the_mark_of_a_fence_has_one_name() {
+        assert_eq!(ballast_host::FENCE_MARK, MARK);
+    }
+}

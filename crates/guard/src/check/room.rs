@@ -1,0 +1,66 @@
+//! Whether grants fit what the kernel's limits leave to guests' processes.
+//!
+//! Idea: a limit leaves a room to all guests below it. What a guest may hold and its process does
+//! not occupy yet fills the room without a grant; grants and raised caps must fit the rest.
+//! Cost: O(1) per guest without a limit, else O(log n) per guest and limit. Limits: keeps nothing
+//! for hypervisors; a plan that does is better than it must be.
+
+use std::collections::BTreeMap;
+
+use ballast_model::{Bytes, GuestId};
+
+use super::{Check, Violation};
+
+/// What is taken from one room.
+#[derive(Default)]
+struct RoomUsage<'a> {
+    left: Bytes,
+    limit: Bytes,
+    unfilled: Bytes,
+    granted: Bytes,
+    /// A guest that is granted some of it.
+    guest: Option<&'a GuestId>,
+}
+
+impl Check<'_> {
+    /// Faults of all grants together, room by room. `new` is what each action grants.
+    pub(super) fn rooms(&self, new: &[Bytes], found: &mut Vec<Violation>) {
+        let guests = self.snapshot.guests();
+        if guests.iter().all(|sample| sample.rooms.is_empty()) {
+            return;
+        }
+        let mut granted = vec![Bytes::ZERO; guests.len()];
+        let of_actions = self.plan.actions.iter().zip(new);
+        let of_actions = of_actions
+            .filter_map(|(action, new)| Some((self.guests.index_of(&action.guest)?, *new)));
+        let of_caps = self.promises.iter().filter_map(|promise| self.freed_by_cap(promise));
+        for (place, amount) in of_actions.chain(of_caps) {
+            granted[place] = granted[place].saturating_add(amount);
+        }
+        let mut rooms: BTreeMap<&str, RoomUsage<'_>> = BTreeMap::new();
+        let mut promises = self.promises.iter().peekable();
+        for ((memory, sample), granted) in self.guests.values().zip(guests).zip(granted) {
+            let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
+            let own = memory.committed(sample, kept.is_some(), self.rules.stale_after);
+            let hypervisor = sample.overhead.unwrap_or_default();
+            let occupied = sample.resident.map_or(Bytes::ZERO, |it| it.value);
+            let unfilled = own.saturating_sub(occupied.saturating_sub(hypervisor));
+            for room in &sample.rooms {
+                let usage = rooms.entry(&room.file).or_default();
+                (usage.left, usage.limit) = (room.left, room.limit);
+                usage.unfilled = usage.unfilled.saturating_add(unfilled);
+                usage.granted = usage.granted.saturating_add(granted);
+                if granted > Bytes::ZERO {
+                    usage.guest = Some(&sample.id);
+                }
+            }
+        }
+        for (file, RoomUsage { left, limit, unfilled, granted, guest }) in rooms {
+            let free = left.saturating_sub(unfilled);
+            if let Some(guest) = guest.filter(|_| granted > free) {
+                let (guest, file) = (guest.clone(), file.to_owned());
+                found.push(Violation::BeyondRoom { guest, file, limit, granted, free });
+            }
+        }
+    }
+}

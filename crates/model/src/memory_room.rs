@@ -1,0 +1,25 @@
+//! What a limit of the host's kernel leaves to guests' processes.
+//!
+//! Idea: a process whose cgroup reaches its limit is killed, or made to crawl, however much memory
+//! the host has. A limit holds for all processes below it, so guests with the same limit share what
+//! it leaves.
+//! Limits: cgroups of version 2.
+
+use crate::Bytes;
+#[cfg(feature = "serde")]
+use crate::unit;
+
+/// A limit on the memory of a guest's process, and what it leaves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct MemoryRoom {
+    /// The limit's file, such as `/sys/fs/cgroup/machine.slice/memory.max`: the limit's identity.
+    pub file: String,
+    /// The limit.
+    #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
+    pub limit: Bytes,
+    /// What all processes below the limit together can still get: the limit less what they are
+    /// charged, except for page cache that the kernel drops first.
+    #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
+    pub left: Bytes,
+}
