@@ -5,9 +5,9 @@ use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_actuation::host_pressure::HostPressureSettings;
 use ballast_control::{Event, Settings};
 use ballast_model::{
-    Bytes, Clamped, Compliance, GuestLimits, GuestSample, Handover, LeftGuest, Measured, Mechanism,
-    MechanismReason, Plan, PolicyName, Pressure, PressureLevel, ProcessId, Restart, Snapshot,
-    Timestamp,
+    Bytes, Change, Clamped, Compliance, GuestLimits, GuestSample, Handover, HoldReason, LeftGuest,
+    Measured, Mechanism, MechanismReason, Plan, PolicyName, Pressure, PressureLevel, ProcessId,
+    Restart, Snapshot, Timestamp,
 };
 
 /// `a` has what it needs; `b` holds much more than it uses.
@@ -318,5 +318,33 @@ fn a_stuck_guest_above_its_ceiling_delays_nobody() {
     // requested again.
     assert!(world.guest("b").resident() <= 200 + 64, "{}", world.guest("b").resident());
     assert!(world.guest("a").holds > 900);
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
+fn a_guest_grows_as_far_as_its_cgroup_allows() {
+    let guests = vec![ToyGuest::new("a", 2048, 512, 480), ToyGuest::new("b", 2048, 512, 480)];
+    let mut world = World::new(settings(PolicyName::Global, 4096), guests);
+    world.slices = vec![(vec![id("a")], 1024)];
+    world.ticks(3);
+    world.guest("a").used = 1500;
+    world.guest("b").used = 1500;
+    world.ticks(80);
+    let (a, b) = (world.guest("a").holds, world.guest("b").holds);
+    assert!((900..=1024 - 64).contains(&a) && b >= 1500, "{a} {b}");
+    let mut held = Vec::new();
+    for _ in 0..10 {
+        let plan = world.tick();
+        let line = plan.guest(&id("a")).unwrap();
+        let no_room = |clamp: &Clamped| matches!(clamp, Clamped::NoRoom { .. });
+        assert!(line.clamps.iter().any(no_room), "{line:?}");
+        held.push(line.change.clone());
+    }
+    let (file, limit) = ("slice-0/memory.max".to_owned(), Bytes::gib(1));
+    let no_room = Change::Hold(HoldReason::NoRoom { file, limit });
+    assert!(held.contains(&no_room), "{held:?}");
+    world.slices[0].1 = 4096;
+    world.ticks(80);
+    assert!(world.guest("a").holds >= 1500, "{:?}", world.holds());
     assert_eq!(world.controller.plans_refused(), 0);
 }

@@ -172,6 +172,47 @@ proptest! {
         }
     }
 
+    /// Guests below one limit of the kernel are never granted more together than it leaves them,
+    /// whatever they do. What the host pages out of one is left to the others.
+    #[test]
+    fn grants_fit_every_limit_on_processes(
+        guests in guests(),
+        turns in prop::collection::vec((turn(), 0..200u64), 1..12),
+        slices in prop::collection::vec((0..64usize, 0..8192u64), 1..4),
+        policy in policy(),
+        spare in 0..4000u64,
+        host_swaps in any::<bool>(),
+    ) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        world.host_swaps = host_swaps;
+        if host_swaps {
+            world.guests.iter_mut().for_each(|guest| guest.has_swap = true);
+        }
+        for (bits, limit) in slices {
+            let places = (0..world.guests.len()).filter(|place| (bits >> place) & 1 == 1);
+            world.slices.push((places.map(|place| world.guests[place].id.clone()).collect(), limit));
+        }
+        world.tick();
+        let mut before = world.in_slices();
+        for (turn, reads_back) in turns {
+            let at = turn.guest % world.guests.len();
+            let guest = &mut world.guests[at];
+            (guest.used, guest.mood) = (turn.used.min(guest.boot), turn.mood);
+            guest.reads_back = reads_back;
+            for _ in 0..turn.ticks {
+                let plan = world.tick();
+                let now = world.in_slices();
+                for ((now, before), (members, limit)) in now.iter().zip(&before).zip(&world.slices) {
+                    let fits = host_swaps || *now <= (*before).max(*limit);
+                    prop_assert!(fits, "{now} of {limit}, {before} before: {members:?}");
+                }
+                before = now;
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+            }
+        }
+    }
+
     /// A silent guest is never asked for memory. At a time it is given no more than its kernel
     /// takes and keeps free beyond what the host sees it touch.
     #[test]

@@ -9,9 +9,9 @@ use ballast_actuation::paging::SwapRules;
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Action, AgentReport, Bytes, Capabilities, DiskReads, GuestId, GuestSample, GuestStats,
-    HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, Outcome,
-    OutcomeKind, Pinned, Plan, PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind, Restart,
-    RunState, Snapshot, Timestamp, TrackerReport, TrackingSource,
+    HostSample, Hotplug, HotplugKind, LinkDown, LinkState, Measured, MemoryRequest, MemoryRoom,
+    Outcome, OutcomeKind, Pinned, Plan, PolicyAnswer, PolicyName, Pressure, ProcessId, RequestKind,
+    Restart, RunState, Snapshot, Timestamp, TrackerReport, TrackingSource,
 };
 use ballast_policy::Question;
 
@@ -95,6 +95,8 @@ pub(crate) struct World {
     pub(crate) host_swap_free: Bytes,
     /// Whether the host carries out orders to page.
     pub(crate) host_swaps: bool,
+    /// Cgroups: the guests in each, and the limit on their processes together, in MiB.
+    pub(crate) slices: Vec<(Vec<GuestId>, u64)>,
     pub(crate) actions: Vec<(u64, Action)>,
 }
 
@@ -286,6 +288,7 @@ impl World {
             host_pressure: None,
             host_swap_free: Bytes::gib(4),
             host_swaps: false,
+            slices: Vec::new(),
             actions: Vec::new(),
         }
     }
@@ -301,7 +304,20 @@ impl World {
             pressure: self.host_pressure,
         };
         let now = Timestamp::from_millis(self.second * 1000);
-        Snapshot::new(now, host, self.guests.iter().map(ToyGuest::sample).collect())
+        let mut samples: Vec<GuestSample> = self.guests.iter().map(ToyGuest::sample).collect();
+        for (at, (members, limit)) in self.slices.iter().enumerate() {
+            let inside = self.guests.iter().filter(|guest| members.contains(&guest.id));
+            let charged: u64 = inside.map(ToyGuest::resident).sum();
+            let room = MemoryRoom {
+                file: format!("slice-{at}/memory.max"),
+                limit: Bytes::mib(*limit),
+                left: Bytes::mib(limit.saturating_sub(charged)),
+            };
+            for sample in samples.iter_mut().filter(|sample| members.contains(&sample.id)) {
+                sample.rooms.push(room.clone());
+            }
+        }
+        Snapshot::new(now, host, samples)
     }
 
     /// One second: guests move, a sample is taken, the plan is carried out.
@@ -413,6 +429,15 @@ impl World {
     pub(crate) fn occupied(&self) -> u64 {
         let of = |g: &ToyGuest| if g.paged_out > 0 { g.resident() } else { g.holds.max(g.target) };
         self.guests.iter().map(of).sum()
+    }
+
+    /// What the guests of each slice hold or could take at once.
+    pub(crate) fn in_slices(&self) -> Vec<u64> {
+        let of = |(members, _): &(Vec<GuestId>, u64)| {
+            let inside = self.guests.iter().filter(|guest| members.contains(&guest.id));
+            inside.map(|guest| guest.holds.max(guest.target)).sum::<u64>()
+        };
+        self.slices.iter().map(of).collect()
     }
 
     pub(crate) fn actions_since(&self, second: u64) -> usize {

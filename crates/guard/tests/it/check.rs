@@ -7,8 +7,8 @@ use ballast_guard::check::{Checker, Promise, Rules, Violation};
 use ballast_model::{
     Action, AgentReport, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits,
     GuestPlan, GuestSample, GuestStats, HoldReason, HostSample, Hotplug, HotplugKind, LimitTable,
-    LinkDown, LinkState, Measured, Mechanism, Paging, Plan, PolicyName, PressureLevel, RunState,
-    Snapshot, Timestamp,
+    LinkDown, LinkState, Measured, Mechanism, MemoryRoom, Paging, Plan, PolicyName, PressureLevel,
+    RunState, Snapshot, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -260,6 +260,48 @@ fn memory_still_held_or_promised_cannot_be_granted() {
     assert!(overcommitted(&new.act("a", 540).check()), "b has just been found");
     let blind = Case::new().with(|c| c.guests[1].resident = None);
     assert_eq!(blind.act("a", 540).check(), [], "a host with room for all of it");
+}
+
+/// Puts guests below a limit of 1 GiB that leaves them this, in MiB.
+fn with_room(case: &mut Case, guests: &[usize], file: &str, left: u64) {
+    for guest in guests {
+        let (file, limit) = (file.to_owned(), Bytes::gib(1));
+        case.guests[*guest].rooms.push(MemoryRoom { file, limit, left: Bytes::mib(left) });
+    }
+}
+
+#[test]
+fn no_more_is_granted_than_limits_leave() {
+    // Each may hold 512 MiB; the budget has room for 76 MiB more.
+    let check = |rooms: &[(&[usize], u64)], a: u64, b: u64, resident: u64| {
+        let mut case = Case::new();
+        for (at, (guests, left)) in rooms.iter().enumerate() {
+            with_room(&mut case, guests, &format!("{at}/memory.max"), *left);
+        }
+        case.guests[1].resident = Some(Measured::fresh(Bytes::mib(resident)));
+        case.act("a", a).act("b", b).check()
+    };
+    let beyond = |found: &[Violation], room: &str| matches!(found, [Violation::BeyondRoom { file, .. }] if *file == format!("{room}/memory.max"));
+    assert_eq!(check(&[(&[0, 1], 76)], 550, 550, 512), []);
+    assert!(beyond(&check(&[(&[0, 1], 75)], 550, 550, 512), "0"), "together");
+    assert_eq!(check(&[(&[0], 38), (&[1], 38)], 550, 550, 512), [], "each alone");
+    assert!(beyond(&check(&[(&[0], 38), (&[1], 37)], 550, 550, 512), "1"));
+    assert_eq!(check(&[(&[0, 1], 88)], 550, 512, 462), []);
+    assert!(beyond(&check(&[(&[0, 1], 87)], 550, 512, 462), "0"), "b may fill 50 MiB more");
+    assert_eq!(check(&[(&[0, 1], 0)], 512, 512, 512), [], "nothing is granted");
+    assert_eq!(check(&[(&[1], 0)], 550, 512, 512), [], "another guest's limit");
+}
+
+#[test]
+fn a_raised_cap_takes_room_too() {
+    let raise_cap = |left: u64| {
+        let mut case = Case::new().with(with_cap);
+        with_room(&mut case, &[0], "memory.max", left);
+        case.promises.push(capped(&id("a"), Bytes::mib(500)));
+        case.check()
+    };
+    assert_eq!(raise_cap(100), []);
+    assert!(matches!(raise_cap(99)[..], [Violation::BeyondRoom { .. }]));
 }
 
 #[test]
