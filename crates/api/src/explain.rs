@@ -3,7 +3,8 @@
 use std::time::SystemTime;
 
 use ballast_model::{
-    Bounds, Bytes, GuestId, GuestLimits, GuestStats, LimitSource, LimitSources, Measured, Outcome,
+    Bounds, Bytes, GuestId, GuestLimits, GuestStats, LimitSource, LimitSources, Measured,
+    MemoryRoom, Outcome,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +75,7 @@ impl ExplainReply {
                 tracking: TrackingView::of(sample),
                 fence: sample.fence.as_ref().map(FenceView::from),
                 pinned: sample.pinned.as_ref().map(Coded::from),
+                rooms: sample.rooms.iter().map(RoomView::from).collect(),
                 agent: AgentView::of(sample),
                 capabilities: CapabilitiesView::from(&sample.capabilities),
             },
@@ -144,11 +146,33 @@ pub struct InputsView {
     /// nothing that is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<Coded>,
+    /// Limits of the host's kernel on its process, and what they leave; absent: none is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rooms: Vec<RoomView>,
     /// The report of its agent; `null`: none has ever reported.
     #[serde(default)]
     pub agent: Option<AgentView>,
     /// What its devices can do.
     pub capabilities: CapabilitiesView,
+}
+
+/// A limit of the host's kernel on the memory of a guest's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RoomView {
+    /// The limit's file.
+    pub file: String,
+    /// The limit.
+    pub limit_bytes: u64,
+    /// What all processes below the limit together can still get.
+    pub left_bytes: u64,
+}
+
+impl From<&MemoryRoom> for RoomView {
+    fn from(room: &MemoryRoom) -> Self {
+        let MemoryRoom { file, limit, left } = room;
+        RoomView { file: file.clone(), limit_bytes: limit.get(), left_bytes: left.get() }
+    }
 }
 
 /// A guest's statistics as it reported them; `null`: it did not report that figure. Counters count

@@ -46,7 +46,8 @@ pub use coded::{ChangeView, Coded, ComplianceView};
 pub use command::{CommandReply, ErrorReply, ModeReply, Reserve, SetMode, SetPolicy};
 pub use estimate::{CurvePointView, CurveView, DemandView, EstimateView, PassedOverView};
 pub use explain::{
-    DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, SourcesView, StatsView,
+    DesiredView, ExplainReply, InputsView, LimitsView, OutcomeView, RoomView, SourcesView,
+    StatsView,
 };
 pub use fence::FenceView;
 pub use fleet::FleetReply;

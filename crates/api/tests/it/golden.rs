@@ -12,8 +12,8 @@ use ballast_model::{
     Action, Bounds, Budget, Bytes, Capabilities, Change, Clamped, Compliance, Confidence, Demand,
     DemandSource, Desired, Estimate, Fence, Generation, GuestId, GuestLimits, GuestPlan,
     GuestSample, GuestStats, HoldReason, HostSample, Hotplug, HotplugKind, LimitSource,
-    LimitSources, LinkDown, LinkState, Measured, Mechanism, MechanismReason, MissCurve, Mode,
-    ModeChoice, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, PassedOverReason, Plan,
+    LimitSources, LinkDown, LinkState, Measured, Mechanism, MechanismReason, MemoryRoom, MissCurve,
+    Mode, ModeChoice, Move, Note, Outcome, OutcomeKind, Paging, PassedOver, PassedOverReason, Plan,
     PolicyName, Pressure, PressureLevel, Provenance, Reason, Regret, Reservation, RunState, Share,
     Snapshot, Timestamp, TrackerReport, Tracking, TrackingSource, TrackingState,
 };
@@ -102,6 +102,11 @@ fn tick_parts() -> TickParts {
             limit: Some(Bytes::mib(640)),
             trouble: Some("swap is full".to_owned()),
         }),
+        rooms: vec![MemoryRoom {
+            file: "/sys/fs/cgroup/machine.slice/memory.max".to_owned(),
+            limit: Bytes::gib(8),
+            left: Bytes::gib(1),
+        }],
         capabilities: Capabilities { balloon: Some(true), ..Capabilities::default() },
         ..GuestSample::unknown(id("a"), LinkState::Up)
     };
@@ -542,6 +547,13 @@ fn explain_of_a_known_guest() {
                   "limit_bytes": 671088640,
                   "trouble": "swap is full"
                 },
+                "rooms": [
+                  {
+                    "file": "/sys/fs/cgroup/machine.slice/memory.max",
+                    "limit_bytes": 8589934592,
+                    "left_bytes": 1073741824
+                  }
+                ],
                 "agent": null,
                 "capabilities": {
                   "balloon": true,

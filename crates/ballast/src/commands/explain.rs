@@ -3,8 +3,8 @@
 use anyhow::anyhow;
 use ballast_api::{
     AgentView, Client, ComplianceView, CurveView, EstimateView, ExplainReply, FenceView,
-    InputsView, LimitsView, OutcomeView, RegretView, SourcesView, StatsView, Tick, TickView,
-    TrackingView,
+    InputsView, LimitsView, OutcomeView, RegretView, RoomView, SourcesView, StatsView, Tick,
+    TickView, TrackingView,
 };
 use ballast_model::{GuestId, Share};
 
@@ -80,6 +80,9 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
     }
     for (name, text) in reply.inputs.fence.iter().flat_map(fence) {
         step(name, text);
+    }
+    for RoomView { file, limit_bytes, left_bytes } in &reply.inputs.rooms {
+        step("room", format!("{} left of {} by {file}", size(*left_bytes), size(*limit_bytes)));
     }
     if let Some(view) = &reply.inputs.agent {
         step("agent", agent(view));

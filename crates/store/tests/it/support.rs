@@ -350,6 +350,14 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     unmapped: resident.as_ref().map(|it| it.value),
                     overhead: resident.as_ref().map(|it| it.value),
                     file_backed: resident.as_ref().map(|it| it.value),
+                    rooms: resident
+                        .iter()
+                        .map(|it| MemoryRoom {
+                            file: format!("/sys/fs/cgroup/{}", it.value.get()),
+                            limit: it.value,
+                            left: it.value,
+                        })
+                        .collect(),
                     merged: resident.as_ref().map(|it| it.value),
                     disk_reads: resident.map(|it| Measured {
                         value: DiskReads { read: it.value, requests: it.value.get() },
@@ -412,6 +420,11 @@ fn clamped() -> BoxedStrategy<Clamped> {
         bytes().prop_map(|most| Clamped::SampledAlone { most }),
         bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
         bytes().prop_map(|short| Clamped::HostReserve { short }),
+        (bytes(), "[a-z/]{0,9}", bytes()).prop_map(|(short, file, limit)| Clamped::NoRoom {
+            short,
+            file,
+            limit
+        }),
     ]
     .boxed()
 }
@@ -516,6 +529,7 @@ pub(crate) fn held() -> impl Strategy<Value = HoldReason> + Clone {
         (bytes(), bytes()).prop_map(|(change, band)| HoldReason::DeadBand { change, band }),
         Just(HoldReason::AnotherOwner { owner: Some(BalloonOwner::Mom) }),
         Just(HoldReason::OnTarget),
+        ("[a-z/]{0,9}", bytes()).prop_map(|(file, limit)| HoldReason::NoRoom { file, limit }),
         text().prop_map(|violation| HoldReason::PlanRefused { violation }),
         Just(HoldReason::ClockBackwards),
     ]
