@@ -1,7 +1,7 @@
 //! `ballast doctor`: what works on this host, what does not, and what to do about it.
 //!
 //! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` collect facts. `host.rs`,
-//! `hypervisors.rs`, `rest.rs`, `guests.rs` and `permissions.rs` judge them, without I/O.
+//! `limits.rs`, `hypervisors.rs`, `rest.rs`, `guests.rs` and `permissions.rs` judge them, without I/O.
 //! `render.rs` prints the findings. Facts about guests come from the daemon, so without a daemon
 //! guests are not judged. Begin with `finding.rs`.
 //!
@@ -13,6 +13,7 @@ mod finding;
 mod guests;
 mod host;
 mod hypervisors;
+mod limits;
 mod permissions;
 mod probe;
 mod render;
@@ -186,6 +187,7 @@ impl Diagnosis {
         let cgroups = probe::memory_cgroups(root);
         let facts = HostFacts::read(root);
         let mut found = host::judge(&facts, &cgroups, &self.tracking, config);
+        found.extend(limits::judge(&probe::limits(&self.tracking), status));
 
         let folders = probe::qmp_folders(config, status).await;
         let libvirts = probe::libvirts(config).await;

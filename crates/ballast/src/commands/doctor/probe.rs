@@ -14,7 +14,7 @@ use ballast_cloud_hypervisor::CLOUD_HYPERVISOR;
 use ballast_config::{Config, RestSettings};
 use ballast_daemon::track::TrackingDiagnosis;
 use ballast_firecracker::FIRECRACKER;
-use ballast_host::{PROC, ProcessRights};
+use ballast_host::{CGROUPS, PROC, ProcessRights, read_limits};
 use ballast_libvirt::{LibvirtVersion, ask_version};
 use ballast_model::{GuestSample, LinkDown, Timestamp};
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
@@ -24,6 +24,8 @@ use ballast_rest::{FoundSocket, HypervisorKind, RestGuest, probe_guest};
 use ballast_xen::{XenProbe, probe_xen};
 use rustix::fs::{Access, access};
 use tokio::task::JoinSet;
+
+use super::limits::LimitsSeen;
 
 /// Most sockets of one kind that are asked; the others are only listed.
 const ASKED_MAX: usize = 256;
@@ -65,6 +67,19 @@ pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, Strin
         return Ok(Some(MemoryCgroups { version, point, is_delegated }));
     }
     Ok(None)
+}
+
+/// Looks up the limits on the processes of all hypervisors.
+pub(super) fn limits(tracking: &TrackingDiagnosis) -> Vec<LimitsSeen> {
+    let mut seen = Vec::new();
+    for hypervisor in &tracking.guests {
+        let name = hypervisor.guest.clone();
+        seen.push(LimitsSeen {
+            guest: name.unwrap_or_else(|| format!("process {}", hypervisor.pid)),
+            limits: read_limits(Path::new(PROC), Path::new(CGROUPS), hypervisor.pid),
+        });
+    }
+    seen
 }
 
 /// The state of a QMP socket.

@@ -8,7 +8,7 @@ use ballast_api::StatusReply;
 use ballast_daemon::server::fixture;
 use ballast_daemon::server::routes::tick;
 use ballast_daemon::track::{GuestDiagnosis, SourceFinding};
-use ballast_host::{ProcessRights, parse_rights};
+use ballast_host::{MemoryLimit, ProcessRights, parse_rights};
 use ballast_libvirt::LibvirtVersion;
 use ballast_model::{Bytes, Capabilities, GuestSample, LinkDown, LinkState, RunState};
 use ballast_qmp::fleet::Notice;
@@ -17,6 +17,7 @@ use expect_test::{Expect, expect};
 use tempfile::TempDir;
 
 use super::finding::Area;
+use super::limits::LimitsSeen;
 use super::probe::{
     DaemonSeen, JournalSeen, LibvirtSeen, PatternSeen, ProcessSeen, QmpFolder, QmpSocket,
     RestAnswer, RestHypervisor, RestSeen, RestSocket, RightsSeen, SocketState, XenSeen,
@@ -732,4 +733,43 @@ fn a_xen_is_told_with_what_works_of_it() {
         note xen /x/socket: it is there, but not configured: nobody listens on the socket
           $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
     "#]].assert_eq(&as_text(&found));
+}
+
+#[test]
+fn limits_on_processes_are_judged_by_ceilings() {
+    let limit = |file: &str, mib| MemoryLimit {
+        file: Path::new("/sys/fs/cgroup").join(file),
+        limit: Bytes::mib(mib),
+    };
+    let seen = |guest: &str, limits: Option<Vec<MemoryLimit>>| LimitsSeen {
+        guest: guest.to_owned(),
+        limits: Ok(limits),
+    };
+    let status = status();
+    let judged = |seen: &[LimitsSeen]| limits::judge(seen, Some(&status));
+    let mut found = judged(&[]);
+    found.extend(judged(&[seen("grow", Some(vec![]))]));
+    // Its ceiling is 1 GiB.
+    found.extend(judged(&[seen(
+        "grow",
+        Some(vec![limit("vm.scope/memory.max", 1096), limit("memory.high", 1095)]),
+    )]));
+    let shared = || Some(vec![limit("slice/memory.max", 4096)]);
+    found.extend(judged(&[seen("grow", shared()), seen("other", shared()), seen("x", None)]));
+    found.extend(limits::judge(&[seen("grow", shared())], None));
+    let unreadable = parse_rights(Path::new("/proc/7/cgroup"), b"rubbish").unwrap_err();
+    found.extend(judged(&[LimitsSeen { guest: "x".to_owned(), limits: Err(unreadable) }]).pop());
+    let (last, found) = found.split_last().unwrap();
+    assert_eq!((last.topic, last.severity), ("memory-limits", Severity::Warning));
+    expect![[r#"
+        ok memory-limits: no guest's process has one
+        ok memory-limits: no guest's process has one
+        warning memory-limits: /sys/fs/cgroup/memory.high limits grow to 1095MiB, less than 1096MiB: what 1GiB of guests' memory may need
+          $ echo 1149239296 > /sys/fs/cgroup/memory.high    # to stay: virsh memtune, MemoryMax=; or lower ceilings
+        ok memory-limits: /sys/fs/cgroup/vm.scope/memory.max limits grow to 1096MiB, which is enough for 1GiB
+        note memory-limits: /sys/fs/cgroup/slice/memory.max limits grow and 1 more to 4GiB; how far that may grow is not known
+        note memory-limits: not known of x: version 2 of cgroups does not control its memory
+        note memory-limits: /sys/fs/cgroup/slice/memory.max limits grow to 4GiB; how far that may grow is not known
+    "#]]
+    .assert_eq(&as_text(found));
 }
