@@ -4,7 +4,8 @@ use crate::world::{Mood, ToyGuest, World, mib, settings};
 use ballast_control::{Controller, Event, Settings};
 use ballast_model::{
     Bytes, Capabilities, Change, GuestLimits, GuestSample, GuestStats, HoldReason, HostSample,
-    Hotplug, HotplugKind, LinkState, Measured, Mode, PolicyName, RequestKind, Snapshot, Timestamp,
+    Hotplug, HotplugKind, LinkState, Measured, MemoryRoom, Mode, PolicyName, RequestKind, Snapshot,
+    Timestamp,
 };
 use proptest::prelude::*;
 
@@ -256,6 +257,7 @@ proptest! {
         step in prop::option::of(0..300u64),
         plugs in any::<bool>(),
         swap in prop::option::of(any::<bool>()),
+        left in prop::option::of(0..3000u64),
     ) {
         let mut settings = settings(policy, budget);
         (settings.guard.step_up_max, settings.guard.step_down_max) =
@@ -265,6 +267,11 @@ proptest! {
         let mut controller = Controller::new(settings, Timestamp::ZERO);
         for (second, mut guests) in ticks.into_iter().enumerate() {
             guests[1].id = "y".parse().unwrap();
+            if let Some(left) = left {
+                let (file, limit) = ("slice/memory.max".to_owned(), Bytes::gib(8));
+                let room = MemoryRoom { file, limit, left: Bytes::mib(left) };
+                guests.iter_mut().for_each(|guest| guest.rooms = vec![room.clone()]);
+            }
             let host = HostSample {
                 memory_total: Some(Bytes::gib(8)),
                 memory_available: Some(Bytes::gib(4)),
