@@ -160,8 +160,8 @@ pub struct InputsView {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RoomView {
-    /// The limit's file.
-    pub file: String,
+    /// What limits: a cgroup's file, or NUMA nodes.
+    pub by: String,
     /// The limit.
     pub limit_bytes: u64,
     /// What all processes below the limit together can still get.
@@ -170,8 +170,8 @@ pub struct RoomView {
 
 impl From<&MemoryRoom> for RoomView {
     fn from(room: &MemoryRoom) -> Self {
-        let MemoryRoom { file, limit, left } = room;
-        RoomView { file: file.clone(), limit_bytes: limit.get(), left_bytes: left.get() }
+        let MemoryRoom { by, limit, left } = room;
+        RoomView { by: by.clone(), limit_bytes: limit.get(), left_bytes: left.get() }
     }
 }
 

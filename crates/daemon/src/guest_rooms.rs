@@ -128,7 +128,7 @@ mod tests {
     /// The last folder, the file, the limit and what is left of each room, in MiB.
     fn rooms(guest: &GuestSample) -> Vec<(String, u64, u64)> {
         let room = |it: &MemoryRoom| {
-            let file = it.file.rsplit('/').take(2).collect::<Vec<_>>().join(" of ");
+            let file = it.by.rsplit('/').take(2).collect::<Vec<_>>().join(" of ");
             (file, it.limit.get() >> 20, it.left.get() >> 20)
         };
         guest.rooms.iter().map(room).collect()

@@ -243,8 +243,8 @@ impl Step<'_> {
         let worth_it = short == Bytes::ZERO || by >= GRANT_MIN || is_urgent;
         if !send_again && (by == Bytes::ZERO || !worth_it) {
             let held = match self.narrow {
-                Some(MemoryRoom { file, limit, .. }) => {
-                    HoldReason::NoRoom { file: file.clone(), limit: *limit }
+                Some(MemoryRoom { by, limit, .. }) => {
+                    HoldReason::NoRoom { by: by.clone(), limit: *limit }
                 }
                 None => HoldReason::OnTarget,
             };
@@ -290,8 +290,8 @@ impl Step<'_> {
         if short == Bytes::ZERO {
             return None;
         }
-        if let Some(MemoryRoom { file, limit, .. }) = self.narrow {
-            return Some(Clamped::NoRoom { short, file: file.clone(), limit: *limit });
+        if let Some(MemoryRoom { by, limit, .. }) = self.narrow {
+            return Some(Clamped::NoRoom { short, by: by.clone(), limit: *limit });
         }
         let by_budget = distributable.saturating_sub(committed);
         Some(if grantable < by_budget.page_floor() {

@@ -27,7 +27,7 @@ const KERNEL_PART: u64 = 128;
 /// All rooms in one tick.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rooms<'a> {
-    by_file: BTreeMap<&'a str, Room<'a>>,
+    by_name: BTreeMap<&'a str, Room<'a>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,30 +42,30 @@ struct Room<'a> {
 impl<'a> Rooms<'a> {
     /// The rooms of guests in the order of the snapshot, each with what it is committed.
     pub fn new(guests: impl Iterator<Item = (&'a GuestSample, Bytes)>) -> Rooms<'a> {
-        let mut by_file: BTreeMap<&str, Room<'a>> = BTreeMap::new();
+        let mut by_name: BTreeMap<&str, Room<'a>> = BTreeMap::new();
         let mut taken: BTreeMap<&str, Bytes> = BTreeMap::new();
         for (place, (sample, committed)) in guests.enumerate() {
             for limit in &sample.rooms {
                 let new = || Room { limit, left: limit.left, places: Vec::new() };
-                let room = by_file.entry(&limit.file).or_insert_with(new);
+                let room = by_name.entry(&limit.by).or_insert_with(new);
                 room.left = room.left.min(limit.left);
                 room.places.push(place);
                 let kept = unfilled(sample, committed).saturating_add(HYPERVISOR_KEPT);
-                let taken = taken.entry(&limit.file).or_default();
+                let taken = taken.entry(&limit.by).or_default();
                 *taken = taken.saturating_add(kept);
             }
         }
-        for (file, room) in &mut by_file {
+        for (name, room) in &mut by_name {
             let fillable = room.left.saturating_sub(room.left.fraction(1, KERNEL_PART));
-            room.left = fillable.saturating_sub(taken[file]).page_floor();
+            room.left = fillable.saturating_sub(taken[name]).page_floor();
         }
-        Rooms { by_file }
+        Rooms { by_name }
     }
 
     /// Cuts what guests lack so that it fits all rooms. For each guest that then lacks less, by its
     /// place: the limit that leaves it least.
     pub fn cut(&self, lacks: &mut [Lack]) -> BTreeMap<usize, &'a MemoryRoom> {
-        let mut rooms: Vec<&Room<'a>> = self.by_file.values().collect();
+        let mut rooms: Vec<&Room<'a>> = self.by_name.values().collect();
         rooms.sort_by_key(|room| room.places.len());
         let mut cut = BTreeMap::new();
         for room in rooms {
@@ -84,14 +84,14 @@ impl<'a> Rooms<'a> {
 
     /// What a guest can be granted; no limit: all there is.
     pub fn left(&self, sample: &GuestSample) -> Bytes {
-        let rooms = sample.rooms.iter().filter_map(|limit| self.by_file.get(limit.file.as_str()));
+        let rooms = sample.rooms.iter().filter_map(|limit| self.by_name.get(limit.by.as_str()));
         rooms.map(|room| room.left).min().unwrap_or(Bytes::MAX)
     }
 
     /// A guest is granted `amount`.
     pub fn take(&mut self, sample: &GuestSample, amount: Bytes) {
         for limit in &sample.rooms {
-            if let Some(room) = self.by_file.get_mut(limit.file.as_str()) {
+            if let Some(room) = self.by_name.get_mut(limit.by.as_str()) {
                 room.left = room.left.saturating_sub(amount);
             }
         }
@@ -114,8 +114,8 @@ mod tests {
 
     /// A guest that holds 1 GiB, has filled `filled` of it, and has these limits, all in MiB.
     fn guest(name: usize, filled: u64, limits: &[(&str, u64)]) -> GuestSample {
-        let room = |(file, left): &(&str, u64)| MemoryRoom {
-            file: (*file).to_owned(),
+        let room = |(by, left): &(&str, u64)| MemoryRoom {
+            by: (*by).to_owned(),
             limit: Bytes::gib(64),
             left: Bytes::mib(*left),
         };
@@ -162,8 +162,7 @@ mod tests {
         let cut = rooms.cut(&mut lacks);
         // `a` has 164 MiB less a 128th and 64 MiB; both have 768 MiB less a 128th and twice 64 MiB.
         assert_eq!(in_mib(&lacks), [56, 577, 300]);
-        let files: Vec<(usize, &str)> =
-            cut.iter().map(|(at, it)| (*at, it.file.as_str())).collect();
+        let files: Vec<(usize, &str)> = cut.iter().map(|(at, it)| (*at, it.by.as_str())).collect();
         assert_eq!(files, [(0, "slice"), (1, "slice")]);
         assert_eq!(rooms.left(&guests[2]), Bytes::MAX);
     }
@@ -212,7 +211,7 @@ mod tests {
             for (at, file) in FILES.iter().enumerate() {
                 let (mut granted, mut unfilled, mut lacked) = (0, 0, 0);
                 for (place, guest) in guests.iter().enumerate() {
-                    if guest.rooms.iter().any(|it| it.file == *file) {
+                    if guest.rooms.iter().any(|it| it.by == *file) {
                         granted += lacks[place].pages / 256;
                         lacked += before[place].pages / 256;
                         unfilled += 1024 - drawn[place].0.min(1024) + 64;
@@ -221,7 +220,7 @@ mod tests {
                 let fillable = left[at] - left[at].div_ceil(128);
                 let room = fillable.saturating_sub(unfilled);
                 prop_assert!(granted <= room + 1, "{file}: {granted} of {room}");
-                let is_blamed = cut.values().any(|it| it.file == *file);
+                let is_blamed = cut.values().any(|it| it.by == *file);
                 prop_assert!(!is_blamed || lacked + 1 > room, "{file}: {lacked} of {room}");
             }
             for (place, (lack, before)) in lacks.iter().zip(&before).enumerate() {

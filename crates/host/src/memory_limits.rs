@@ -181,10 +181,10 @@ impl RoomReader {
         }
         self.turn = begin.wrapping_add(CACHES_MAX);
         let room = |(limit, left): (&'l MemoryLimit, Bytes)| {
-            let file = limit.file.display().to_string();
+            let by = limit.file.display().to_string();
             // A figure that moves with every page would fill journals.
             let left = Bytes::mib(left.get() >> 20);
-            (limit, MemoryRoom { file, limit: limit.limit, left })
+            (limit, MemoryRoom { by, limit: limit.limit, left })
         };
         left.into_iter().map(room).collect()
     }

@@ -88,8 +88,8 @@ pub enum Clamped {
         /// Memory wanted and not granted.
         #[cfg_attr(feature = "serde", serde(rename = "short_bytes", with = "unit"))]
         short: Bytes,
-        /// The limit's file.
-        file: String,
+        /// What limits: a cgroup's file, or NUMA nodes.
+        by: String,
         /// The limit.
         #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
         limit: Bytes,
@@ -144,8 +144,8 @@ impl fmt::Display for Clamped {
             Clamped::HostReserve { short } => {
                 write!(f, "{short} not granted: the host has only its reserve left")
             }
-            Clamped::NoRoom { short, file, limit } => {
-                write!(f, "{short} not granted: its process is limited to {limit} by {file}")
+            Clamped::NoRoom { short, by, limit } => {
+                write!(f, "{short} not granted: its process is limited to {limit} by {by}")
             }
         }
     }

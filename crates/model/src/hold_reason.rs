@@ -95,8 +95,8 @@ pub enum HoldReason {
     OnTarget,
     /// It should grow, but a limit of the host's kernel on its process leaves nothing.
     NoRoom {
-        /// The limit's file.
-        file: String,
+        /// What limits: a cgroup's file, or NUMA nodes.
+        by: String,
         /// The limit.
         #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
         limit: Bytes,
@@ -202,8 +202,8 @@ impl fmt::Display for HoldReason {
                 write!(f, "a change of {change} is within the dead band of {band}")
             }
             HoldReason::OnTarget => f.write_str("on target"),
-            HoldReason::NoRoom { file, limit } => {
-                write!(f, "cannot grow: its process is limited to {limit} by {file}")
+            HoldReason::NoRoom { by, limit } => {
+                write!(f, "cannot grow: its process is limited to {limit} by {by}")
             }
             HoldReason::PlanRefused { violation } => write!(f, "the checker refused the plan: {violation}"),
             HoldReason::ClockBackwards => f.write_str("the clock went backwards"),

@@ -13,8 +13,9 @@ use crate::unit;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct MemoryRoom {
-    /// The limit's file, such as `/sys/fs/cgroup/machine.slice/memory.max`: the limit's identity.
-    pub file: String,
+    /// What limits, and identifies the limit: a file such as
+    /// `/sys/fs/cgroup/machine.slice/memory.max`, or NUMA nodes.
+    pub by: String,
     /// The limit.
     #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
     pub limit: Bytes,

@@ -154,7 +154,7 @@ impl Replay {
             let known = self.guests.entry(guest.id.clone()).or_default();
             let step = known.step(guest, plan.guest(&guest.id), now, self.passed);
             for room in &guest.rooms {
-                let (freed, taken) = shifts.entry(room.file.clone()).or_default();
+                let (freed, taken) = shifts.entry(room.by.clone()).or_default();
                 *freed = freed.saturating_add(step.freed);
                 *taken = taken.saturating_add(step.taken);
             }
@@ -168,7 +168,7 @@ impl Replay {
             .memory_available
             .map(|available| available.saturating_add(freed).saturating_sub(taken));
         for room in samples.iter_mut().flat_map(|sample| &mut sample.rooms) {
-            let (freed, taken) = shifts.get(&room.file).copied().unwrap_or_default();
+            let (freed, taken) = shifts.get(&room.by).copied().unwrap_or_default();
             room.left = room.left.saturating_add(freed).saturating_sub(taken);
         }
         self.follow_limits(limits);

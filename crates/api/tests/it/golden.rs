@@ -103,7 +103,7 @@ fn tick_parts() -> TickParts {
             trouble: Some("swap is full".to_owned()),
         }),
         rooms: vec![MemoryRoom {
-            file: "/sys/fs/cgroup/machine.slice/memory.max".to_owned(),
+            by: "/sys/fs/cgroup/machine.slice/memory.max".to_owned(),
             limit: Bytes::gib(8),
             left: Bytes::gib(1),
         }],
@@ -549,7 +549,7 @@ fn explain_of_a_known_guest() {
                 },
                 "rooms": [
                   {
-                    "file": "/sys/fs/cgroup/machine.slice/memory.max",
+                    "by": "/sys/fs/cgroup/machine.slice/memory.max",
                     "limit_bytes": 8589934592,
                     "left_bytes": 1073741824
                   }

@@ -81,8 +81,8 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
     for (name, text) in reply.inputs.fence.iter().flat_map(fence) {
         step(name, text);
     }
-    for RoomView { file, limit_bytes, left_bytes } in &reply.inputs.rooms {
-        step("room", format!("{} left of {} by {file}", size(*left_bytes), size(*limit_bytes)));
+    for RoomView { by, limit_bytes, left_bytes } in &reply.inputs.rooms {
+        step("room", format!("{} left of {} by {by}", size(*left_bytes), size(*limit_bytes)));
     }
     if let Some(view) = &reply.inputs.agent {
         step("agent", agent(view));

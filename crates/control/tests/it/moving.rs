@@ -340,8 +340,8 @@ fn a_guest_grows_as_far_as_its_cgroup_allows() {
         assert!(line.clamps.iter().any(no_room), "{line:?}");
         held.push(line.change.clone());
     }
-    let (file, limit) = ("slice-0/memory.max".to_owned(), Bytes::gib(1));
-    let no_room = Change::Hold(HoldReason::NoRoom { file, limit });
+    let (by, limit) = ("slice-0/memory.max".to_owned(), Bytes::gib(1));
+    let no_room = Change::Hold(HoldReason::NoRoom { by, limit });
     assert!(held.contains(&no_room), "{held:?}");
     world.slices[0].1 = 4096;
     world.ticks(80);

@@ -268,8 +268,8 @@ proptest! {
         for (second, mut guests) in ticks.into_iter().enumerate() {
             guests[1].id = "y".parse().unwrap();
             if let Some(left) = left {
-                let (file, limit) = ("slice/memory.max".to_owned(), Bytes::gib(8));
-                let room = MemoryRoom { file, limit, left: Bytes::mib(left) };
+                let (by, limit) = ("slice/memory.max".to_owned(), Bytes::gib(8));
+                let room = MemoryRoom { by, limit, left: Bytes::mib(left) };
                 guests.iter_mut().for_each(|guest| guest.rooms = vec![room.clone()]);
             }
             let host = HostSample {

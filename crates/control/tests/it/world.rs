@@ -309,7 +309,7 @@ impl World {
             let inside = self.guests.iter().filter(|guest| members.contains(&guest.id));
             let charged: u64 = inside.map(ToyGuest::resident).sum();
             let room = MemoryRoom {
-                file: format!("slice-{at}/memory.max"),
+                by: format!("slice-{at}/memory.max"),
                 limit: Bytes::mib(*limit),
                 left: Bytes::mib(limit.saturating_sub(charged)),
             };

@@ -46,7 +46,7 @@ impl Check<'_> {
             let occupied = sample.resident.map_or(Bytes::ZERO, |it| it.value);
             let unfilled = own.saturating_sub(occupied.saturating_sub(hypervisor));
             for room in &sample.rooms {
-                let usage = rooms.entry(&room.file).or_default();
+                let usage = rooms.entry(&room.by).or_default();
                 (usage.left, usage.limit) = (room.left, room.limit);
                 usage.unfilled = usage.unfilled.saturating_add(unfilled);
                 usage.granted = usage.granted.saturating_add(granted);
@@ -55,11 +55,11 @@ impl Check<'_> {
                 }
             }
         }
-        for (file, RoomUsage { left, limit, unfilled, granted, guest }) in rooms {
+        for (by, RoomUsage { left, limit, unfilled, granted, guest }) in rooms {
             let free = left.saturating_sub(unfilled);
             if let Some(guest) = guest.filter(|_| granted > free) {
-                let (guest, file) = (guest.clone(), file.to_owned());
-                found.push(Violation::BeyondRoom { guest, file, limit, granted, free });
+                let (guest, by) = (guest.clone(), by.to_owned());
+                found.push(Violation::BeyondRoom { guest, by, limit, granted, free });
             }
         }
     }

@@ -90,8 +90,8 @@ pub enum Violation {
     BeyondRoom {
         /// One of the guests.
         guest: GuestId,
-        /// The limit's file.
-        file: String,
+        /// What limits.
+        by: String,
         /// The limit.
         limit: Bytes,
         /// Memory newly granted below it.
@@ -140,9 +140,9 @@ impl fmt::Display for Violation {
             Violation::Overcommitted { granted, free } => {
                 write!(f, "{granted} granted where {free} is free")
             }
-            Violation::BeyondRoom { guest, file, limit, granted, free } => write!(
+            Violation::BeyondRoom { guest, by, limit, granted, free } => write!(
                 f,
-                "{guest}: {granted} granted where {file} limits to {limit} and leaves {free}"
+                "{guest}: {granted} granted where {by} limits to {limit} and leaves {free}"
             ),
         }
     }

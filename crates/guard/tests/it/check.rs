@@ -263,10 +263,10 @@ fn memory_still_held_or_promised_cannot_be_granted() {
 }
 
 /// Puts guests below a limit of 1 GiB that leaves them this, in MiB.
-fn with_room(case: &mut Case, guests: &[usize], file: &str, left: u64) {
+fn with_room(case: &mut Case, guests: &[usize], by: &str, left: u64) {
     for guest in guests {
-        let (file, limit) = (file.to_owned(), Bytes::gib(1));
-        case.guests[*guest].rooms.push(MemoryRoom { file, limit, left: Bytes::mib(left) });
+        let (by, limit) = (by.to_owned(), Bytes::gib(1));
+        case.guests[*guest].rooms.push(MemoryRoom { by, limit, left: Bytes::mib(left) });
     }
 }
 
@@ -281,7 +281,7 @@ fn no_more_is_granted_than_limits_leave() {
         case.guests[1].resident = Some(Measured::fresh(Bytes::mib(resident)));
         case.act("a", a).act("b", b).check()
     };
-    let beyond = |found: &[Violation], room: &str| matches!(found, [Violation::BeyondRoom { file, .. }] if *file == format!("{room}/memory.max"));
+    let beyond = |found: &[Violation], room: &str| matches!(found, [Violation::BeyondRoom { by, .. }] if *by == format!("{room}/memory.max"));
     assert_eq!(check(&[(&[0, 1], 76)], 550, 550, 512), []);
     assert!(beyond(&check(&[(&[0, 1], 75)], 550, 550, 512), "0"), "together");
     assert_eq!(check(&[(&[0], 38), (&[1], 38)], 550, 550, 512), [], "each alone");

@@ -353,7 +353,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     rooms: resident
                         .iter()
                         .map(|it| MemoryRoom {
-                            file: format!("/sys/fs/cgroup/{}", it.value.get()),
+                            by: format!("/sys/fs/cgroup/{}", it.value.get()),
                             limit: it.value,
                             left: it.value,
                         })
@@ -420,9 +420,9 @@ fn clamped() -> BoxedStrategy<Clamped> {
         bytes().prop_map(|most| Clamped::SampledAlone { most }),
         bytes().prop_map(|short| Clamped::AwaitingRelease { short }),
         bytes().prop_map(|short| Clamped::HostReserve { short }),
-        (bytes(), "[a-z/]{0,9}", bytes()).prop_map(|(short, file, limit)| Clamped::NoRoom {
+        (bytes(), "[a-z/]{0,9}", bytes()).prop_map(|(short, by, limit)| Clamped::NoRoom {
             short,
-            file,
+            by,
             limit
         }),
     ]
@@ -529,7 +529,7 @@ pub(crate) fn held() -> impl Strategy<Value = HoldReason> + Clone {
         (bytes(), bytes()).prop_map(|(change, band)| HoldReason::DeadBand { change, band }),
         Just(HoldReason::AnotherOwner { owner: Some(BalloonOwner::Mom) }),
         Just(HoldReason::OnTarget),
-        ("[a-z/]{0,9}", bytes()).prop_map(|(file, limit)| HoldReason::NoRoom { file, limit }),
+        ("[a-z/]{0,9}", bytes()).prop_map(|(by, limit)| HoldReason::NoRoom { by, limit }),
         text().prop_map(|violation| HoldReason::PlanRefused { violation }),
         Just(HoldReason::ClockBackwards),
     ]
