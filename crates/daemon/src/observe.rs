@@ -17,8 +17,8 @@ use std::time::Duration;
 use ballast_actuation::fence::Fences;
 use ballast_backend::{Backends, GuestReading, SampleRequest};
 use ballast_host::{
-    CGROUPS, HostReader, KSM, PROC, ProcessMemory, ProcessReader, balloon_owner, read_merged,
-    read_merging, read_pinned,
+    HostReader, KSM, PROC, ProcessMemory, ProcessReader, balloon_owner, read_merged, read_merging,
+    read_pinned,
 };
 use ballast_model::{
     BalloonOwner, Bytes, Change, Compliance, GuestChange, GuestId, GuestPlan, GuestSample,
@@ -111,7 +111,7 @@ impl Observer {
             backends,
             deadline,
             host: HostReader::new(Path::new(PROC)),
-            rooms: GuestRooms::new(Path::new(PROC), Path::new(CGROUPS)),
+            rooms: GuestRooms::new(),
             merging: None,
             processes: BTreeMap::new(),
             trackers: tracking.map(|settings| Service::new(settings.into())),

@@ -4,8 +4,8 @@
 //! Idea: one small reader per file of `/proc`. Each takes the `/proc` folder as a parameter, so
 //! that tests can pass a folder of their own. [`HostReader`] combines the files into the model's
 //! [`HostSample`](ballast_model::HostSample); [`ProcessReader`] follows one hypervisor process.
-//! [`RoomReader`] reads what limits of cgroups leave to such processes. [`HostFacts`] holds what
-//! hardly changes from tick to tick, for a diagnosis. Begin with `sample.rs`.
+//! [`RoomReader`] and [`read_node_rooms`] read what limits leave to such processes. [`HostFacts`]
+//! holds what hardly changes from tick to tick, for a diagnosis. Begin with `sample.rs`.
 //!
 //! Cost: files stay open and are read with `pread` into one reused buffer: two files for a sample
 //! of the host, one for a process (`benches/readers.rs`), one for a limited cgroup.
@@ -27,6 +27,7 @@ mod line;
 mod meminfo;
 mod memory_limits;
 mod merging;
+mod numa;
 mod own_resources;
 mod pinned;
 mod pressure;
@@ -47,6 +48,10 @@ pub use memory_limits::{
     CGROUPS, FENCE_MARK, MemoryLimit, RoomReader, parse_inactive_file, parse_limit, read_limits,
 };
 pub use merging::{KSM, MergingControl, merging_owner, parse_number, read_merged, read_merging};
+pub use numa::{
+    NODES, NodeMemory, NodeSet, parse_allowed_nodes, parse_node_memory, parse_node_set,
+    read_bound_nodes, read_node_rooms,
+};
 pub use own_resources::{keep_freed_memory, lock_memory, raise_open_files};
 pub use pinned::{pinned_by, read_pinned};
 pub use pressure::parse_pressure;

@@ -2,5 +2,6 @@
 
 mod facts;
 mod memory_limits;
+mod numa;
 mod own_resources;
 mod readers;

@@ -222,8 +222,8 @@ fn overcommit(facts: &HostFacts) -> Finding {
 }
 
 fn numa(facts: &HostFacts) -> Finding {
-    const WHY: &str = "A guest that is bound to NUMA nodes can grow only there: the ceilings of all \
-        guests bound to a node have to fit it.";
+    const WHY: &str = "A guest whose memory is bound to NUMA nodes can grow only there. Ballast sees \
+        cpusets, but not QEMU's `host-nodes`: with these, ceilings have to fit the nodes.";
     let check = Area::Host.check("numa", WHY);
     match &facts.memory_nodes {
         Err(error) => check.unreadable(error),

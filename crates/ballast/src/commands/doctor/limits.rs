@@ -1,4 +1,4 @@
-//! Judges the limits of cgroups on guests' processes.
+//! Judges what limits the memory of guests' processes: cgroups and NUMA nodes.
 //!
 //! Limits: pure. How far a guest may grow is known from the daemon alone.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use ballast_api::StatusReply;
 use ballast_host::{MemoryLimit, ReadError};
-use ballast_model::Bytes;
+use ballast_model::{Bytes, MemoryRoom};
 
 use super::finding::{Area, Check, Finding};
 
@@ -20,31 +20,37 @@ const KERNEL_PART: u64 = 128;
 pub(super) struct LimitsSeen {
     /// The guest's name, or the process's number.
     pub(super) guest: String,
-    /// `None`: not known.
+    /// Of its cgroups; `None`: not known.
     pub(super) limits: Result<Option<Vec<MemoryLimit>>, ReadError>,
+    /// The NUMA nodes to which it is bound; `None`: none are known.
+    pub(super) nodes: Option<MemoryRoom>,
 }
 
 /// The findings about all limits, at least one.
 pub(super) fn judge(seen: &[LimitsSeen], status: Option<&StatusReply>) -> Vec<Finding> {
     const WHY: &str = "The kernel kills or throttles a guest whose process reaches a limit of its \
-        cgroup: Ballast grants no more than the limit leaves.";
+        cgroup or fills its NUMA nodes: Ballast grants no more than these leave.";
     let check = Area::Host.check("memory-limits", WHY);
     let mut findings = Vec::new();
-    let mut guests: BTreeMap<&MemoryLimit, Vec<&str>> = BTreeMap::new();
+    let mut guests: BTreeMap<(String, Bytes), Vec<&str>> = BTreeMap::new();
     let mut unknown = Vec::new();
-    for LimitsSeen { guest, limits } in seen {
+    for LimitsSeen { guest, limits, nodes } in seen {
+        if let Some(MemoryRoom { by, limit, .. }) = nodes {
+            guests.entry((by.clone(), *limit)).or_default().push(guest);
+        }
         match limits {
             Err(error) => findings.push(check.unreadable(error)),
             Ok(None) => unknown.push(guest.as_str()),
             Ok(Some(limits)) => {
-                for limit in limits {
-                    guests.entry(limit).or_default().push(guest);
+                for MemoryLimit { file, limit } in limits {
+                    let by = file.display().to_string();
+                    guests.entry((by, *limit)).or_default().push(guest);
                 }
             }
         }
     }
-    for (limit, guests) in guests {
-        findings.push(judge_limit(&check, limit, &guests, status));
+    for ((by, limit), guests) in guests {
+        findings.push(judge_limit(&check, &by, limit, &guests, status));
     }
     if !unknown.is_empty() {
         let found = format!(
@@ -62,13 +68,12 @@ pub(super) fn judge(seen: &[LimitsSeen], status: Option<&StatusReply>) -> Vec<Fi
 /// Whether guests fit below their limit when all have grown to their ceilings.
 fn judge_limit(
     check: &Check,
-    limit: &MemoryLimit,
+    by: &str,
+    limit: Bytes,
     guests: &[&str],
     status: Option<&StatusReply>,
 ) -> Finding {
-    let MemoryLimit { file, limit } = limit;
-    let file = file.display();
-    let found = format!("{file} limits {} to {limit:#}", names(guests));
+    let found = format!("{by} limits {} to {limit:#}", names(guests));
     let ceiling = |name: &&str| {
         let view = status?.guests.iter().find(|view| view.guest == **name)?;
         view.ceiling_bytes.map(Bytes::new)
@@ -82,15 +87,21 @@ fn judge_limit(
         ceiling.saturating_add(ceiling.fraction(1, KERNEL_PART)).saturating_add(HYPERVISOR)
     };
     let needed: Bytes = ceilings.iter().map(with_own).sum();
-    if needed <= *limit {
+    if needed <= limit {
         return check.ok(format!("{found}, which is enough for {most}"));
     }
     let needed = Bytes::mib(needed.get().div_ceil(1 << 20));
     let found = format!("{found}, less than {needed:#}: what {most} of guests' memory may need");
-    let bytes = needed.get();
-    check.warning(found).remedy(format!(
-        "echo {bytes} > {file}    # to stay: virsh memtune, MemoryMax=; or lower ceilings"
-    ))
+    let remedy = match by.starts_with('/') {
+        true => {
+            let bytes = needed.get();
+            format!(
+                "echo {bytes} > {by}    # to stay: virsh memtune, MemoryMax=; or lower ceilings"
+            )
+        }
+        false => format!("ballast set {} --ceiling SIZE    # so that all fit", guests[0]),
+    };
+    check.warning(found).remedy(remedy)
 }
 
 /// The first of several guests, and how many others there are.

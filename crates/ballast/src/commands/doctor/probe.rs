@@ -14,7 +14,9 @@ use ballast_cloud_hypervisor::CLOUD_HYPERVISOR;
 use ballast_config::{Config, RestSettings};
 use ballast_daemon::track::TrackingDiagnosis;
 use ballast_firecracker::FIRECRACKER;
-use ballast_host::{CGROUPS, PROC, ProcessRights, read_limits};
+use ballast_host::{
+    CGROUPS, NODES, PROC, ProcessRights, read_bound_nodes, read_limits, read_node_rooms,
+};
 use ballast_libvirt::{LibvirtVersion, ask_version};
 use ballast_model::{GuestSample, LinkDown, Timestamp};
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
@@ -73,10 +75,12 @@ pub(super) fn memory_cgroups(root: &Path) -> Result<Option<MemoryCgroups>, Strin
 pub(super) fn limits(tracking: &TrackingDiagnosis) -> Vec<LimitsSeen> {
     let mut seen = Vec::new();
     for hypervisor in &tracking.guests {
-        let name = hypervisor.guest.clone();
+        let (name, pid) = (hypervisor.guest.clone(), hypervisor.pid);
+        let nodes = read_bound_nodes(Path::new(PROC), Path::new(NODES), pid).ok().flatten();
         seen.push(LimitsSeen {
-            guest: name.unwrap_or_else(|| format!("process {}", hypervisor.pid)),
-            limits: read_limits(Path::new(PROC), Path::new(CGROUPS), hypervisor.pid),
+            guest: name.unwrap_or_else(|| format!("process {pid}")),
+            limits: read_limits(Path::new(PROC), Path::new(CGROUPS), pid),
+            nodes: read_node_rooms(Path::new(NODES), &nodes).into_values().next(),
         });
     }
     seen

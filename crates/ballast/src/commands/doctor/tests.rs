@@ -10,7 +10,7 @@ use ballast_daemon::server::routes::tick;
 use ballast_daemon::track::{GuestDiagnosis, SourceFinding};
 use ballast_host::{MemoryLimit, ProcessRights, parse_rights};
 use ballast_libvirt::LibvirtVersion;
-use ballast_model::{Bytes, Capabilities, GuestSample, LinkDown, LinkState, RunState};
+use ballast_model::{Bytes, Capabilities, GuestSample, LinkDown, LinkState, MemoryRoom, RunState};
 use ballast_qmp::fleet::Notice;
 use ballast_xen::{XenProbe, XlInfo};
 use expect_test::{Expect, expect};
@@ -744,6 +744,7 @@ fn limits_on_processes_are_judged_by_ceilings() {
     let seen = |guest: &str, limits: Option<Vec<MemoryLimit>>| LimitsSeen {
         guest: guest.to_owned(),
         limits: Ok(limits),
+        nodes: None,
     };
     let status = status();
     let judged = |seen: &[LimitsSeen]| limits::judge(seen, Some(&status));
@@ -757,8 +758,11 @@ fn limits_on_processes_are_judged_by_ceilings() {
     let shared = || Some(vec![limit("slice/memory.max", 4096)]);
     found.extend(judged(&[seen("grow", shared()), seen("other", shared()), seen("x", None)]));
     found.extend(limits::judge(&[seen("grow", shared())], None));
+    let (by, limit) = ("NUMA node 1".to_owned(), Bytes::gib(1));
+    let nodes = Some(MemoryRoom { by, limit, left: Bytes::ZERO });
+    found.extend(judged(&[LimitsSeen { nodes, ..seen("grow", Some(vec![])) }]));
     let unreadable = parse_rights(Path::new("/proc/7/cgroup"), b"rubbish").unwrap_err();
-    found.extend(judged(&[LimitsSeen { guest: "x".to_owned(), limits: Err(unreadable) }]).pop());
+    found.extend(judged(&[LimitsSeen { limits: Err(unreadable), ..seen("x", None) }]).pop());
     let (last, found) = found.split_last().unwrap();
     assert_eq!((last.topic, last.severity), ("memory-limits", Severity::Warning));
     expect![[r#"
@@ -770,6 +774,8 @@ fn limits_on_processes_are_judged_by_ceilings() {
         note memory-limits: /sys/fs/cgroup/slice/memory.max limits grow and 1 more to 4GiB; how far that may grow is not known
         note memory-limits: not known of x: version 2 of cgroups does not control its memory
         note memory-limits: /sys/fs/cgroup/slice/memory.max limits grow to 4GiB; how far that may grow is not known
+        warning memory-limits: NUMA node 1 limits grow to 1GiB, less than 1096MiB: what 1GiB of guests' memory may need
+          $ ballast set grow --ceiling SIZE    # so that all fit
     "#]]
     .assert_eq(&as_text(found));
 }
