@@ -1,9 +1,10 @@
 //! What the kernel's limits on guests' processes leave for grants.
 //!
-//! Idea: a limit on a cgroup leaves a room that all guests below it share. As with the host's
-//! memory, what guests were promised and have not filled yet is taken off first, and then some for
-//! their hypervisors. What guests lack is cut to their rooms, those with few guests first, before
-//! the host's memory is allocated: so grants of one tick fit each room together.
+//! Idea: a limit on a cgroup leaves a room that all guests below it share; NUMA nodes leave one to
+//! all guests that are bound to them. As with the host's memory, what guests were promised and have
+//! not filled yet is taken off first, and then some for their hypervisors. What guests lack is cut
+//! to their rooms, those with few guests first, before the host's memory is allocated: so grants of
+//! one tick fit each room together.
 //!
 //! Cost: O(1) per guest without a limit, else O(log n) per guest and limit. Limits: limits growth
 //! alone. A guest that already holds more than its limit allows keeps it. A policy knows nothing of

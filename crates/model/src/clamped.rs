@@ -83,7 +83,8 @@ pub enum Clamped {
         #[cfg_attr(feature = "serde", serde(rename = "short_bytes", with = "unit"))]
         short: Bytes,
     },
-    /// Granted only in part: a limit of the host's kernel on its process leaves no more.
+    /// Granted only in part: a limit of the host's kernel on its process, or the NUMA nodes that it
+    /// is bound to, leave no more.
     NoRoom {
         /// Memory wanted and not granted.
         #[cfg_attr(feature = "serde", serde(rename = "short_bytes", with = "unit"))]

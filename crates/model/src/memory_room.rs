@@ -1,9 +1,8 @@
 //! What a limit of the host's kernel leaves to guests' processes.
 //!
-//! Idea: a process whose cgroup reaches its limit is killed, or made to crawl, however much memory
-//! the host has. A limit holds for all processes below it, so guests with the same limit share what
-//! it leaves.
-//! Limits: cgroups of version 2.
+//! Idea: a process whose cgroup reaches its limit, or whose NUMA nodes are full, is killed or made
+//! to crawl, however much memory the host has. A limit holds for all processes below it, so guests
+//! with the same limit share what it leaves.
 
 use crate::Bytes;
 #[cfg(feature = "serde")]
@@ -20,7 +19,8 @@ pub struct MemoryRoom {
     #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
     pub limit: Bytes,
     /// What all processes below the limit together can still get: the limit less what they are
-    /// charged, except for page cache that the kernel drops first.
+    /// charged, except for page cache that the kernel drops first. Of nodes: what is free there, and
+    /// such page cache.
     #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
     pub left: Bytes,
 }
