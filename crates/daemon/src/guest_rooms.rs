@@ -2,14 +2,15 @@
 //!
 //! Idea: operators seldom change limits, so they are looked up seldom. What they leave is read in
 //! every tick, after the sizes of all processes: what a guest fills in between must not count as
-//! left. Guests that are bound to some nodes share what these leave with all that are bound to some
-//! of them: a guest has a room for each set of nodes that contains all of its own.
+//! left. A guest that is bound to nodes shares them with others: it has a room for each set of
+//! nodes that some guest is bound to and that contains all of its own.
 //!
-//! Cost: for each limited cgroup one `pread` a tick (`ballast_host::RoomReader`), for each node that
-//! guests are bound to one small file. For each guest every 30 s its `status`, and two small files
-//! for each cgroup above it, at most [`RENEWED_MAX`] guests a tick.
-//! Limits: a limit that is set or lowered is not known before the next look-up. Guests bound to sets
-//! that overlap, neither within the other, may together be granted more than the nodes of both have.
+//! Cost: a tick, one `pread` for each limited cgroup (`ballast_host::RoomReader`) and one small
+//! file for each node that guests are bound to. Every 30 s, for each guest, its `status` and two small
+//! files for each cgroup above it, at most [`RENEWED_MAX`] guests a tick.
+//! Limits: a limit that is set or lowered is not known before the next look-up. Guests bound to
+//! sets of nodes that overlap, neither within the other, may together be granted more than the
+//! nodes of both have.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

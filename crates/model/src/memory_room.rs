@@ -19,8 +19,8 @@ pub struct MemoryRoom {
     #[cfg_attr(feature = "serde", serde(rename = "limit_bytes", with = "unit"))]
     pub limit: Bytes,
     /// What all processes below the limit together can still get: the limit less what they are
-    /// charged, except for page cache that the kernel drops first. Of nodes: what is free there, and
-    /// such page cache.
+    /// charged, except for page cache that the kernel drops first. Of nodes: what is free there,
+    /// and such page cache.
     #[cfg_attr(feature = "serde", serde(rename = "left_bytes", with = "unit"))]
     pub left: Bytes,
 }
