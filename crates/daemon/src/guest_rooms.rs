@@ -6,14 +6,14 @@
 //! nodes that some guest is bound to and that contains all of its own.
 //!
 //! Cost: a tick, one `pread` for each limited cgroup (`ballast_host::RoomReader`) and one small
-//! file for each node that guests are bound to. Every 30 s, for each guest, its `status` and two small
-//! files for each cgroup above it, at most [`RENEWED_MAX`] guests a tick.
+//! file for each node that guests are bound to. Every 30 s, for each guest, its `status` and two
+//! small files for each cgroup above it, at most [`RENEWED_MAX`] guests a tick.
 //! Limits: a limit that is set or lowered is not known before the next look-up. Guests bound to
 //! sets of nodes that overlap, neither within the other, may together be granted more than the
 //! nodes of both have.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ballast_host::{

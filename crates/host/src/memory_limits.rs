@@ -5,7 +5,8 @@
 //! counts as a limit too. Page cache that was not used lately does not count as charged, because
 //! the kernel drops it first.
 //!
-//! Cost: for a look-up ([`read_limits`]) one small file, and two for each cgroup above the process.
+//! Cost: for a look-up ([`read_limits`]) one small file of the process, for which the kernel waits
+//! for the lock of all cgroups, and two for each cgroup above it.
 //! For a reading ([`RoomReader::read`]) one `pread` for each limited cgroup, and for at most
 //! [`CACHES_MAX`] that are nearly full a `memory.stat`, whose counters the kernel first adds up.
 //! Source: Linux, Documentation/admin-guide/cgroup-v2.rst.
