@@ -13,6 +13,10 @@ use crate::tick::{GuestTick, Tick};
 /// Less than this, proven since the last decision, is not worth another decision.
 const PROVEN_MIN: Bytes = Bytes::mib(32);
 
+/// How much more than a limit on its process leaves is wanted for a guest, so that the limit shows
+/// as what holds it.
+const BEYOND_ROOM: Bytes = Bytes::mib(64);
+
 /// A problem for the policy.
 #[derive(Debug)]
 pub(crate) struct PosedProblem {
@@ -46,19 +50,27 @@ pub(crate) fn problem(tick: &Tick<'_>, left: Bytes, given_back: &[Option<Bytes>]
             needs.push(Need::new(contenders.len(), swap, cache));
         }
         let given_back = given_back.get(place).copied().flatten();
-        contenders.push(contender(guest, estimate, used, given_back));
+        contenders.push(contender(
+            guest,
+            estimate,
+            used,
+            given_back,
+            tick.rooms.left(guest.sample),
+        ));
     }
     add_needs(&mut contenders, &mut needs, left);
     Problem::in_order(left, contenders).at(tick.snapshot.taken_at).on(tick.snapshot.host.clone())
 }
 
 /// A movable guest as the policy sees it: `used` is the use that is believed, `given_back` the
-/// least that it gets back.
+/// least that it gets back, and `room` what limits on its process leave it. No other guest gives
+/// memory for what it cannot get.
 fn contender(
     guest: &GuestTick<'_>,
     estimate: &Estimate,
     used: Bytes,
     given_back: Option<Bytes>,
+    room: Bytes,
 ) -> Contender {
     let (assessment, limits) = (&guest.assessment, guest.limits);
     let believed = assessment.believed;
@@ -80,7 +92,8 @@ fn contender(
     let least = given_back.max(assessment.min_without_swap).unwrap_or_default();
     let unguaranteed = least.saturating_sub(floor);
     let floor = floor.max(least);
-    let ceiling = ceiling.min(assessment.sampled_most.unwrap_or(ceiling)).max(floor);
+    let reachable = assessment.committed.saturating_add(room).saturating_add(BEYOND_ROOM);
+    let ceiling = ceiling.min(assessment.sampled_most.unwrap_or(ceiling)).min(reachable).max(floor);
     Contender {
         id: guest.sample.id.clone(),
         used,

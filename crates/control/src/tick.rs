@@ -7,7 +7,7 @@
 
 use ballast_actuation::hotplug::{Actuation, Actuator};
 use ballast_actuation::paging::{Page, ResidentCap};
-use ballast_guard::{Assessment, Grant, Totals};
+use ballast_guard::{Assessment, Grant, Rooms, Totals};
 use ballast_model::{
     Budget, Bytes, Estimate, GuestLimits, GuestSample, HoldReason, MemoryRequest, Note, Snapshot,
 };
@@ -33,6 +33,8 @@ pub(crate) struct Tick<'a> {
     /// In the order of the snapshot.
     pub(crate) guests: Vec<GuestTick<'a>>,
     pub(crate) totals: Totals,
+    /// What limits on guests' processes leave for grants.
+    pub(crate) rooms: Rooms<'a>,
     /// Whether a guest thrashes with what it was left.
     pub(crate) thrashes: bool,
     /// Whether a guest thrashed recently enough that it may get back what it held.

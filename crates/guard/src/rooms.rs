@@ -7,8 +7,7 @@
 //! one tick fit each room together.
 //!
 //! Cost: O(1) per guest without a limit, else O(log n) per guest and limit. Limits: limits growth
-//! alone. A guest that already holds more than its limit allows keeps it. A policy knows nothing of
-//! rooms, so what it wants for a guest without room is given to no other guest.
+//! alone. A guest that already holds more than its limit allows keeps it.
 
 use std::collections::BTreeMap;
 

@@ -86,14 +86,16 @@ impl Controller {
             has_thrashed |= seen.state.thrash.least(context.now).is_some();
             assess(seen, context, |assessment| totals.add(assessment, &settings.guard))
         });
-        let guests = guests.collect();
+        let guests: Vec<GuestTick<'a>> = guests.collect();
+        let committed = |guest: &GuestTick<'a>| (guest.sample, guest.assessment.committed);
+        let rooms = Rooms::new(guests.iter().map(committed));
         let reserved = self.reservations.sum();
         let TickBudget { mut budget, kept_free, notes } =
             budget_for(&snapshot.host, &totals, reserved, &settings.guard);
         if self.host.level() == PressureLevel::Freeze {
             budget.grantable = Bytes::ZERO;
         }
-        Tick { snapshot, guests, totals, thrashes, has_thrashed, budget, kept_free, notes }
+        Tick { snapshot, guests, totals, rooms, thrashes, has_thrashed, budget, kept_free, notes }
     }
 
     /// Whether to ask the policy. It is asked when its interval is over, when a guest thrashes,
@@ -199,8 +201,7 @@ impl Controller {
         mut lacks: Vec<Lack>,
         settings: &'a Settings,
     ) -> Granting<'a> {
-        let committed = |guest: &GuestTick<'a>| (guest.sample, guest.assessment.committed);
-        let mut rooms = Rooms::new(tick.guests.iter().map(committed));
+        let mut rooms = tick.rooms.clone();
         let narrow = rooms.cut(&mut lacks);
         let new = allocate_grants(&lacks, tick.budget);
         for (guest, new) in tick.guests.iter().zip(&new) {

@@ -322,6 +322,16 @@ fn a_stuck_guest_above_its_ceiling_delays_nobody() {
 }
 
 #[test]
+fn what_a_cgroup_keeps_from_a_guest_others_get() {
+    let guests = vec![ToyGuest::new("a", 2048, 256, 200), ToyGuest::new("b", 2048, 256, 200)];
+    let mut world = World::new(settings(PolicyName::Static, 2048), guests);
+    world.slices = vec![(vec![id("a")], 640)];
+    world.ticks(100);
+    let (a, b) = (world.guest("a").holds, world.guest("b").holds);
+    assert!((500..=640 - 64).contains(&a) && b >= 1300, "{a} {b}");
+}
+
+#[test]
 fn a_guest_grows_as_far_as_its_cgroup_allows() {
     let guests = vec![ToyGuest::new("a", 2048, 512, 480), ToyGuest::new("b", 2048, 512, 480)];
     let mut world = World::new(settings(PolicyName::Global, 4096), guests);
