@@ -112,7 +112,7 @@ impl Rate {
         assumed: Bytes,
     ) {
         let governed = governed.filter(|size| size.age <= APART_MAX);
-        let now = governed.map_or(now, |size| read_at(now, size.age));
+        let now = governed.map_or(now, |size| now.saturating_sub(size.age));
         let governed = governed.map(|size| size.value);
         let before = self.mark;
         if let Some((_, since)) = before
@@ -145,12 +145,6 @@ impl Rate {
             });
         }
     }
-}
-
-/// The moment of a size that is `age` old at `now`.
-fn read_at(now: Timestamp, age: Duration) -> Timestamp {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
 }
 
 /// A reduction that needs a mechanism.

@@ -234,8 +234,7 @@ impl IncidentWatch {
 /// What a guest has read from swap since its boot, and the moment of that figure.
 fn swap_in_of(now: Timestamp, sample: &GuestSample) -> Option<(Timestamp, Bytes)> {
     let stats = sample.stats.as_ref()?;
-    let age = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
-    Some((Timestamp::from_millis(now.as_millis().saturating_sub(age)), stats.value.swap_in?))
+    Some((now.saturating_sub(stats.age), stats.value.swap_in?))
 }
 
 /// How far a guest is below its floor. A guest that Ballast is to leave alone has no floor.

@@ -42,6 +42,5 @@ pub use used::Estimator;
 
 /// The time `age` before `now`, but not before the clock's origin.
 fn before(now: Timestamp, age: Duration) -> Timestamp {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
+    now.saturating_sub(age)
 }

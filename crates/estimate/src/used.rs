@@ -91,9 +91,7 @@ impl Estimator {
             return Ok(self.last_estimate.insert(estimate));
         };
         plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
-        // Old guest kernels report only `free`. That counts page cache as used, which is safe.
-        let available =
-            stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
+        let available = stats.value.available_or_free().ok_or(NoEstimate::NoStatistics)?;
         let held_then = self.held_then.unwrap_or(allocation.value);
         if available > held_then {
             return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
@@ -151,7 +149,7 @@ impl Estimator {
             return Some(guest.memory_max().map_or(held, |boot| held.min(boot)));
         }
         let (least, most) = self.held_within(stats, now)?;
-        let available = stats.value.available.or(stats.value.free)?;
+        let available = stats.value.available_or_free()?;
         let in_use = self.in_use.filter(|_| guest.allocation.is_some_and(|now| now.value < most));
         Some(in_use.map_or(most, |in_use| in_use.saturating_add(available).clamp(least, most)))
     }
@@ -166,7 +164,7 @@ impl Estimator {
     /// the possible amount nearest to its use before.
     fn nearest_use(&self, guest: &GuestSample) -> Option<Bytes> {
         let stats = guest.stats.as_ref()?;
-        let available = stats.value.available.or(stats.value.free)?;
+        let available = stats.value.available_or_free()?;
         let held = self.held_then?;
         (held >= available).then(|| held - available)
     }

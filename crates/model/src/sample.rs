@@ -419,6 +419,14 @@ pub struct GuestStats {
     pub minor_faults: Option<u64>,
 }
 
+impl GuestStats {
+    /// Memory it says it could give back. A kernel too old to report `available` reports only
+    /// `free`; its page cache then counts as used, which is safe.
+    pub fn available_or_free(&self) -> Option<Bytes> {
+        self.available.or(self.free)
+    }
+}
+
 /// Capabilities of a guest. `None`: not found out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]

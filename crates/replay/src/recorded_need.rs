@@ -101,8 +101,7 @@ impl RecordedNeed {
         stats: &Measured<GuestStats>,
         now: Timestamp,
     ) {
-        let age_ms = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
-        let at = Timestamp::from_millis(now.as_millis().saturating_sub(age_ms));
+        let at = now.saturating_sub(stats.age);
         let GuestStats { total, free, swap_in, swap_out, .. } = stats.value;
         let (Some(swap_in), Some(swap_out)) = (swap_in, swap_out) else {
             *self = RecordedNeed::default();

@@ -34,9 +34,7 @@ impl Clock {
     /// The time of `instant`, which may lie before this clock began.
     fn at(&self, instant: Instant) -> Timestamp {
         let before = self.began.saturating_duration_since(instant);
-        let millis = u64::try_from(before.as_millis()).unwrap_or(u64::MAX);
-        let then = Timestamp::from_millis(self.now.as_millis().saturating_sub(millis));
-        then + instant.saturating_duration_since(self.began)
+        self.now.saturating_sub(before) + instant.saturating_duration_since(self.began)
     }
 }
 

@@ -47,12 +47,7 @@ impl Gap {
 /// A guest's `MemTotal`, and the moment when it was read.
 fn managed(sample: &GuestSample, now: Timestamp) -> Option<(Bytes, Timestamp)> {
     let stats = sample.stats?;
-    Some((stats.value.total?, before(now, stats.age)))
-}
-
-/// The moment `age` before `now`.
-pub(super) fn before(now: Timestamp, age: Duration) -> Timestamp {
-    Timestamp::ZERO + now.saturating_since(Timestamp::ZERO + age)
+    Some((stats.value.total?, now.saturating_sub(stats.age)))
 }
 
 /// Memory that was plugged in and is not proven to be used.

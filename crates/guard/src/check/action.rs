@@ -128,7 +128,7 @@ fn used_without_swap(
         (None, None) if stats.swap_out.unwrap_or_default() > Bytes::ZERO => return None,
         (None, None) => Bytes::ZERO,
     };
-    let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
+    let spared = stats.available_or_free()?.saturating_add(swap_free);
     Some(sample.claimed()?.saturating_sub(spared))
 }
 

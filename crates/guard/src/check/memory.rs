@@ -98,7 +98,7 @@ impl Memory {
         }
         // While a balloon takes memory, a guest's use seems to fall with its allocation.
         let Some(stats) = sample.stats else { return };
-        let Some(spared) = stats.value.available.or(stats.value.free) else { return };
+        let Some(spared) = stats.value.available_or_free() else { return };
         let used = allocation.saturating_sub(spared);
         let settled_after = stats.age.saturating_add(SETTLED_FOR);
         let belongs = now.saturating_since(self.changed_at) >= settled_after;
