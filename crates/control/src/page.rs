@@ -117,7 +117,7 @@ fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, MechanismReason
     let amount = guest.sample.allocation?.value.saturating_sub(asked);
     let compliance = state.log.compliance(host.now);
     let level = host.level;
-    let reduction = Reduction { sample: guest.sample, compliance, amount, level, may_page: true };
+    let reduction = Reduction { sample: guest.sample, compliance, amount, level };
     match choose(&reduction, &state.rates)? {
         (Mechanism::PageOut, why) => Some((asked, why)),
         // Others may have the memory that the host took, so the cap stays at what was asked for

@@ -5,7 +5,7 @@
 use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
 use ballast_actuation::rates::{OrdersInForce, Rates};
-use ballast_actuation::thrash::{ThrashDetector, Verdict};
+use ballast_actuation::thrash::ThrashDetector;
 use ballast_estimate::Estimator;
 use ballast_guard::{ComplianceLog, Goal, Holding, OwnerWatch};
 use ballast_model::{Bounds, Bytes, GuestSample, Timestamp};
@@ -68,9 +68,9 @@ impl GuestState {
         self.owner.observe(sample, &self.log, now);
         self.log.observe(sample, &self.holding, usable, now, &settings.guard);
         let in_force =
-            OrdersInForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
+            OrdersInForce { target: self.log.promised(), cap: self.resident_cap.in_force() };
         self.rates.observe(now, sample, in_force);
-        matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))
+        self.thrash.observe(now, sample, &settings.thrash).is_some()
     }
 
     /// The cap on the process of a guest that owes memory.
