@@ -25,8 +25,8 @@ pub const OVERHEAD: Bytes = Bytes::mib(64);
 const SLACK: Bytes = Bytes::mib(8);
 /// A guest that holds less than this beyond its part is not rich.
 const RICH_MIN: Bytes = Bytes::mib(16);
-/// How long a guest is read back, counted from when its cap has ended and the host has memory for
-/// it. What it has not touched by then it may not need.
+/// How long a guest is read back, from the time when its cap has ended and the host has memory for
+/// it. What is still paged out then, the guest may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
 
 /// How much of the host's swap paging may use.
@@ -116,8 +116,7 @@ impl ResidentCap {
         if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
             let cap = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
             *self = ResidentCap::restored(Some(cap));
-            return (resident > cap.saturating_add(SLACK))
-                .then(|| page(Mechanism::PageOut, resident, cap, why.clone()));
+            return page_out(resident, cap, why.clone());
         }
         if let (Some(cap), Some(floor)) = (self.in_force, input.floor) {
             // The cap stays in force for one decision more, and its memory may be granted to
@@ -126,8 +125,7 @@ impl ResidentCap {
             *self = ResidentCap { in_force: Some(cap), is_ending: true, readable_since: None };
             let why =
                 MechanismReason::BeyondEntitlement { entitlement: cap.saturating_sub(OVERHEAD) };
-            return (resident > cap.saturating_add(SLACK))
-                .then(|| page(Mechanism::PageOut, resident, cap, why));
+            return page_out(resident, cap, why);
         }
         if self.in_force.is_some() {
             // A cap of the last daemon on a guest with an unknown floor, which counted for nothing.
@@ -135,7 +133,7 @@ impl ResidentCap {
         }
         let since = self.readable_since?;
         if !input.may_read_back {
-            // A host takes longer than this to come down from being short.
+            // `READ_BACK_FOR` begins once the host is no longer short.
             self.readable_since = Some(input.now);
             return None;
         }
@@ -177,6 +175,12 @@ pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
         }
     }
     taken
+}
+
+/// Pages a process out to its cap, if it exceeds that by enough to be worth it.
+fn page_out(resident: Bytes, cap: Bytes, why: MechanismReason) -> Option<Page> {
+    let is_due = resident > cap.saturating_add(SLACK);
+    is_due.then(|| page(Mechanism::PageOut, resident, cap, why))
 }
 
 fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: MechanismReason) -> Page {

@@ -86,9 +86,9 @@ impl Actuator {
         let (present, plugged) = (layout.present(), layout.plugged);
         // The balloon may at any moment give what it was already asked to give.
         let total = self.total_after_deflation(tick, plugged)?;
-        let owed = wanted.saturating_sub(total);
-        let (aim, most, why) = if let Some(why) = layout.why_fixed() {
-            (layout.max, layout.blocks(owed), why)
+        let missing = wanted.saturating_sub(total);
+        let (aim, most, why) = if let Some(why) = layout.why_plug_only() {
+            (layout.max, layout.blocks(missing), why)
         } else {
             let needs = wanted > present;
             let soon = wanted.saturating_add(settings.keep).min(tick.ceiling) > present;
@@ -97,13 +97,13 @@ impl Actuator {
                 return None;
             }
             let room = tick.ceiling.saturating_sub(wanted.max(total));
-            let most = layout.blocks(owed.saturating_add(input.spare.min(room)));
+            let most = layout.blocks(missing.saturating_add(input.spare.min(room)));
             let why = MechanismReason::BalloonRunsOut { left: present.saturating_sub(wanted) };
             (wanted_plugged(tick), most, why)
         };
         let lacking = aim.min(layout.max).saturating_sub(plugged);
         let chunk = lacking.min(layout.chunk(settings.plug_chunk_max)).min(most);
-        let worth_it = chunk == lacking || owed > Bytes::ZERO || chunk >= AHEAD_MIN;
+        let worth_it = chunk == lacking || missing > Bytes::ZERO || chunk >= AHEAD_MIN;
         if chunk == Bytes::ZERO || !worth_it {
             return None;
         }
@@ -124,7 +124,7 @@ impl Actuator {
     /// was asked for; `None`: that is unknown.
     pub(super) fn total_after_deflation(&self, tick: &Tick<'_>, plugged: Bytes) -> Option<Bytes> {
         let now = tick.layout.total_with(plugged);
-        if tick.layout.is_fixed() {
+        if tick.layout.plugs_only() {
             return Some(now);
         }
         let last = self.last?;
@@ -138,17 +138,17 @@ impl Actuator {
         if self.unproven.is_some() || !self.unplug_pause.is_over(input.now) {
             return None;
         }
-        // Nothing has to be lent first, so steps need not be small.
+        // For these steps the balloon lends nothing first, so they may be as large as plugging.
         let most = layout.chunk(settings.plug_chunk_max);
         let plugged = layout.plugged;
-        if let Some(why) = layout.why_fixed() {
+        if let Some(why) = layout.why_plug_only() {
             let chunk = layout.blocks(layout.total.saturating_sub(wanted)).min(most).min(plugged);
             return (chunk > Bytes::ZERO).then(|| self.begin_unplug(tick, plugged - chunk, why));
         }
         let beyond = layout.least_with(plugged).saturating_sub(wanted);
         let moves_apart = layout.total < layout.least_with(plugged);
         if beyond > Bytes::ZERO && plugged > Bytes::ZERO && !moves_apart {
-            // Whole blocks only: the balloon must not have to give for the remainder.
+            // Rounded down: for a part of a block the balloon would have to deflate.
             let chunk = layout.blocks(beyond).min(most).min(plugged);
             let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
             if chunk > Bytes::ZERO {
@@ -179,7 +179,7 @@ impl Actuator {
     /// The order for a guest that needs no plugging, if it is not in force.
     fn order_without_plugging(&self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, wanted, input, .. } = *tick;
-        if layout.is_fixed() {
+        if layout.plugs_only() {
             return None;
         }
         let ordered = self.last.map_or(wanted, |last| last.total);
@@ -192,8 +192,8 @@ impl Actuator {
         (input.send.is_some() || !in_force).then_some(Order { target, plug: None, why: None })
     }
 
-    /// The target plus plugged memory that may be unused: the balloon must not take for memory that
-    /// may not be there.
+    /// The target plus plugged memory that the guest's kernel may not use: the balloon must not take
+    /// other memory in its place.
     fn with_unproven(&self, tick: &Tick<'_>, plugged: Bytes) -> Bytes {
         let open = |unproven: Unproven| plugged.saturating_sub(unproven.base);
         tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))
@@ -253,7 +253,7 @@ impl Actuator {
     fn unplugged(&self, tick: &Tick<'_>, to: Bytes) -> Bytes {
         let layout = tick.layout;
         let mut target = tick.wanted.min(layout.total_with(to));
-        if let (false, Some(last)) = (layout.is_fixed(), self.last) {
+        if let (false, Some(last)) = (layout.plugs_only(), self.last) {
             target = target.min(last.total.saturating_add(to).saturating_sub(last.plugged));
         }
         layout.reachable(target, to)
@@ -324,8 +324,8 @@ impl Actuator {
             return Some(Order { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
-        // A balloon sized for memory that is about to come would take too much. What the order
-        // needs of it is requested again, and nothing that the order needs is unplugged.
+        // A balloon sized for memory that is yet to be plugged in would take too much, so that
+        // request is withdrawn. A request to unplug stands if the target fits without that memory.
         let leaves_enough = wanted <= layout.most_with(layout.requested);
         let to = if leaves_enough { plugged.min(layout.requested) } else { plugged };
         let kept = self.with_unproven(tick, to).min(layout.total);

@@ -37,7 +37,7 @@ use ballast_model::{
 };
 
 pub use layout::Range;
-use layout::{Layout, mechanism_of, why_fixed};
+use layout::{Layout, mechanism_of, why_plug_only};
 use online::{Gap, Unproven};
 pub use settings::HotplugSettings;
 use wait::{Pause, Wait};
@@ -98,7 +98,7 @@ pub struct Actuation {
     pub from_spare: Bytes,
 }
 
-/// The last order, which still holds.
+/// The last order, which is still in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ordered {
     total: Bytes,
@@ -203,7 +203,7 @@ struct Order {
 #[derive(Clone, Debug, Default)]
 pub struct Actuator {
     phase: Phase,
-    /// `None`: no order holds any more.
+    /// `None`: no order is in force.
     last: Option<Ordered>,
     unproven: Option<Unproven>,
     gap: Gap,
@@ -359,21 +359,21 @@ pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -
 /// target, unchanged; none if the balloon cannot be used. A pending hotplug request is withdrawn,
 /// because the balloon would offset it at once.
 pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
-    let target = send.filter(|_| why_fixed(sample).is_none());
+    let target = send.filter(|_| why_plug_only(sample).is_none());
     let Some(target) = target else { return Actuation::default() };
-    let mut route = Actuation { target: Some(target), ..Actuation::default() };
+    let mut order = Actuation { target: Some(target), ..Actuation::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {
         let (from, to) = (holds.value.saturating_sub(plugged), target.saturating_sub(plugged));
-        route.moves = Vec::from_iter(balloon_move(from, to));
+        order.moves = Vec::from_iter(balloon_move(from, to));
     }
     if let Some(hotplug) = sample.hotplug.filter(|it| it.requested > plugged) {
         let mechanism = mechanism_of(hotplug.kind);
         let why = MechanismReason::AskedByOthers { more: hotplug.requested - plugged };
-        route.plug = Some(plugged);
-        route.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
+        order.plug = Some(plugged);
+        order.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
     }
-    route
+    order
 }
 
 /// The order that leaves plugged memory as it is; the balloon goes as near to the target as it can.
@@ -381,7 +381,7 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
 fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
     let Tick { layout, wanted, input, .. } = *tick;
     let plug = (layout.requested != layout.plugged).then_some(layout.plugged);
-    if input.send.is_none() || layout.is_fixed() && plug.is_none() {
+    if input.send.is_none() || layout.plugs_only() && plug.is_none() {
         return None;
     }
     let target = layout.reachable(wanted, layout.plugged);
@@ -389,8 +389,8 @@ fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
 }
 
 /// The order for a guest that has just restarted. No memory is plugged in any more, and its driver
-/// is about to inflate the balloon to its former size. No memory is requested to be plugged in
-/// either, until the rules say so.
+/// is about to inflate the balloon to its former size. A request to plug is withdrawn too: plugging
+/// begins anew at a later tick.
 fn order_after_restart(tick: &Tick<'_>) -> Order {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
     let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
@@ -403,7 +403,7 @@ fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
     let plugged = plug.unwrap_or(layout.plugged);
     let mut moves = Vec::with_capacity(2);
     let part = |total: Bytes, plugged: Bytes| total.saturating_sub(plugged);
-    if !layout.is_fixed() {
+    if !layout.plugs_only() {
         moves.extend(balloon_move(part(layout.total, layout.plugged), part(target, plugged)));
     }
     if let Some(why) = why {
