@@ -33,8 +33,10 @@ pub struct Holding {
     /// The least of the guest's memory that was resident by the last known size, and the moment of
     /// that size.
     seen: Option<(Bytes, Timestamp)>,
-    /// The most of it by that size; `None`: none is known, or it is forgotten.
+    /// The most of the guest's memory that was resident by that size; `None`: no size is known, or
+    /// it is forgotten.
     in_use: Option<Bytes>,
+    /// What the guest holds by the last sample.
     held: Option<Bytes>,
 }
 
@@ -42,26 +44,29 @@ impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
-        let (least, most) = self.overhead(sample);
-        // A target may be derived from the lower bound, and an eighth of a guest need not be whole
-        // pages.
-        let within = |occupied: Bytes| {
-            (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
+        let (overhead_min, overhead_max) = self.overhead_range(sample);
+        // The least and the most of the guest's memory in the size of its process. Targets may be
+        // derived from the least, so it is whole pages.
+        let guest_part = |size: Bytes| {
+            (size.saturating_sub(overhead_max).page_floor(), size.saturating_sub(overhead_min))
         };
         let recent = sample.resident.filter(|size| size.age <= REMEMBERED);
         let fresh = recent.filter(|size| size.age <= FRESH);
-        self.resident = fresh.map(|size| within(size.value));
+        self.resident = fresh.map(|size| guest_part(size.value));
         if let Some(size) = recent {
-            let (at_least, at_most) = within(size.value);
+            let (at_least, at_most) = guest_part(size.value);
             (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
         } else if self.seen.is_some_and(|(_, at)| now > at + REMEMBERED) {
             self.in_use = None;
         }
         // Where the host keeps ballooned pages, the resident size says nothing about claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| is_evidence && now <= at + REMEMBERED;
-        let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
-        let seen = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
+        let seen = match self.seen {
+            Some((seen, at)) if is_evidence && now <= at + REMEMBERED => {
+                Some(seen.min(sample.memory_max().unwrap_or(seen)))
+            }
+            _ => None,
+        };
         self.held = sample.claimed().max(seen);
     }
 
@@ -94,7 +99,7 @@ impl Holding {
     }
 
     /// The least and the most that the hypervisor may need besides the guest's memory.
-    fn overhead(&self, sample: &GuestSample) -> (Bytes, Bytes) {
+    fn overhead_range(&self, sample: &GuestSample) -> (Bytes, Bytes) {
         let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
         let least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
         (least, overhead_at_most(self.overhead, memory))

@@ -2,7 +2,7 @@
 //!
 //! Idea: a driver moves towards the last order it got, and Ballast knows its own orders. A guest
 //! that was at its target and left it, without a new order from Ballast, was ordered by something
-//! else. This has to be told from a driver that does not comply:
+//! else. A driver that does not comply looks similar, so only this counts as another's order:
 //!
 //! - The guest holds *less*, and its kernel agrees. No driver takes more than it was ordered to,
 //!   even a slow or stuck one, and a guest gains nothing by claiming that.

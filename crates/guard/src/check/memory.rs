@@ -29,7 +29,7 @@ const COMPLIED: Bytes = Bytes::mib(4);
 const SPARE: Bytes = Bytes::mib(32);
 
 /// The last resident size counts for this long while no newer one can be read.
-const SEEN_EVER: Duration = Duration::from_secs(60);
+const SIZE_COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// The part of a plan that concerns one guest.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +60,9 @@ pub(super) struct Memory {
     bounds: Option<Bounds>,
     /// The highest grant, or what it held before any, since it last held no more than its grant.
     granted_lately: Bytes,
-    /// The last measured need of its hypervisor, and the memory that its process occupies.
+    /// The last measured need of its hypervisor.
     overhead: Option<Bytes>,
+    /// The most of its memory that its process occupied by the last size that counts.
     in_use: Option<Bytes>,
     /// The least that it holds by the last size of its process, and when that was read.
     occupied: Option<(Bytes, Timestamp)>,
@@ -106,22 +107,23 @@ impl Memory {
     }
 
     /// Compares the guest's claim with what its process occupies, less what its hypervisor may
-    /// need: the measured need and a margin, at most an eighth of the guest's memory and some more.
+    /// need: the measured need and a margin, at most an eighth of the guest's memory plus [`ROOM`].
     fn compare(&mut self, sample: &GuestSample, now: Timestamp) {
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
         self.overhead = sample.overhead.or(self.overhead);
-        let most_own =
+        let assumed =
             sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
-        let own = self.overhead.map_or(most_own, |own| own.saturating_add(MARGIN).min(most_own));
-        let measured = self.overhead.unwrap_or_default().min(most_own);
-        if let Some(size) = sample.resident.filter(|size| size.age <= SEEN_EVER) {
-            self.occupied = Some((size.value.saturating_sub(own), now));
-            self.in_use = Some(size.value.saturating_sub(measured));
-        } else if self.occupied.is_none_or(|(_, at)| now > at + SEEN_EVER) {
+        let overhead_min = self.overhead.unwrap_or_default().min(assumed);
+        let overhead_max =
+            self.overhead.map_or(assumed, |own| own.saturating_add(MARGIN).min(assumed));
+        if let Some(size) = sample.resident.filter(|size| size.age <= SIZE_COUNTS_FOR) {
+            self.occupied = Some((size.value.saturating_sub(overhead_max), now));
+            self.in_use = Some(size.value.saturating_sub(overhead_min));
+        } else if self.occupied.is_none_or(|(_, at)| now > at + SIZE_COUNTS_FOR) {
             self.in_use = None;
         }
         let shows_holding = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| shows_holding && now <= at + SEEN_EVER;
+        let lasts = |at: Timestamp| shows_holding && now <= at + SIZE_COUNTS_FOR;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.seen_by_host = occupied.map(|(occupied, _)| occupied.min(most));
         // A guest that cannot be reached may by now hold something else than it last reported.
@@ -146,8 +148,7 @@ impl Memory {
         }
         match guest.change {
             Change::Grow { .. } => self.grant(guest.target),
-            // A guest that shrinks towards its grant, from what it was let keep, is granted
-            // nothing.
+            // A guest that holds more than its grant, and shrinks towards that, is granted nothing.
             Change::Shrink { .. } if self.granted.is_none_or(|it| guest.target <= Some(it)) => {
                 self.grant(guest.target);
             }
@@ -299,16 +300,28 @@ impl Memory {
         limits: &GuestLimits,
         stale_after: Duration,
     ) -> Bytes {
-        let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
-        let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
-        let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
-            (Some(true), _) => return Bytes::ZERO,
-            (Some(false), _) => Bytes::ZERO,
-            (None, Some(free)) => free,
-            (None, None) if has_swapped().is_some() => return Bytes::ZERO,
-            (None, None) => Bytes::ZERO,
+        let (Some(swap_free), Some(used), Some(holds)) =
+            (swap_free(sample, limits, stale_after), self.used, sample.claimed())
+        else {
+            return Bytes::ZERO;
         };
-        let (Some(used), Some(holds)) = (self.used, sample.claimed()) else { return Bytes::ZERO };
         used.saturating_add(SPARE).saturating_sub(swap_free).page_ceil().min(holds)
+    }
+}
+
+/// How much the guest can still swap out. `None`: it has swap, but how much is free is unknown.
+pub(super) fn swap_free(
+    sample: &GuestSample,
+    limits: &GuestLimits,
+    stale_after: Duration,
+) -> Option<Bytes> {
+    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
+    let has_swapped = sample.stats.is_some_and(|stats| stats.value.swap_out > Some(Bytes::ZERO));
+    match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
+        (Some(true), _) => None,
+        (Some(false), _) => Some(Bytes::ZERO),
+        (None, Some(free)) => Some(free),
+        (None, None) if has_swapped => None,
+        (None, None) => Some(Bytes::ZERO),
     }
 }

@@ -113,11 +113,13 @@ impl Checker {
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        let grants = |given: &ActionGrant| given.new > Bytes::ZERO && !given.releases;
-        if let Some(first) = granted.iter().position(grants) {
-            let late = plan.actions.iter().zip(&granted).skip(first);
-            let late = late.filter(|(_, given)| given.releases);
-            found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
+        check.caps(&mut found);
+        let mut has_granted = false;
+        for (action, given) in plan.actions.iter().zip(&granted) {
+            if given.releases && has_granted {
+                found.push(Violation::ReleaseAfterGrant(action.guest.clone()));
+            }
+            has_granted |= given.new > Bytes::ZERO && !given.releases;
         }
         let (free, freed_by_caps) = check.free_and_freed_by_caps();
         let new: Bytes = granted.iter().map(|given| given.new).sum();
@@ -183,18 +185,18 @@ impl<'a> Check<'a> {
     fn actions(&self, found: &mut Vec<Violation>) -> Vec<ActionGrant> {
         let plan = self.plan;
         let mut acted = vec![false; self.snapshot.guests().len()];
-        let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
+        let mut by_guest: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
         let mut near = 0;
         let mut granted = Vec::with_capacity(plan.actions.len());
         for action in &plan.actions {
-            let mut here = Vec::new();
-            check_form(action, plan, &mut here);
+            let mut faults = Vec::new();
+            check_form(action, plan, &mut faults);
             let place = self.snapshot.index_near(&action.guest, near);
             let (mut new, mut releases) = (Bytes::ZERO, false);
             match place.and_then(|place| Some((place, self.guest(place)?))) {
                 Some((place, guest)) => {
                     if std::mem::replace(&mut acted[place], true) {
-                        here.push(Violation::Twice(action.guest.clone()));
+                        faults.push(Violation::Twice(action.guest.clone()));
                     }
                     let share = self.share_of(&guest);
                     let planned = plan.guests.get(place);
@@ -206,22 +208,22 @@ impl<'a> Check<'a> {
                     new = new_memory(action, guest, planned, believed, self.rules);
                     let holds = guest.sample.claimed().unwrap_or_default();
                     releases = action.target < guest.memory.target().unwrap_or(holds).min(holds);
-                    check_guest(action, guest, believed, self.rules, &mut here);
+                    check_guest(action, guest, believed, self.rules, &mut faults);
                     near = place;
                 }
-                None => here.push(Violation::UnknownGuest(action.guest.clone())),
+                None => faults.push(Violation::UnknownGuest(action.guest.clone())),
             }
             granted.push(ActionGrant { new, releases });
-            if !here.is_empty() {
-                wrong.push((&action.guest, here));
+            if !faults.is_empty() {
+                by_guest.push((&action.guest, faults));
             }
         }
-        wrong.sort_by_key(|(id, _)| *id);
-        found.extend(wrong.into_iter().flat_map(|(_, here)| here));
+        by_guest.sort_by_key(|(id, _)| *id);
+        found.extend(by_guest.into_iter().flat_map(|(_, faults)| faults));
         granted
     }
 
-    /// Faults of paging and of caps.
+    /// Faults of paging.
     fn paging(&self, found: &mut Vec<Violation>) {
         let (plan, rules) = (self.plan, self.rules);
         if !plan.paging.is_empty() {
@@ -254,22 +256,26 @@ impl<'a> Check<'a> {
                 found.push(Violation::BelowFloor { guest, target, floor });
             }
         }
+    }
+
+    /// Caps that nothing enforces.
+    fn caps(&self, found: &mut Vec<Violation>) {
+        if self.rules.forbids_all().is_some() {
+            return;
+        }
         for Promise { guest: id, cap, .. } in self.promises {
             let place = self.guests.index_of(id);
             let (Some(cap), Some(guest)) = (*cap, place.and_then(|place| self.guest(place))) else {
                 continue;
             };
-            let resident = guest.sample.resident.filter(|it| it.age <= rules.stale_after);
+            let resident = guest.sample.resident.filter(|it| it.age <= self.rules.stale_after);
             let Some(resident) = resident.map(|it| it.value) else { continue };
             let is_paged_out = || {
-                plan.paging.iter().any(|it| {
+                self.plan.paging.iter().any(|it| {
                     it.guest == *id && it.mechanism == Mechanism::PageOut && it.resident <= cap
                 })
             };
-            if rules.forbids_all().is_none()
-                && resident > cap.saturating_add(CAP_SLACK)
-                && !is_paged_out()
-            {
+            if resident > cap.saturating_add(CAP_SLACK) && !is_paged_out() {
                 let guest = id.clone();
                 found.push(Violation::CapNotEnforced { guest, cap, resident });
             }
