@@ -42,7 +42,7 @@ pub(crate) fn observe<'a>(
 }
 
 /// A smaller debt (memory beyond the entitlement) is not collected from a guest.
-const DEBT_MIN: Bytes = Bytes::mib(16);
+const COLLECTED_DEBT_MIN: Bytes = Bytes::mib(16);
 
 /// Input of an assessment besides the guest itself.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ pub(crate) fn assess<'a>(
         estimate.map(|it| it.demand.size).map_err(held_without)
     });
     // Memory taken by a resident cap counts as free only while the cap is certain to be kept.
-    let is_kept = |_: &Bytes| {
+    let is_cap_kept = || {
         let verdict = match &stuck {
             Some(stuck) => Err(stuck),
             None => demand.as_ref().map(|_| ()),
@@ -102,7 +102,7 @@ pub(crate) fn assess<'a>(
         sample,
         limits,
         log: &state.log,
-        cap: state.cap().filter(is_kept),
+        cap: state.cap().filter(|_| is_cap_kept()),
         holding: &state.holding,
         shared,
         paged_out,
@@ -118,7 +118,7 @@ pub(crate) fn assess<'a>(
         };
         assessment.bounds = within(assessment.bounds, range);
     }
-    let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= DEBT_MIN;
+    let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= COLLECTED_DEBT_MIN;
     state.beyond_since = is_beyond.then(|| state.beyond_since.unwrap_or(now));
     count(&assessment);
     GuestTick { sample, limits, state, assessment }

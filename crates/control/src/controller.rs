@@ -21,7 +21,7 @@ use crate::Settings;
 use crate::divide::PosedProblem;
 use crate::event::Event;
 use crate::reserve::Reservations;
-use crate::restart::Left;
+use crate::restart::LeftGuests;
 use crate::state::GuestState;
 use crate::tick::Tick;
 use crate::transfer::Transfer;
@@ -33,7 +33,7 @@ pub struct Controller {
     policy: Box<dyn Policy>,
     guests: PerGuest<GuestState>,
     /// Handovers from the previous controller of guests that have not appeared yet.
-    left: Left,
+    left_guests: LeftGuests,
     reservations: Reservations,
     checker: Checker,
     host: HostPressure,
@@ -71,7 +71,7 @@ impl Controller {
             policy,
             settings: Arc::new(settings),
             guests: PerGuest::default(),
-            left: Left::default(),
+            left_guests: LeftGuests::default(),
             reservations: Reservations::default(),
             checker: Checker::default(),
             host: HostPressure::default(),
@@ -162,7 +162,7 @@ impl Controller {
     /// next sample.
     pub fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Outcome(outcome) => self.note(&outcome),
+            Event::Outcome(outcome) => self.record_outcome(&outcome),
             Event::Pause => {
                 self.paused = true;
                 self.drop_actions();
@@ -217,7 +217,7 @@ impl Controller {
         reservations.into_iter().for_each(|it| self.reservations.set(it));
         self.has_caps |= guests.iter().any(|left| left.handover.resident_cap.is_some());
         self.checker.restore(&guests);
-        self.left = Left::new(guests);
+        self.left_guests = LeftGuests::new(guests);
     }
 
     /// Goes on with a guest where another host's controller left off.
@@ -244,7 +244,8 @@ impl Controller {
         self.guests.iter().filter_map(|(id, state)| state.handover(id)).collect()
     }
 
-    fn note(&mut self, outcome: &Outcome) {
+    /// A target that may not have reached its guest has to be sent again.
+    fn record_outcome(&mut self, outcome: &Outcome) {
         match outcome.kind {
             OutcomeKind::Accepted => {}
             OutcomeKind::Failed(_)
@@ -345,9 +346,9 @@ impl Controller {
         guests.align(snapshot);
         for arrival in self.reservations.arrivals(snapshot, self.latest) {
             self.checker.promise(&arrival);
-            self.left.add(arrival);
+            self.left_guests.add(arrival);
         }
-        self.left.join(guests, snapshot);
+        self.left_guests.join(guests, snapshot);
         let seen = self.observe(guests, snapshot, settings);
         let mut tick = self.assess(snapshot, seen, settings);
         tick.notes.extend(unmapped(snapshot));

@@ -3,7 +3,7 @@
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
 use ballast_model::{
-    Bounds, Bytes, Clamped, DemandSource, Desired, Estimate, Mechanism, RequestKind, Timestamp,
+    Bounds, Bytes, Clamped, DemandSource, Desired, Estimate, Mechanism, RequestKind,
 };
 use ballast_policy::{Contender, Problem};
 
@@ -154,7 +154,7 @@ pub(crate) fn given_back(
     if !tick.has_thrashed {
         return Vec::new();
     }
-    let now: Timestamp = tick.snapshot.taken_at;
+    let now = tick.snapshot.taken_at;
     let mut given: Vec<Option<Bytes>> =
         tick.guests.iter().map(|guest| guest.state.thrash.least(now)).collect();
     // A guest may still lack memory with what it is given back.
@@ -165,7 +165,8 @@ pub(crate) fn given_back(
     let count = lacking.iter().filter(|lacks| **lacks).count();
     let mut needed = Bytes::ZERO;
     for (place, guest) in tick.guests.iter().enumerate() {
-        let held = given[place].filter(|_| count == usize::from(lacking[place]));
+        let others_lack = count > usize::from(lacking[place]);
+        let held = given[place].filter(|_| !others_lack);
         let (held, needs) = needed_by(guest, held);
         given[place] = held;
         needed = needed.saturating_add(needs);

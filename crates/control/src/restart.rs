@@ -27,15 +27,15 @@ const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Guests of the last daemon that have not appeared yet.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct LeftGuests {
     guests: BTreeMap<GuestId, LeftGuest>,
     until: Option<Timestamp>,
 }
 
-impl Left {
-    pub(crate) fn new(guests: Vec<LeftGuest>) -> Left {
+impl LeftGuests {
+    pub(crate) fn new(guests: Vec<LeftGuest>) -> LeftGuests {
         let by_name = |left: LeftGuest| (left.handover.guest.clone(), left);
-        Left { guests: guests.into_iter().map(by_name).collect(), until: None }
+        LeftGuests { guests: guests.into_iter().map(by_name).collect(), until: None }
     }
 
     pub(crate) fn add(&mut self, left: LeftGuest) {
@@ -73,8 +73,8 @@ impl GuestState {
             *self = GuestState { estimator, ..GuestState::default() };
         }
         self.identity.process = sample.process.or(before);
-        self.identity.is_hidden = sample.process.is_none();
-        self.identity.is_silent = sample.allocation.is_none();
+        self.identity.lacks_process = sample.process.is_none();
+        self.identity.lacks_allocation = sample.allocation.is_none();
         self.take_over(sample);
     }
 
@@ -125,15 +125,15 @@ impl GuestState {
 
     /// What the next daemon needs to know of the guest; `None`: nothing but its target.
     pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
-        let Identity { process, is_hidden, is_silent, left } = &self.identity;
+        let Identity { process, lacks_process, lacks_allocation, left } = &self.identity;
         if let Some(left) = left {
             let held = self.log.last_seen();
             return Some(Handover { process: *process, held, ..left.handover.clone() });
         }
         let nothing = Handover::nothing(guest.clone());
         let mut handover = Handover {
-            process: process.filter(|_| *is_hidden),
-            held: self.log.last_seen().filter(|_| *is_silent),
+            process: process.filter(|_| *lacks_process),
+            held: self.log.last_seen().filter(|_| *lacks_allocation),
             resident_cap: self.cap(),
             thrashed: self.thrash.thrashed(),
             ..nothing.clone()
