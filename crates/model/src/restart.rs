@@ -125,10 +125,10 @@ pub struct Thrashed {
     /// What it held before, below which it is not to be shrunk.
     #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
     pub least: Bytes,
-    /// When that ends.
+    /// When that bound ends.
     #[cfg_attr(feature = "serde", serde(rename = "until_ms"))]
     pub until: Timestamp,
-    /// The whole length of that pause; the next one is twice as long.
+    /// For how long the bound holds in all; the next one holds twice as long.
     #[cfg_attr(feature = "serde", serde(rename = "pause_ns", with = "unit"))]
     pub pause: Duration,
 }
@@ -166,20 +166,18 @@ impl Restart {
             handovers.iter().map(|handover| (&handover.guest, handover)).collect();
         let mut guests = Vec::new();
         for sample in snapshot.guests() {
-            let handover = by_name.get(&sample.id).copied();
-            let process = sample.process.or_else(|| handover?.process);
-            let (Some(process), Some(planned)) = (process, plan.guest(&sample.id)) else {
-                continue;
-            };
-            // What the host saw, if that exceeds the claim.
-            let held = planned.allocation.or(sample.allocation.map(|claim| claim.value));
-            let nothing = || Handover::nothing(sample.id.clone());
+            let Some(planned) = plan.guest(&sample.id) else { continue };
+            let handover = by_name.get(&sample.id).copied().cloned();
+            let handover = handover.unwrap_or_else(|| Handover::nothing(sample.id.clone()));
+            let Some(process) = sample.process.or(handover.process) else { continue };
+            let claim = sample.allocation.map(|claim| claim.value);
             guests.push(LeftGuest {
                 process,
-                held: held.or_else(|| handover?.held),
+                // The plan has what the host saw, if that exceeds the claim.
+                held: planned.allocation.or(claim).or(handover.held),
                 target: planned.target,
                 regret: planned.regret,
-                handover: handover.cloned().unwrap_or_else(nothing),
+                handover,
             });
         }
         Restart { paused, reservations: plan.reservations.clone(), guests }

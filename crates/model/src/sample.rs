@@ -192,9 +192,7 @@ impl GuestSample {
             capabilities: Capabilities::default(),
         }
     }
-}
 
-impl GuestSample {
     /// Notes that its pages stay on the host, so that ballooning would free no host memory.
     pub fn pin(&mut self, by: Pinned) {
         self.pinned.get_or_insert(by);
