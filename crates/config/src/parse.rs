@@ -15,7 +15,7 @@ use ballast_model::{
 };
 use ballast_rest::{SocketPattern, SocketPatternError};
 use ballast_toml_strict::{Error, nearest};
-use ballast_working_set::Budget;
+use ballast_working_set::WatchBudget;
 
 use crate::file::{EventsTable, File, GuestTable, RestTable};
 use crate::policy_parameters::PolicyParameters;
@@ -98,7 +98,7 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         let message = "lists no folder, and vsock is off, so no agent can be found".to_owned();
         return Err(at(&["agents", "folders"], message));
     }
-    let tracking_budget = Budget::new(file.tracking.budget)
+    let tracking_budget = WatchBudget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
     let budget_total = file.tracking.budget_total;
     if !(budget_total > 0.0 && budget_total <= 1.0) {

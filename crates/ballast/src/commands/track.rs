@@ -13,7 +13,7 @@ use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_tracker::{Hypervisor, check_referenced_bits, hypervisors};
-use ballast_working_set::{Budget, WatchPlannerSettings};
+use ballast_working_set::{WatchBudget, WatchPlannerSettings};
 use serde::Serialize;
 
 use ballast_config::{Intermittent, SourceChoice};
@@ -110,7 +110,7 @@ pub struct Args {
     interval: Duration,
     /// Most that tracking may cost, in percent of one core; sets how much memory is watched
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = budget)]
-    budget: Budget,
+    budget: WatchBudget,
     /// Watch all memory whatever it costs, in pieces of 32 pages, or 512 for a large working set
     #[arg(long, conflicts_with = "budget")]
     every: bool,
@@ -173,10 +173,10 @@ fn source(text: &str) -> Result<SourceChoice, String> {
     }
 }
 
-fn budget(text: &str) -> Result<Budget, String> {
+fn budget(text: &str) -> Result<WatchBudget, String> {
     let percent = text.trim_end_matches('%').trim().parse::<f64>();
     let percent = percent.map_err(|error| format!("{error}: expected such as 0.5"))?;
-    Budget::new(percent / 100.0).map_err(|error| error.to_string())
+    WatchBudget::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
 /// Tracks the guest until the time is over or a signal interrupts; without a guest, lists the

@@ -157,17 +157,18 @@ impl Driver {
         self.admit(now, tenants, &weights);
         let is_over = self.period.is_none_or(|period| now >= period.end);
         let emergency = self.answer_emergencies(now, tenants);
-        let whole = is_over || emergency || changed || self.exceeds_rentable(rentable, tenants);
-        match (self.holds(), whole) {
+        let begins_period =
+            is_over || emergency || changed || self.exceeds_rentable(rentable, tenants);
+        match (self.holds(), begins_period) {
             (false, _) => self.accounts.tax(now),
             (true, true) => self.accounts.tax_once(now),
             (true, false) => {}
         }
-        let urgent = !whole
+        let urgent = !begins_period
             && !self.holds()
             && self.combination.frequency == Frequency::Immediate
             && tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
-        if whole || (urgent && self.sells()) {
+        if begins_period || (urgent && self.sells()) {
             self.begin_period(now);
             self.make_fit(rentable, tenants, &weights);
             self.run(rentable, tenants, &weights, RemainingPeriod::WHOLE, true);
@@ -325,10 +326,10 @@ impl Driver {
         tenants: &[Tenant<'_>],
         weights: &[u64],
         remaining: RemainingPeriod,
-        whole: bool,
+        begins_period: bool,
     ) {
         match self.combination.algorithm {
-            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, weights, remaining, whole),
+            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, weights, remaining, begins_period),
             Algorithm::DemandProportional => self.run_max_min(rentable, tenants, weights),
             _ => self.run_market(rentable, tenants, weights),
         }
