@@ -165,8 +165,7 @@ pub(crate) fn given_back(
     let count = lacking.iter().filter(|lacks| **lacks).count();
     let mut needed = Bytes::ZERO;
     for (place, guest) in tick.guests.iter().enumerate() {
-        let others_lack = count > usize::from(lacking[place]);
-        let held = given[place].filter(|_| !others_lack);
+        let held = given[place].filter(|_| count == usize::from(lacking[place]));
         let (held, needs) = needed_by(guest, held);
         given[place] = held;
         needed = needed.saturating_add(needs);

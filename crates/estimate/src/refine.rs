@@ -55,8 +55,8 @@ pub(crate) const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 pub(crate) const KEPT_FREE: Bytes = Bytes::mib(64);
 
 /// Working sets are the same if they differ by at most the larger one divided by this. By IMT two
-/// samples within 5 % of their mean are equal; these differ by up to 9.5 % of the larger one, and an
-/// eighth is the next simple fraction.
+/// samples within 5 % of their mean are equal; these differ by up to 9.5 % of the larger one, and
+/// an eighth is the next simple fraction.
 const SAME_WITHIN: u64 = 8;
 
 /// The maximum is taken over at least this many reports: enough that some have nearly the largest
@@ -306,8 +306,8 @@ impl Refiner {
         self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// Adds everything known to an `estimate` from memory in use alone. `most` is the host's memory:
-    /// it bounds the length of curves, whatever a guest claims to hold.
+    /// Adds everything known to an `estimate` from memory in use alone. `most` is the host's
+    /// memory: it bounds the length of curves, whatever a guest claims to hold.
     pub(crate) fn refine(
         &self,
         estimate: &mut Estimate,

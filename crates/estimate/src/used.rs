@@ -52,8 +52,8 @@ pub struct Estimator {
     sampled_need: SampledNeed,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
-    /// The guest's total, if it did not follow the balloon. It is not used until it changes, as after
-    /// a reboot.
+    /// The guest's total, if it did not follow the balloon. It is not used until it changes, as
+    /// after a reboot.
     fixed_total: Option<Bytes>,
     /// Its use by the last sample.
     in_use: Option<Bytes>,

@@ -138,7 +138,7 @@ impl Actuator {
         if self.unproven.is_some() || !self.unplug_pause.is_over(input.now) {
             return None;
         }
-        // For these steps the balloon lends nothing first, so they may be as large as plugging.
+        // No transient grant has to come first, so steps need not be small.
         let most = layout.chunk(settings.plug_chunk_max);
         let plugged = layout.plugged;
         if let Some(why) = layout.why_plug_only() {
@@ -192,8 +192,8 @@ impl Actuator {
         (input.send.is_some() || !in_force).then_some(Order { target, plug: None, why: None })
     }
 
-    /// The target plus plugged memory that the guest's kernel may not use: the balloon must not take
-    /// other memory in its place.
+    /// The target plus plugged memory that the guest's kernel may not use: the balloon must not
+    /// take other memory in its place.
     fn with_unproven(&self, tick: &Tick<'_>, plugged: Bytes) -> Bytes {
         let open = |unproven: Unproven| plugged.saturating_sub(unproven.base);
         tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))

@@ -203,7 +203,7 @@ struct Order {
 #[derive(Clone, Debug, Default)]
 pub struct Actuator {
     phase: Phase,
-    /// `None`: no order is in force.
+    /// `None`: no order holds any more.
     last: Option<Ordered>,
     unproven: Option<Unproven>,
     gap: Gap,
