@@ -9,7 +9,7 @@
 //! Cost: O(n) a tick, O(n log n) while grants have to wait. Limits: a part of a grant that is not
 //! worth an action (see [`GRANT_MIN`]) waits.
 
-use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, HoldReason, largest_remainder};
+use ballast_model::{Bounds, Budget, Bytes, Change, Clamped, HoldReason, in_proportion};
 
 use crate::assessment::calls_off_shrinking;
 use crate::{Assessment, Capped, ComplianceLog, Goal, GuardSettings};
@@ -42,21 +42,17 @@ pub fn allocate_grants(lacks: &[Lack], budget: Budget) -> Vec<Bytes> {
     if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= grantable {
         return lacks.iter().map(|lack| Bytes::pages(lack.pages)).collect();
     }
-    let first = in_proportion(lacks.iter().map(|lack| lack.to_floor), grantable);
+    let first = divide_by_wants(lacks.iter().map(|lack| lack.to_floor), grantable);
     let left = grantable - first.iter().sum::<u64>();
     let rest = lacks.iter().zip(&first).map(|(lack, given)| lack.pages - given);
-    let second = in_proportion(rest, left);
+    let second = divide_by_wants(rest, left);
     first.iter().zip(second).map(|(a, b)| Bytes::pages(a + b)).collect()
 }
 
 /// Divides `pages` in proportion to `wants`; no guest gets more than it wants.
-fn in_proportion(wants: impl Iterator<Item = u64> + Clone, pages: u64) -> Vec<u64> {
-    let total: u64 = wants.clone().sum();
-    if total <= pages {
-        return wants.collect();
-    }
-    let due = wants.map(|want| i128::from(want) * i128::from(pages));
-    largest_remainder(due, i128::from(total), pages)
+fn divide_by_wants(wants: impl Iterator<Item = u64> + Clone, pages: u64) -> Vec<u64> {
+    let wanted: u64 = wants.clone().sum();
+    in_proportion(wants, pages.min(wanted))
 }
 
 /// What one guest is asked for in one tick, and why.
@@ -281,10 +277,10 @@ mod tests {
 
     #[test]
     fn what_does_not_reach_is_shared_in_proportion() {
-        assert_eq!(in_proportion([30, 10, 0].into_iter(), 100), [30, 10, 0]);
-        assert_eq!(in_proportion([30, 10, 0].into_iter(), 20), [15, 5, 0]);
-        assert_eq!(in_proportion([10, 10, 10].into_iter(), 10), [4, 3, 3]);
-        assert_eq!(in_proportion([].into_iter(), 10), [0; 0]);
+        assert_eq!(divide_by_wants([30, 10, 0].into_iter(), 100), [30, 10, 0]);
+        assert_eq!(divide_by_wants([30, 10, 0].into_iter(), 20), [15, 5, 0]);
+        assert_eq!(divide_by_wants([10, 10, 10].into_iter(), 10), [4, 3, 3]);
+        assert_eq!(divide_by_wants([].into_iter(), 10), [0; 0]);
     }
 
     proptest! {
@@ -293,7 +289,7 @@ mod tests {
             wants in prop::collection::vec(0..1u64 << 40, 0..40),
             pages in 0..1u64 << 42,
         ) {
-            let parts = in_proportion(wants.iter().copied(), pages);
+            let parts = divide_by_wants(wants.iter().copied(), pages);
             let total: u64 = wants.iter().sum();
             prop_assert_eq!(parts.iter().sum::<u64>(), total.min(pages));
             for (part, want) in parts.iter().zip(&wants) {

@@ -54,7 +54,7 @@ mod tracking;
 #[cfg(feature = "serde")]
 mod unit;
 
-pub use apportion::largest_remainder;
+pub use apportion::{in_proportion, largest_remainder};
 pub use balloon_owner::BalloonOwner;
 pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};

@@ -23,7 +23,7 @@
 //! Source: ours; no paper has priorities.
 //! Limits: the guard's rate limits apply to memory moved by priority; a policy's own limits do not.
 
-use ballast_model::{Bytes, GuestId, Others, Reason, largest_remainder};
+use ballast_model::{Bytes, GuestId, Others, Reason, in_proportion};
 
 use crate::problem::{Contender, Division, Problem};
 
@@ -141,7 +141,7 @@ fn collect_from(
 ) -> u64 {
     let spare: Vec<u64> = class.iter().map(|&i| holdings[i].spare()).collect();
     let given = limit.min(spare.iter().sum());
-    for (&i, pages) in class.iter().zip(in_proportion(&spare, given)) {
+    for (&i, pages) in class.iter().zip(in_proportion(spare.iter().copied(), given)) {
         if pages > 0 {
             holdings[i].target -= pages;
             gifts.push((i, pages));
@@ -153,24 +153,13 @@ fn collect_from(
 /// Gives `pages` to the guests of `class` in proportion to what they lack, at least `pages` in sum.
 fn distribute_to(holdings: &mut [Holding], class: &[usize], pages: u64) -> Vec<(usize, u64)> {
     let lack: Vec<u64> = class.iter().map(|&i| holdings[i].lack()).collect();
-    let parts = class.iter().copied().zip(in_proportion(&lack, pages));
+    let parts = class.iter().copied().zip(in_proportion(lack.iter().copied(), pages));
     let takings: Vec<(usize, u64)> = parts.filter(|(_, pages)| *pages > 0).collect();
     for &(i, pages) in &takings {
         holdings[i].target += pages;
         holdings[i].taken += pages;
     }
     takings
-}
-
-/// Divides `total` in proportion to `weights`. Their sum is at least `total`, so no part exceeds
-/// its weight.
-fn in_proportion(weights: &[u64], total: u64) -> Vec<u64> {
-    let sum: i128 = weights.iter().map(|&weight| i128::from(weight)).sum();
-    if sum == 0 {
-        return vec![0; weights.len()];
-    }
-    let due = weights.iter().map(|&weight| i128::from(weight) * i128::from(total));
-    largest_remainder(due, sum, total)
 }
 
 /// Notes who gave to the transfer of `rank` and who took from it.

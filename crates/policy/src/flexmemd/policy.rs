@@ -13,7 +13,7 @@
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
-    largest_remainder,
+    in_proportion,
 };
 
 use super::combination::{Algorithm, Combination, Frequency};
@@ -159,8 +159,7 @@ fn cut(leases: &mut [Lease], contenders: &[Contender], supply: u64) {
     if total <= supply {
         return;
     }
-    let due = rented.iter().map(|&pages| i128::from(pages) * i128::from(supply));
-    let parts = largest_remainder(due, i128::from(total), supply);
+    let parts = in_proportion(rented.iter().copied(), supply);
     for ((lease, contender), (before, part)) in
         leases.iter_mut().zip(contenders).zip(rented.iter().zip(parts))
     {
