@@ -116,22 +116,19 @@ impl Policy for Flexmemd {
         cut(&mut leases, contenders, problem.budget().saturating_sub(floors).to_pages());
         // Most guests have the same price, so its conversion is cached.
         let (mut price, mut thousandths) = (Price::FREE, 0);
-        let wanted = contenders
-            .iter()
-            .zip(&leases)
-            .enumerate()
-            .map(|(index, (contender, lease))| {
-                if shortfall > Bytes::ZERO {
-                    let floor = contender.floor;
-                    Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) }
-                } else {
-                    if lease.price != price {
-                        (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
-                    }
-                    self.desired(contender, index, lease, thousandths, rentable)
-                }
-            })
-            .collect();
+        let mut wanted = Vec::with_capacity(contenders.len());
+        for (index, (contender, lease)) in contenders.iter().zip(&leases).enumerate() {
+            if shortfall > Bytes::ZERO {
+                let floor = contender.floor;
+                let reason = Reason::Bound(Clamped::Floor { floor });
+                wanted.push(Desired { target: floor, reason });
+                continue;
+            }
+            if lease.price != price {
+                (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
+            }
+            wanted.push(self.desired(contender, index, lease, thousandths, rentable));
+        }
         Division { wanted, shortfall, notes: Vec::new() }
     }
 
