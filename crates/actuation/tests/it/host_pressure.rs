@@ -100,7 +100,7 @@ proptest! {
 
     /// Between the two thresholds of a level nothing changes once the level is reached.
     #[test]
-    fn noise_within_the_band_moves_nobody(
+    fn noise_between_two_thresholds_changes_no_level(
         place in 0..4usize,
         noise in prop::collection::vec((0..64u64, 0..250u32), 20..300),
     ) {

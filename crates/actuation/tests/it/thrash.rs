@@ -67,7 +67,7 @@ fn thrashing(held: u64, taken: u64, read_back: u64) -> Thrashing {
 }
 
 #[test]
-fn who_thrashes_gets_back_what_was_taken() {
+fn a_guest_that_thrashes_gets_back_what_was_taken() {
     // Taken, read back per second; the first verdict, if any.
     for (taken, by, expected) in [
         (400, 0, None),

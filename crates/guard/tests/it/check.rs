@@ -209,11 +209,11 @@ fn good_plans_pass() {
 
 #[test]
 fn without_swap_nothing_that_a_guest_uses_can_be_taken() {
-    let check = |target, told: &dyn Fn(&mut GuestSample), swap| {
+    let check = |target, reports: &dyn Fn(&mut GuestSample), swap| {
         let case = Case::new().with(|c| {
             let stats = GuestStats { available: Some(Bytes::mib(112)), ..GuestStats::default() };
             c.guests[0].stats = Some(Measured::fresh(stats));
-            told(&mut c.guests[0]);
+            reports(&mut c.guests[0]);
             c.limits.insert(id("a"), GuestLimits { swap, ..GuestLimits::default() });
         });
         let found = case.act("a", target).check();
@@ -406,7 +406,7 @@ fn a_cap_is_believed_only_while_it_is_enforced() {
 }
 
 #[test]
-fn nobody_is_granted_what_is_reserved() {
+fn reserved_memory_is_granted_to_no_guest() {
     let check = |reserved| {
         Case { reserved: Bytes::mib(reserved), ..Case::new() }.act("b", 400).act("a", 588).check()
     };
