@@ -84,7 +84,7 @@ impl Engine {
         Engine::with_policy(settings, policy, inherited, world)
     }
 
-    /// The same with the given policy, until the settings are loaded again.
+    /// Like [`Engine::new`], with `policy` instead of the settings' until they are loaded again.
     pub fn with_policy(
         mut settings: Settings,
         policy: Box<dyn Policy>,
@@ -373,7 +373,8 @@ impl Engine {
     }
 }
 
-/// Outcomes for actions that have none. Perhaps these were carried out, so they are ordered again.
+/// Failures for actions without an outcome. They may have been carried out; ordering them again is
+/// safe.
 fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
     let answered: BTreeSet<&GuestId> = gathered(outcomes.iter().map(|outcome| &outcome.guest));
     let unknown = || OutcomeKind::Failed("its outcome is unknown".to_owned());

@@ -139,7 +139,7 @@ fn a_fence_that_was_left_is_lifted_or_taken_over() {
     until(&mut fencer, &Fences::Set(vec![]), |_| host.limit() == "max");
     // This daemon has checked the process already, and lifts nothing more around it.
     host.leave(310);
-    until(&mut fencer, &Fences::Set(vec![]), |fencer| fencer.looking.is_none());
+    until(&mut fencer, &Fences::Set(vec![]), |fencer| fencer.check.is_none());
     assert_eq!(host.limit(), text(310));
     let mut next = host.fencer();
     until(&mut next, &at(250), |_| host.limit() == text(250));

@@ -38,7 +38,7 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most characters of an unknown name shown in an error.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Every route of the API, for requests that passed the door.
+/// Every route of the API, for admitted requests.
 pub(super) fn router(handle: Handle) -> Router {
     const GET: MethodFilter = MethodFilter::GET;
     const POST: MethodFilter = MethodFilter::POST;

@@ -71,7 +71,7 @@ struct WhatIf {
     turn: Arc<Semaphore>,
 }
 
-/// The route, for requests that passed the door.
+/// The route, for admitted requests.
 pub(super) fn router(program: ReplayProgram, journal: Option<PathBuf>) -> Router {
     let turn = Arc::new(Semaphore::new(1));
     let what_if = WhatIf { program, journal, turn };
