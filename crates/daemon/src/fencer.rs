@@ -209,7 +209,7 @@ impl Fencer {
             let subject = format!("{guest} (fence)");
             match trouble {
                 Some(trouble) => self.warnings.warn(&subject, &trouble),
-                None => drop(self.warnings.over(&subject)),
+                None => drop(self.warnings.clear(&subject)),
             }
         }
     }

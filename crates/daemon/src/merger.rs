@@ -66,7 +66,7 @@ impl Merger {
         self.check_thread();
         for outcome in self.done.try_iter() {
             match outcome {
-                Ok(()) => drop(self.warnings.over(SUBJECT)),
+                Ok(()) => drop(self.warnings.clear(SUBJECT)),
                 Err(why) => self.warnings.warn(SUBJECT, &why),
             }
         }

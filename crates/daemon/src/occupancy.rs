@@ -302,7 +302,7 @@ mod tests {
         let mut occupancy = Occupancy::by("occupancy", misbehave);
         occupancy.count(processes(&[7, PANICS, 8]));
         until_counted(&mut occupancy, HANGS_AFTER, &[7, 8]);
-        assert!(occupancy.warnings.over("occupancy"), "the panic was warned about");
+        assert!(occupancy.warnings.clear("occupancy"), "the panic was warned about");
         assert!(matches!(occupancy.latest(process(PANICS)), Some(None)));
         occupancy.count(processes(&[9]));
         until_counted(&mut occupancy, HANGS_AFTER, &[9]);

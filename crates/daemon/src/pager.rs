@@ -98,7 +98,7 @@ impl PagingOutcome {
         match &self.end {
             Some(PagingEnd::Refused(refusal)) => warnings.warn(&subject, &refusal.to_string()),
             Some(PagingEnd::Finished(finish)) => {
-                warnings.over(&subject);
+                warnings.clear(&subject);
                 // An order with nothing to move repeats at every tick: do not log it.
                 if *moved > Bytes::ZERO {
                     info!("{guest}: {mechanism} {moved} by {by}: {}", finish.code());

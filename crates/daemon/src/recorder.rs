@@ -130,7 +130,7 @@ impl Recorder {
         }
         self.overdue = None;
         if tokio::time::timeout(SETTLES_IN, &mut pending).await.is_ok() {
-            self.warnings.over("slow journal");
+            self.warnings.clear("slow journal");
             return;
         }
         self.overdue = Some(pending);
@@ -152,7 +152,7 @@ impl Recorder {
         }
         match trouble.or(error) {
             Some(why) => self.warnings.warn("journal", &why),
-            None if self.warnings.over("journal") => tracing::info!("journal: recording resumed"),
+            None if self.warnings.clear("journal") => tracing::info!("journal: recording resumed"),
             None => {}
         }
     }

@@ -173,7 +173,7 @@ impl Engine {
         let snapshot = world.sample(scope, self.controller.in_transfer().guests()).await;
         let carried = self.guests.carried_limits();
         for id in self.guests.align(&snapshot) {
-            self.warnings.over(id.as_str());
+            self.warnings.clear(id.as_str());
         }
         if self.guests.carried_limits() != carried && !self.is_restoring {
             self.take_in_carried();
@@ -290,7 +290,7 @@ impl Engine {
         if let OutcomeKind::Failed(how) = &outcome.kind {
             self.warnings.warn(outcome.guest.as_str(), how);
         } else {
-            self.warnings.over(outcome.guest.as_str());
+            self.warnings.clear(outcome.guest.as_str());
         }
         self.controller.handle_event(Event::Outcome(outcome.clone()));
         self.guests.set_outcome(at, outcome.clone());

@@ -314,7 +314,7 @@ impl Engine {
 
     fn warn_of_settings(&mut self, complaints: &[String]) {
         if complaints.is_empty() {
-            self.warnings.over("settings");
+            self.warnings.clear("settings");
         } else {
             self.warnings.warn("settings", &complaints.join("; "));
         }

@@ -157,7 +157,7 @@ fn what_keeps_a_fence_from_standing_is_told() {
     assert!(told.contains("expected a cgroup for the guest alone"), "{told}");
     // Trouble found since the last order is logged with the next one.
     fencer.obey(at(300), [(&web(), process())].into_iter());
-    assert!(fencer.warnings.over("web (fence)"), "it was warned of");
+    assert!(fencer.warnings.clear("web (fence)"), "it was warned of");
     assert_eq!(host.limit(), "max");
 }
 

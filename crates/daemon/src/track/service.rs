@@ -36,7 +36,7 @@ const THREADS_MAX: usize = 2 * GUESTS_MAX;
 /// Pause after a thread panicked. It is long because a programming fault does not go away by
 /// itself.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
-/// Watching this part of a guest's memory hides so little that no decision changes.
+/// If at most this part of a guest's memory was watched, no decision differs by what is hidden.
 pub const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 
 /// The tracked guests.

@@ -54,7 +54,7 @@ use crate::rate_limited::RateLimited;
 use crate::view::Handle;
 use crate::worker::lock;
 
-/// Paths for the page's own use, beside those that every visitor may open.
+/// Paths for the page's own use, beside those of `admission.rs`.
 const FILE_ROUTE: &str = "/page/files/{name}";
 const STREAM_PATH: &str = "/page/stream";
 const WHY_ROUTE: &str = "/page/guests/{id}/why";
@@ -80,7 +80,7 @@ pub(super) struct Site {
     pub(super) explain: Explain,
     pub(super) journal: Option<PathBuf>,
     pub(super) journal_reader: Arc<Semaphore>,
-    /// What the log says of wrong tokens, which anybody who reaches the port can give.
+    /// Limits the warnings about wrong tokens, which anybody who reaches the port can cause.
     pub(super) wrong_tokens: Arc<Mutex<RateLimited>>,
 }
 
@@ -191,8 +191,7 @@ async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
     let failed =
         |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
     let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
-        let text = "somebody gave the page a wrong token".to_owned();
-        lock(&site.wrong_tokens).warn(text);
+        lock(&site.wrong_tokens).warn("somebody gave the page a wrong token".to_owned());
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
         let text = "this is not the token: it is in the file that `token_file` of [page] names in \
                     the daemon's configuration";

@@ -100,17 +100,19 @@ pub(super) fn read(path: &Path, user: u32) -> Result<Token, TokenError> {
     if !found.is_file() {
         return Err(TokenError::NotAFile(path.to_owned()));
     }
-    judged(path, found.uid(), found.mode() & 0o7777, user)?;
+    check_file(path, found.uid(), found.mode() & 0o7777, user)?;
     text(file).map_err(failed)?.ok_or_else(|| TokenError::NoToken(path.to_owned()))
 }
 
-fn judged(path: &Path, owner: u32, mode: u32, user: u32) -> Result<(), TokenError> {
+fn check_file(path: &Path, owner: u32, mode: u32, user: u32) -> Result<(), TokenError> {
     let path = path.to_owned();
-    match () {
-        () if owner != 0 && owner != user => Err(TokenError::Owner { path, owner, user }),
-        () if mode & OTHERS != 0 => Err(TokenError::Mode { path, mode }),
-        () => Ok(()),
+    if owner != 0 && owner != user {
+        return Err(TokenError::Owner { path, owner, user });
     }
+    if mode & OTHERS != 0 {
+        return Err(TokenError::Mode { path, mode });
+    }
+    Ok(())
 }
 
 fn text(file: File) -> io::Result<Option<Token>> {
