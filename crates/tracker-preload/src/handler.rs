@@ -237,7 +237,9 @@ impl HandlerLoop<'_> {
         }
         for _ in 0..EVICTIONS_MAX {
             let mut batch = [Extent::default(); EVICTED_MAX];
-            let (mut count, mut inside): (usize, Option<(usize, SlotGuard<'_>)>) = (0, None);
+            let mut count = 0;
+            // The slot of the batch, which all its granules are in, and this thread's presence.
+            let mut inside: Option<(usize, SlotGuard<'_>)> = None;
             while count < EVICTED_MAX
                 && let Some(hot) = self.hot.pop_above(hot_max)
             {
