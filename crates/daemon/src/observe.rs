@@ -284,7 +284,6 @@ impl Observer {
         self.trackers.as_ref().is_some_and(|trackers| trackers.hides_memory(id))
     }
 
-    /// Replaces all fences.
     pub(super) fn fence(&mut self, fences: Fences) {
         let present = self.processes.iter().map(|(id, process)| (id, process.id()));
         self.fencer.obey(fences, present);

@@ -52,7 +52,6 @@ const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Root of the kernel's file systems.
 const ROOT: &str = "/";
 
-/// Limits of one page-out step.
 fn page_out_limits(settings: &PagerSettings) -> PageOutLimits {
     let (per_second, swap) = (settings.per_second, settings.swap);
     PageOutLimits { per_second, step_bytes_max: STEP_BYTES_MAX, swap }
@@ -86,7 +85,6 @@ pub enum PagingEnd {
 }
 
 impl PagingOutcome {
-    /// Logs it.
     pub(super) fn log(&self, warnings: &mut WarnOnce) {
         let PagingOutcome { guest, mechanism, moved, .. } = self;
         let subject = format!("{guest} ({mechanism})");
@@ -155,7 +153,6 @@ impl Pager {
         Pager { settings, work, workers, outcomes, paged, warnings }
     }
 
-    /// Whether paging is on.
     pub(crate) fn is_on(&self) -> bool {
         self.settings.is_some()
     }

@@ -27,7 +27,6 @@ const DEADLINE: WorkerDeadline<'static> = WorkerDeadline {
     what: "reading the folder of Proxmox VE takes long: does pmxcfs run?",
 };
 
-/// Settings by guest.
 type Settings = BTreeMap<GuestId, Arc<GuestChange>>;
 
 /// The result of a reading.

@@ -93,7 +93,6 @@ impl Recorder {
         }
     }
 
-    /// Records a tick.
     pub(super) fn tick(&mut self, tick: Tick<'_>) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = oneshot::channel();

@@ -12,7 +12,6 @@ use comfy_table::CellAlignment;
 use crate::csv::quoted;
 use crate::format;
 
-/// One column.
 struct Column<'a, Row: ?Sized> {
     name: String,
     alignment: CellAlignment,

@@ -36,7 +36,6 @@ pub(crate) struct DeltaEncoder {
     last: Option<WholeTick>,
 }
 
-/// A tick as it is written.
 pub(crate) struct TickBody {
     pub(crate) bytes: Vec<u8>,
     /// The row it differs from; `None`: it is whole.

@@ -286,7 +286,6 @@ fn record(
     }
 }
 
-/// The location of a fault.
 struct FaultLocation {
     page: u64,
     granule: u64,

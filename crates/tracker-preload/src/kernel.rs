@@ -91,7 +91,6 @@ pub(crate) struct RestoreResult {
     pub(crate) answer: FaultOutcome,
 }
 
-/// The outcome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOutcome {
     /// The page has permission.

@@ -138,7 +138,6 @@ fn refuse(reason: RefusalReason) -> TrackerReply {
     TrackerReply::Refused(reason.into())
 }
 
-/// The connected client.
 struct ClientConnection<'a> {
     connection: ClientSocket,
     listener: &'a Listener,

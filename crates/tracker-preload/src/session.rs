@@ -35,7 +35,6 @@ use crate::watched::WatchedRanges;
 /// the check period of the control thread, permissions are restored within a second.
 const HANDLER_SILENCE_MAX_MS: u64 = 800;
 
-/// A tracked region.
 struct TrackedRegion {
     spec: RegionSpec,
     slot: usize,
@@ -196,7 +195,6 @@ impl TrackerSession {
         opened
     }
 
-    /// Removes a region.
     pub(crate) fn remove_region(&mut self, id: u8) -> Result<(), TrackerRefusal> {
         let place = self.regions.iter().position(|region| region.spec.id == id);
         let place = place.ok_or(RefusalReason::NoRegion)?;

@@ -163,12 +163,10 @@ impl RegionTable {
         changes
     }
 
-    /// Removes a region.
     pub(crate) fn remove(&mut self, id: u8) {
         self.regions.retain(|region| region.id != id);
     }
 
-    /// The regions.
     pub(crate) fn regions(&self) -> &[RegionSpec] {
         &self.regions
     }

@@ -26,7 +26,6 @@ pub(super) fn hold_back(
     (waiting.collect(), at_once)
 }
 
-/// The outcome of an action.
 pub(super) fn outcome(action: &Action, kind: OutcomeKind) -> Outcome {
     let (guest, generation, target) = (action.guest.clone(), action.generation, action.target);
     Outcome { guest, generation, target, kind }

@@ -23,7 +23,6 @@ use crate::gathered::gathered;
 /// Guests of the last daemon that have not appeared by then are forgotten.
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The record of one guest.
 #[derive(Clone, Debug, Default)]
 struct GuestRecord {
     /// Its hypervisor's process; `None`: not known yet.
@@ -45,7 +44,6 @@ impl GuestRecord {
     }
 }
 
-/// The records of all guests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuestRecords {
     guests: BTreeMap<GuestId, GuestRecord>,

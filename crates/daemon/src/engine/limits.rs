@@ -41,7 +41,6 @@ impl LimitBook {
         }
     }
 
-    /// The layers of a guest.
     pub(super) fn layers(&self, id: &GuestId) -> LimitLayers {
         let of = |layer: &Layer| layer.get(id).cloned().unwrap_or_default();
         LimitLayers {
@@ -52,7 +51,6 @@ impl LimitBook {
         }
     }
 
-    /// The limits of a guest.
     pub(super) fn limits(&self, id: &GuestId) -> GuestLimits {
         let of_file = self.table.of(id);
         // Settings that can only be made in the file are taken from its table.

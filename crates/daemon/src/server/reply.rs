@@ -9,7 +9,6 @@ use ballast_api::ErrorReply;
 use ballast_toml_strict::nearest;
 use serde::Serialize;
 
-/// A reply in JSON.
 pub(super) fn in_json(reply: &impl Serialize) -> Response {
     sent(json(reply))
 }

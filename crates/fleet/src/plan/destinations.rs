@@ -144,7 +144,6 @@ impl<'a> Destinations<'a> {
         Some(to)
     }
 
-    /// Gives back what was reserved.
     pub(crate) fn give_back(&mut self, candidate: &Candidate<'a>, to: u32) {
         self.change(candidate, to, 1);
     }

@@ -27,7 +27,6 @@ const STEPS_MAX: usize = 1 << 22;
 /// The least and the most steps for one host.
 const STEPS_PER_HOST: (usize, usize) = (1 << 8, 1 << 14);
 
-/// What a plan is made from.
 pub(crate) struct PlanInput<'a> {
     pub(crate) snapshot: &'a FleetSnapshot,
     pub(crate) figures: &'a [HostFigures],

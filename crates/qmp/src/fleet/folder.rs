@@ -145,7 +145,6 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A guest's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GuestSocket {
     pub(super) guest: GuestId,

@@ -216,7 +216,6 @@ impl GuestMonitor {
     }
 }
 
-/// Parses the result of a command.
 fn parse<'a, T: Deserialize<'a>>(command: &str, json: &'a str) -> Result<T, LinkDown> {
     serde_json::from_str(json).map_err(|error| unreadable(command, json, &error))
 }

@@ -17,7 +17,6 @@ use crate::server::reply::Refusal;
 
 /// The page itself.
 pub(super) const INDEX_PATH: &str = "/";
-/// The page's files.
 pub(super) const FILES_PATH: &str = "/page/files/";
 /// The state of the login.
 pub(super) const SESSION_PATH: &str = "/page/session";

@@ -42,7 +42,6 @@ pub(in crate::server) enum Entrance {
 pub(in crate::server) struct Visitor {
     /// The entrance it used.
     pub(in crate::server) entrance: Entrance,
-    /// Its access.
     pub(in crate::server) access: Access,
     /// The secret that its actions have to carry; `None`: it is not logged in.
     pub(in crate::server) csrf: Option<String>,

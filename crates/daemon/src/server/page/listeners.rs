@@ -30,7 +30,6 @@ const APART_MIN: Duration = Duration::from_millis(500);
 /// How long a browser waits before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// All listeners.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Listeners {
     queues: Mutex<Vec<mpsc::Sender<Bytes>>>,

@@ -45,7 +45,6 @@ struct Lines {
     swap_in_bytes: VecDeque<Option<u64>>,
 }
 
-/// One event of the journal.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct JournalEvent {
     at_unix_ms: i64,

@@ -75,9 +75,7 @@ impl Tokens {
 pub(in crate::server) struct Port {
     /// The listener, nonblocking.
     pub(in crate::server) listener: TcpListener,
-    /// Its address.
     pub(in crate::server) address: SocketAddr,
-    /// Its tokens.
     pub(in crate::server) tokens: Tokens,
 }
 
