@@ -142,8 +142,7 @@ struct OpenQuestion {
     is_written: bool,
 }
 
-/// The running program and its two pipes. Dropping it kills the process and its process
-/// group.
+/// The running program and its two pipes. Dropping it kills the process and its process group.
 #[derive(Debug)]
 struct Running {
     child: Child,

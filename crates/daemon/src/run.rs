@@ -55,8 +55,8 @@ fn guests_for(files: Option<u64>) -> usize {
     guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
 }
 
-/// Runs the daemon until a signal stops it. `explain` renders the explanations on its page. `policy`
-/// replaces the configured policy until the configuration is loaded again.
+/// Runs the daemon until a signal stops it. `explain` renders the explanations on its page.
+/// `policy` replaces the configured policy until the configuration is loaded again.
 ///
 /// # Errors
 /// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.

@@ -1,8 +1,8 @@
 //! Which other program on the host moves balloons.
 //!
 //! Idea: such programs are recognized by their names. A name counts only for a service of the host,
-//! because any process can take any name. Command lines are read only of services, because a process
-//! can delay a reader of its command line.
+//! because any process can take any name. Command lines are read only of services, because a
+//! process can delay a reader of its command line.
 //! Cost: one small file per process, two or three for a few. Limits: it only labels what other
 //! evidence has shown.
 

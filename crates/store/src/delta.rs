@@ -5,7 +5,7 @@
 //! column has a mark for each pair of values, and the difference of each pair of numbers. Unchanged
 //! fields become runs of one byte, which Zstandard removes. Of the differences in a column, all
 //! lowest bytes are written first, then all second bytes, and so on (planes), so that it removes
-//! their leading zeros too. Changed words, added keys and lists that grew are written anew, as JSON.
+//! their leading zeros too. Changed words, added keys and longer lists are written anew, as JSON.
 //!
 //! Form: the length of the columns (8 bytes, little-endian), the columns, and a JSON array of what
 //! is written anew. Cost: O(size of the row); `benches/journal.rs`. Limits: it is lossless, so it

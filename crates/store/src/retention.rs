@@ -5,7 +5,7 @@
 //! are never deleted, so numbers have no gap. The newest row always stays, and a whole tick stays
 //! as long as any difference from it. So if the oldest row is such a tick, it is deleted together
 //! with its differences and the events between them, once the last of them is due. `whole.rs`
-//! bounds their number, which journals of earlier versions did not.
+//! bounds their number, which earlier versions did not.
 //!
 //! Cost: nothing while nothing is due; else those rows and up to [`VACUUM_PAGES_MAX`] pages.
 //! Limits: a row's age is the newest row's wall clock minus its own. If the clock jumps ahead, rows
@@ -126,8 +126,8 @@ struct Due {
 }
 
 impl Due {
-    /// The oldest row to keep when the due rows up to the row `end` are deleted: the first row after
-    /// them, or the whole tick that later ticks are differences from. `None`: none of them is due.
+    /// The oldest row to keep when the due rows up to the row `end` are deleted: the first row
+    /// after them, or the whole tick that later ticks are differences from. `None`: nothing is due.
     fn first_kept(self, connection: &Connection, end: i64) -> rusqlite::Result<Option<i64>> {
         // The last row that is due. Rows before it were written earlier, even if the clock was set
         // back since.
@@ -140,8 +140,8 @@ impl Due {
             .optional()?;
         let Some(last) = last else { return Ok(None) };
         let next = last.saturating_add(1).min(self.newest);
-        // Every tick is written as its difference from the last whole one before it. So of the ticks
-        // from `next` on, only the first can need an older row, and others need the same one.
+        // Every tick is written as its difference from the last whole one before it. So of the
+        // ticks from `next` on, only the first can need an older row, and others need the same one.
         let base: Option<Option<i64>> = connection
             .prepare_cached(&format!(
                 "SELECT base FROM entry WHERE id >= ?1 AND kind = {KIND_TICK} ORDER BY id LIMIT 1"

@@ -64,7 +64,7 @@ impl DeltaEncoder {
         Ok(TickBody { bytes: encoder.encode(row)?.to_vec(), base: None, tree: Some(tree) })
     }
 
-    /// Notes that rows up to `id` were committed; `tick` is the content of row `id`, if it is a tick.
+    /// Notes that rows up to `id` were committed. `tick`: the content of row `id`, if it is a tick.
     pub(crate) fn committed(&mut self, id: i64, tick: Option<TickBody>) {
         if let Some(TickBody { bytes, tree: Some(tree), .. }) = tick {
             self.last = Some(WholeTick { id, tree, bytes: bytes.len(), rows: 0 });

@@ -238,7 +238,7 @@ impl HandlerLoop<'_> {
         for _ in 0..EVICTIONS_MAX {
             let mut batch = [Extent::default(); EVICTED_MAX];
             let mut count = 0;
-            // The slot of the batch, which all its granules are in, and this thread's presence.
+            // The slot that all granules of the batch are in, and this thread's presence inside it.
             let mut inside: Option<(usize, SlotGuard<'_>)> = None;
             while count < EVICTED_MAX
                 && let Some(hot) = self.hot.pop_above(hot_max)

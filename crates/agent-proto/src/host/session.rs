@@ -15,8 +15,8 @@
 //!
 //! Limits: [`EVENTS_MAX`] events, [`TRANSMITS_MAX`] frames, [`BYTES_PER_SECOND_MAX`] of input. An
 //! agent that sends more is reported, and the caller should not read before
-//! [`AgentSession::readable_at`]. The limits apply to the guest: a restarted agent may not send more
-//! bytes or emergencies.
+//! [`AgentSession::readable_at`]. The limits apply to the guest: a restarted agent may not send
+//! more bytes or emergencies.
 
 use std::collections::VecDeque;
 use std::time::Duration;

@@ -105,8 +105,8 @@ impl ShrinkWorker {
 
     /// Lets all shrinkers grow again, after the order in progress.
     pub fn release(&self) {
-        // If the channel is full, a release is already pending. If an order follows it, programs grow
-        // again some time after that order.
+        // If the channel is full, a release is already pending. If an order follows it, programs
+        // grow again some time after that order.
         let _ = self.jobs.try_send(ShrinkJob::Release);
     }
 

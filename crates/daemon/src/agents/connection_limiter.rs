@@ -1,8 +1,8 @@
 //! Limits how often connections of one guest are accepted.
 //!
 //! Idea: a token bucket. Instead of a count of tokens it keeps the moment at which the bucket is
-//! full again; each accepted connection moves that moment by [`REFILL`]. A connection that finds the
-//! bucket empty is refused, so a program that connects without end costs only the refusals.
+//! full again; each accepted connection moves that moment by [`REFILL`]. A connection that finds
+//! the bucket empty is refused, so a program that connects without end costs only the refusals.
 //! Limits: [`BURST`] connections at once, then one in each [`REFILL`].
 
 use std::time::Duration;

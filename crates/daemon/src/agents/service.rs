@@ -44,8 +44,8 @@ const SHRINK_WAIT: Duration = Duration::from_secs(3);
 /// Shortest time between two such requests, so that balloons do not wait forever.
 const SHRINK_APART: Duration = Duration::from_secs(10);
 
-/// Shortest time between two changes of a guest's vsock device. Its hypervisor names the device, and
-/// each change makes the daemon listen anew.
+/// Shortest time between two changes of a guest's vsock device. Its hypervisor names the device,
+/// and each change makes the daemon listen anew.
 const DEVICE_MIN: Duration = Duration::from_secs(30);
 
 /// Vsock numbers that guests can have: vsock(7) has the lower ones for the hypervisor, for loopback

@@ -1,9 +1,9 @@
 //! The limits of all guests, from all four layers.
 //!
 //! Idea: there are four layers ([`LimitLayers`]): limits that a guest brought from another host,
-//! settings that live with it, the configuration, and `ballast set`. The first two come from outside
-//! this host's configuration, so their floors and ceilings may not fit the other limits. Bounds that
-//! do not fit are left out, with a warning; the other settings of the layer count.
+//! settings that live with it, the configuration, and `ballast set`. The first two come from
+//! outside this host's configuration, so their floors and ceilings may not fit the other limits.
+//! Bounds that do not fit are left out, with a warning; the other settings of the layer count.
 //! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
 //! Limits: one entry per guest that is in any layer.
 

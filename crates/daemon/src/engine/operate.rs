@@ -68,8 +68,8 @@ impl Engine {
         answer
     }
 
-    /// A dry run by the latest snapshot, as if a decision were due and Ballast were balancing. It is
-    /// computed once and reused until the next tick, command or configuration.
+    /// A dry run by the latest snapshot, as if a decision were due and Ballast were balancing. It
+    /// is computed once and reused until the next tick, command or configuration.
     ///
     /// # Errors
     /// There was no tick yet; the text, for people, says so.

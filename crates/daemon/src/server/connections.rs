@@ -1,9 +1,9 @@
 //! Accepts connections and limits their number and duration.
 //!
 //! Idea: each connection's peer is identified and takes one of a bounded number of places. Readers
-//! and the page's port have separate places, so they cannot keep the owner out. Every connection has
-//! a time limit, even if its client does not read; one that is answering a request then ends after
-//! the answer. Any client can cause refusals, so their log lines are rate-limited.
+//! and the page's port have separate places, so they cannot keep the owner out. Every connection
+//! has a time limit, even if its client does not read; one that is answering a request then ends
+//! after the answer. Any client can cause refusals, so their log lines are rate-limited.
 
 use std::future::Future;
 use std::io;

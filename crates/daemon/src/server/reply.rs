@@ -13,8 +13,8 @@ pub(super) fn in_json(reply: &impl Serialize) -> Response {
     sent(json(reply))
 }
 
-/// `reply` in JSON. It is written through `dyn Write`, as commands do it, so that the program has the
-/// code for each type only once.
+/// `reply` in JSON. It is written through `dyn Write`, as commands do it, so that the program has
+/// the code for each type only once.
 pub(super) fn json(reply: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     let out: &mut dyn Write = &mut text;

@@ -36,7 +36,7 @@ use crate::operator_program;
 
 /// How long a replay may take: less than a connection may last.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Most bytes of an advice. It has about a megabyte for a thousand guests, and 4,096 guests at most.
+/// Most bytes of an advice: about a megabyte for a thousand guests, and there are at most 4,096.
 const ADVICE_BYTES_MAX: u64 = 16 << 20;
 /// Most bytes of an error message.
 const ERROR_BYTES_MAX: u64 = 4096;

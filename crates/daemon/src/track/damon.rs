@@ -10,8 +10,8 @@
 //! In a huge page one touch sets the accessed bit of 2 MiB. If more than [`HUGE_MAX`] of a guest's
 //! memory is in huge pages, its working set is an upper bound, marked as such, and has no curve.
 //!
-//! Cost: that of the analysis; every [`CHECK_WINDOWS`] windows a read of `maps` and `smaps`, some 10
-//! ms for a guest of some hundred MiB.
+//! Cost: that of the analysis; every [`CHECK_WINDOWS`] windows a read of `maps` and `smaps`, some
+//! 10 ms for a guest of some hundred MiB.
 //! Limits: a page that is touched less than once a window looks as old as its last touched window.
 //! Memory that is plugged in is sampled from the next check on, and the analysis starts anew.
 //! Guest memory is recognized by size alone, so large buffers of the hypervisor count as guest

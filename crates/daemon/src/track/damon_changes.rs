@@ -1,8 +1,8 @@
 //! When DAMON is set up anew because guests joined or left.
 //!
-//! Idea: DAMON is set up soon after a change, and once for several changes. But a set-up costs every
-//! guest its window in progress. So the guests that are sampled get [`WINDOWS_KEPT`] whole windows
-//! first, and guests that join and leave without end cannot keep windows from the others.
+//! Idea: DAMON is set up soon after a change, and once for several changes. But a set-up costs
+//! every guest its window in progress. So the guests that are sampled get [`WINDOWS_KEPT`] whole
+//! windows first, and guests that join and leave without end cannot keep windows from the others.
 //! Limits: a guest that joins waits that long for its first window.
 
 use std::time::{Duration, Instant};

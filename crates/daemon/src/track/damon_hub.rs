@@ -129,8 +129,8 @@ impl DamonHub {
         DamonHub { shared: Arc::default(), paths, shortest, thread: Mutex::default() }
     }
 
-    /// The longest wait for a guest's next window: other guests have their windows first, and one of
-    /// its own may be dropped.
+    /// The longest wait for a guest's next window: other guests have their windows first, and one
+    /// of its own may be dropped.
     pub(super) fn longest_wait(&self) -> Duration {
         self.shortest.max(WINDOW_MAX) * (WINDOWS_KEPT + 2) + SETTLE_MAX * 2
     }

@@ -7,9 +7,9 @@
 //!
 //! In a huge page one touch ages 2 MiB, as with DAMON; then the figure is an upper bound.
 //!
-//! A guest with touches that the kernel does not see would look idle and lose its memory. So figures
-//! of a running guest are believed only after it once touched more than [`TRUSTED`] ([`Trust`]), and
-//! its memory must be in the generations ([`LISTED_MIN`]).
+//! A guest with touches that the kernel does not see would look idle and lose its memory. So
+//! figures of a running guest are believed only after it once touched more than [`TRUSTED`]
+//! ([`Trust`]), and its memory must be in the generations ([`LISTED_MIN`]).
 //! Cost: a walk over all memory of the cgroup in each interval. Intervals are lengthened, up to
 //! [`WINDOW_MAX`], to keep that within the budget; with more memory than that allows, the share is
 //! higher, up to [`COST_MAX`]. Every [`LOOK_INTERVALS`] intervals, a read of `maps` and `smaps`.

@@ -1,10 +1,10 @@
 //! The work of a tracked guest's thread.
 //!
-//! Idea: the thread watches the guest by the best source that works: the tracker in its hypervisor, the
-//! kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that fails
-//! is retried with growing pauses, or given up for the next one if it cannot work as long as the
-//! guest lives. An attempt that costs much is followed by a pause that keeps attempts within the
-//! guest's budget.
+//! Idea: the thread watches the guest by the best source that works: the tracker in its hypervisor,
+//! the kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that
+//! fails is retried with growing pauses, or given up for the next one if it cannot work as long as
+//! the guest lives. An attempt that costs much is followed by a pause that keeps attempts within
+//! the guest's budget.
 //!
 //! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
 //! the cost stays within the budget.

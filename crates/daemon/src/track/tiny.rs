@@ -63,8 +63,8 @@ impl TinySample {
         TinySample { wanted: wanted.max(1), shift: None, halvings: 0, known: None }
     }
 
-    /// Halves later samples until their touches cost at most `allowed` per interval. `events`: those
-    /// of an interval in all memory; `touch`: what one sampled touch costs.
+    /// Halves later samples until their touches cost at most `allowed` per interval. `events`:
+    /// those of an interval in all memory; `touch`: what one sampled touch costs.
     pub(super) fn fit(&mut self, events: u64, touch: Duration, allowed: Duration) {
         let Some(shift) = self.shift else { return };
         let cost = |halvings| events as f64 * share(shift + halvings) * touch.as_secs_f64();

@@ -86,8 +86,8 @@ impl Fence {
     }
 
     /// Moves the limit towards `height`: up at once, but down no further than the charge. With
-    /// `takes`, it may also lower the charge by a step, which blocks while the kernel reclaims. Call
-    /// it again every second or so.
+    /// `takes`, it may also lower the charge by a step, which blocks while the kernel reclaims.
+    /// Call it again every second or so.
     ///
     /// # Errors
     /// [`ReclaimError::OthersLimit`]: the operator has set a limit, which stays.

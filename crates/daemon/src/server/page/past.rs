@@ -1,9 +1,9 @@
 //! The last hours of the journal, for plots and for the list of events.
 //!
-//! Idea: a plot needs some hundred ticks, however long its span is. Evenly spaced ticks are read from
-//! the newest back, until a time limit. Of events, every one is read, in the same direction. There
-//! is one reader at a time, on another thread than the server's, because parsing a row takes a
-//! millisecond.
+//! Idea: a plot needs some hundred ticks, however long its span is. Evenly spaced ticks are read
+//! from the newest back, until a time limit. Of events, every one is read, in the same direction.
+//! There is one reader at a time, on another thread than the server's, because parsing a row takes
+//! a millisecond.
 //! Limits: swap-in is a counter since a guest's boot; the plot computes rates.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -168,9 +168,9 @@ mod tests {
             assert!(error.contains(&format!("has mode {mode:04o}")), "{error}");
             assert!(error.contains("type `chmod 600 /"), "{error}");
         }
-        assert!(judged(Path::new("/t"), 0, 0o400, 7).is_ok());
-        assert!(judged(Path::new("/t"), 7, 0o600, 7).is_ok());
-        let error = judged(Path::new("/t"), 8, 0o600, 7).unwrap_err().to_string();
+        assert!(check_file(Path::new("/t"), 0, 0o400, 7).is_ok());
+        assert!(check_file(Path::new("/t"), 7, 0o600, 7).is_ok());
+        let error = check_file(Path::new("/t"), 8, 0o600, 7).unwrap_err().to_string();
         assert!(error.contains("belongs to user 8") && error.contains("`chown 7 /t`"), "{error}");
     }
 
