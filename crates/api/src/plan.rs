@@ -3,9 +3,10 @@
 use ballast_model::{Action, Bytes, GuestPlan, Plan, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::tick::{Tick, TickView, millis, version};
+use crate::tick::{Tick, TickView, millis};
 use crate::{
-    BudgetView, ChangeView, Coded, ComplianceView, DesiredView, MoveView, PagingView, RegretView,
+    API_VERSION, BudgetView, ChangeView, Coded, ComplianceView, DesiredView, MoveView, PagingView,
+    RegretView,
 };
 
 /// Answer to `GET /v1/plan`.
@@ -52,7 +53,7 @@ impl PlanReply {
 
     fn new(tick: &Tick<'_>, plan: &Plan, dry_run: bool) -> Self {
         PlanReply {
-            api_version: version(),
+            api_version: API_VERSION,
             tick: tick.view(),
             dry_run,
             generation: plan.generation.0,

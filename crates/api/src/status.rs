@@ -3,10 +3,10 @@
 use ballast_model::{Bytes, Estimate, GuestSample, PageMerging, Plan, Provenance, Reservation};
 use serde::{Deserialize, Serialize};
 
-use crate::tick::{DaemonView, Tick, TickView, millis, version};
+use crate::tick::{DaemonView, Tick, TickView, millis};
 use crate::{
-    CapabilitiesView, ChangeView, Coded, ComplianceView, FenceView, HotplugView, RegretView,
-    TrackingView,
+    API_VERSION, CapabilitiesView, ChangeView, Coded, ComplianceView, FenceView, HotplugView,
+    RegretView, TrackingView,
 };
 
 /// Answer to `GET /v1/status`.
@@ -39,7 +39,7 @@ pub struct StatusReply {
 impl From<&Tick<'_>> for StatusReply {
     fn from(tick: &Tick<'_>) -> Self {
         StatusReply {
-            api_version: version(),
+            api_version: API_VERSION,
             tick: tick.view(),
             daemon: tick.daemon.clone(),
             host: HostView::from(&tick.snapshot.host),
@@ -90,7 +90,7 @@ pub struct GuestsReply {
 
 impl From<&Tick<'_>> for GuestsReply {
     fn from(tick: &Tick<'_>) -> Self {
-        GuestsReply { api_version: version(), tick: tick.view(), guests: guests(tick) }
+        GuestsReply { api_version: API_VERSION, tick: tick.view(), guests: guests(tick) }
     }
 }
 

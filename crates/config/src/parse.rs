@@ -19,7 +19,7 @@ use ballast_working_set::WatchBudget;
 
 use crate::file::{EventsTable, File, GuestTable, RestTable};
 use crate::policy_parameters::PolicyParameters;
-use crate::range::in_range;
+use crate::range::{Mistake, in_range};
 use crate::settings::{
     AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
     RestSettings, TrackingSettings, XenSettings,
@@ -63,37 +63,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         Some(name) => name.parse().map_err(|e: ParseModeError| at(&["mode"], e.to_string()))?,
         None => Mode::default(),
     };
-    in_range(file.daemon.tick, Duration::from_millis(100), Duration::from_secs(60))
-        .map_err(|message| at(&["daemon", "tick"], message))?;
-    in_range(file.qmp.timeout, Duration::from_millis(10), Duration::from_secs(30))
-        .map_err(|message| at(&["qmp", "timeout"], message))?;
-    in_range(file.libvirt.timeout, Duration::from_millis(10), Duration::from_secs(30))
-        .map_err(|message| at(&["libvirt", "timeout"], message))?;
-    in_range(file.xen.timeout, Duration::from_millis(10), Duration::from_secs(30))
-        .map_err(|message| at(&["xen", "timeout"], message))?;
-    if let Some(interval) = file.policy.interval {
-        in_range(interval, file.daemon.tick, Duration::from_secs(3600))
-            .map_err(|message| at(&["policy", "interval"], message))?;
-    }
+    check_durations(&file).map_err(|(key, message)| at(&key, message))?;
     let believed = file.policy.believed_without_evidence;
     if !(0.0..=BELIEVED_MAX).contains(&believed) {
         let message = format!("{believed} is out of range: expected 0 to {BELIEVED_MAX}");
         return Err(at(&["policy", "believed_without_evidence"], message));
     }
-    in_range(file.guard.stale_after, file.daemon.tick * 2, Duration::from_secs(3600))
-        .map_err(|message| at(&["guard", "stale_after"], message))?;
-    in_range(file.guard.release_grace, Duration::ZERO, Duration::from_secs(3600))
-        .map_err(|message| at(&["guard", "release_grace"], message))?;
-    in_range(file.guard.stuck_after, file.daemon.tick * 2, Duration::from_secs(3600))
-        .map_err(|message| at(&["guard", "stuck_after"], message))?;
-    in_range(file.guard.stuck_retry, file.daemon.tick, GuardSettings::STUCK_RETRY_MAX)
-        .map_err(|message| at(&["guard", "stuck_retry"], message))?;
-    in_range(file.journal.keep_age, KEEP_AGE_MIN, KEEP_AGE_MAX)
-        .map_err(|message| at(&["journal", "keep_age"], message))?;
-    in_range(file.tracking.interval, Duration::from_millis(100), Duration::from_secs(3600))
-        .map_err(|message| at(&["tracking", "interval"], message))?;
-    in_range(file.agents.interval, Duration::from_millis(100), Duration::from_secs(60))
-        .map_err(|message| at(&["agents", "interval"], message))?;
     if file.agents.enabled && file.agents.folders.is_empty() && !file.agents.vsock {
         let message = "lists no folder, and vsock is off, so no agent can be found".to_owned();
         return Err(at(&["agents", "folders"], message));
@@ -277,12 +252,43 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     })
 }
 
+/// Checks the durations of the tables without a check of their own.
+///
+/// # Errors
+/// The table and the key of the first one that is out of range, and what was expected.
+fn check_durations(file: &File) -> Result<(), ([&'static str; 2], String)> {
+    let (ms, seconds) = (Duration::from_millis, Duration::from_secs);
+    let tick = file.daemon.tick;
+    let guard = &file.guard;
+    let ranges = [
+        (["daemon", "tick"], tick, ms(100), seconds(60)),
+        (["qmp", "timeout"], file.qmp.timeout, ms(10), seconds(30)),
+        (["libvirt", "timeout"], file.libvirt.timeout, ms(10), seconds(30)),
+        (["xen", "timeout"], file.xen.timeout, ms(10), seconds(30)),
+        (["guard", "stale_after"], guard.stale_after, tick * 2, seconds(3600)),
+        (["guard", "release_grace"], guard.release_grace, Duration::ZERO, seconds(3600)),
+        (["guard", "stuck_after"], guard.stuck_after, tick * 2, seconds(3600)),
+        (["guard", "stuck_retry"], guard.stuck_retry, tick, GuardSettings::STUCK_RETRY_MAX),
+        (["journal", "keep_age"], file.journal.keep_age, KEEP_AGE_MIN, KEEP_AGE_MAX),
+        (["tracking", "interval"], file.tracking.interval, ms(100), seconds(3600)),
+        (["agents", "interval"], file.agents.interval, ms(100), seconds(60)),
+    ];
+    for (key, value, least, most) in ranges {
+        in_range(value, least, most).map_err(|message| (key, message))?;
+    }
+    if let Some(interval) = file.policy.interval {
+        in_range(interval, tick, seconds(3600))
+            .map_err(|message| (["policy", "interval"], message))?;
+    }
+    Ok(())
+}
+
 impl RestTable {
     /// The validated settings; `None`: no socket is listed.
     ///
     /// # Errors
     /// The key whose value is invalid, and what was expected.
-    fn settings(self) -> Result<Option<RestSettings>, (&'static str, String)> {
+    fn settings(self) -> Result<Option<RestSettings>, Mistake> {
         let RestTable { sockets, timeout } = self;
         in_range(timeout, Duration::from_millis(10), Duration::from_secs(30))
             .map_err(|message| ("timeout", message))?;
@@ -300,7 +306,7 @@ impl EventsTable {
     ///
     /// # Errors
     /// The key whose value is invalid, and what was expected.
-    fn settings(self) -> Result<Option<EventSettings>, (&'static str, String)> {
+    fn settings(self) -> Result<Option<EventSettings>, Mistake> {
         let EventsTable { run, timeout, apart } = self;
         in_range(timeout, Duration::from_millis(100), Duration::from_secs(300))
             .map_err(|message| ("timeout", message))?;

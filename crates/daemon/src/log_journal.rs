@@ -22,7 +22,6 @@ use tracing_subscriber::layer::Context;
 
 use super::log_queue::LogQueue;
 
-/// The journal's socket.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
 /// Most bytes of one value: an entry stays far below what a datagram may hold (208 KiB).
 const VALUE_BYTES_MAX: usize = 16 << 10;

@@ -5,7 +5,7 @@
 //! nothing is moved, and when the daemon stops. If another program adjusts the search, Ballast
 //! leaves it alone.
 //!
-//! Cost: one thread; a look at all processes in each step, every ten seconds.
+//! Cost: one thread, which searches all processes for another tuner every ten seconds.
 //! Limits: a daemon that is killed restores nothing; the search keeps its last settings.
 
 use std::path::Path;
@@ -24,7 +24,7 @@ use super::worker::{END_WAIT_MAX, Inbox, Letter, Worker, WorkerDeadline, wait_fo
 const OUTCOMES_MAX: usize = 16;
 /// Writing takes milliseconds; a step that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Its name in the log.
+/// The merger's name in the log.
 const SUBJECT: &str = "ksm";
 
 /// An order to the thread.
@@ -63,10 +63,10 @@ impl Merger {
 
     /// Takes in a snapshot. Never waits.
     pub(crate) fn adjust(&mut self, snapshot: &Snapshot, is_held: bool) {
-        self.look_after_thread();
+        self.check_thread();
         for outcome in self.done.try_iter() {
             match outcome {
-                Ok(()) => drop(self.warnings.over(SUBJECT)),
+                Ok(()) => drop(self.warnings.clear(SUBJECT)),
                 Err(why) => self.warnings.warn(SUBJECT, &why),
             }
         }
@@ -101,7 +101,7 @@ impl Merger {
         }
     }
 
-    fn look_after_thread(&mut self) {
+    fn check_thread(&mut self) {
         let deadline = WorkerDeadline {
             after: HANGS_AFTER,
             subject: "ksm (hangs)",
@@ -120,7 +120,7 @@ impl Drop for Merger {
             worker.end();
         }
         wait_for_end(END_WAIT_MAX, || {
-            self.look_after_thread();
+            self.check_thread();
             self.worker.is_none()
         });
         if self.worker.is_some() {
@@ -150,7 +150,7 @@ fn work(
             Letter::None => continue,
             Letter::End => break,
         };
-        // If outcomes are not taken, they are only missing from the log.
+        // An outcome that finds no room is only missing from the log.
         let _ = outcomes.try_send(outcome);
     }
     if let Err(why) = control.restore() {

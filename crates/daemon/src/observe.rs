@@ -7,7 +7,7 @@
 //! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs). An urgent snapshot
 //! samples only the urgent guests and reuses the last readings of the others, which carry their age
 //! and are at most one tick old.
-//! Limits: whatever of a process waits for its locks is not read here, but by threads.
+//! Limits: readings that wait for a process's locks are left to threads ([`Occupancy`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -40,10 +40,10 @@ use crate::proxmox_settings::ProxmoxSettings;
 use crate::track::{HIDES_LITTLE, PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
-/// How long the answer to who else moves balloons counts; finding it takes a look at all processes.
+/// Time between two searches for another program that moves balloons: each reads all processes.
 const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
+/// Time between two looks at a hypervisor's open files: a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
 
 /// Age given to a resident size that may be incomplete: too old for any decision to use it as more
@@ -57,8 +57,9 @@ struct Process {
     latest: Option<(ProcessMemory, Timestamp)>,
     /// How much of its memory was merged when all guests were last sampled.
     merged: Option<Bytes>,
-    /// What keeps its memory on the host by its open files, and when these were read.
+    /// What pins its memory, as its open files show.
     pinned: Option<Pinned>,
+    /// When its open files were last read.
     pinned_at: Option<Timestamp>,
     files: FileBacking,
 }
@@ -84,13 +85,15 @@ pub(super) struct Observer {
     mappings: Occupancy,
     pub(super) agents: Option<Agents>,
     pub(super) fencer: Fencer,
-    /// The settings that live with guests, and whether they changed since they were last asked for.
+    /// The settings that live with guests.
     settings: BTreeMap<GuestId, Arc<GuestChange>>,
     /// Settings of guests of Proxmox VE; `None`: not read.
     pub(super) proxmox: Option<ProxmoxSettings>,
-    /// Who else moves balloons, and when that was last looked up.
+    /// The other program that moves balloons, if one was found.
     balloon_owner: Option<BalloonOwner>,
+    /// When that program was last searched for.
     owner_sought_at: Option<Timestamp>,
+    /// Whether `settings` changed since the last [`Observer::changed_settings`].
     are_settings_new: bool,
     buffer: Vec<u8>,
     warnings: WarnOnce,
@@ -172,10 +175,10 @@ impl Observer {
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
             let ids = readings.iter().map(|reading| &reading.sample.id);
             let claims = ids.filter_map(|id| Some((id.clone(), self.backends.vsock(id)?)));
-            agents.claimed(claims);
+            agents.take_in_claims(claims);
         }
         if let Some(proxmox) = &mut self.proxmox {
-            proxmox.look_after();
+            proxmox.check_thread();
         }
         let with_settings = |it: &GuestReading| {
             let by_proxmox = || self.proxmox.as_ref()?.of(&it.sample.id);
@@ -225,14 +228,14 @@ impl Observer {
         Some((process, self.resident(id, process, &memory, at).value))
     }
 
-    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (all guests if
+    /// Prepares for paging, if it is on: guests that owe memory or are being paged (all guests if
     /// the host is short) have their cold pages tracked and their memory counted. Memory is also
     /// counted for guests whose page table lacks much of it.
-    pub(super) fn expect_paging(&mut self, plan: &Plan, pages: bool) {
+    pub(super) fn expect_paging(&mut self, plan: &Plan, is_paging_on: bool) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
             let is_paged = plan.paging.iter().any(|paging| paging.guest == guest.id);
-            pages && (owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly)
+            is_paging_on && (owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly)
         };
         let mut counted = Vec::new();
         for guest in &plan.guests {
@@ -240,12 +243,14 @@ impl Observer {
             if let Some(trackers) = &self.trackers {
                 trackers.expect_paging(&guest.id, is_expected);
             }
-            if let Some(trackers) = self.trackers.as_ref().filter(|_| self.shows_all(&guest.id)) {
+            if let Some(trackers) = &self.trackers
+                && self.shows_all(&guest.id)
+            {
                 trackers.show_memory(&guest.id);
             }
-            let is_counted = is_expected || self.hides_memory(&guest.id);
-            let process = self.processes.get(&guest.id).filter(|_| is_counted);
-            counted.extend(process.map(Process::id));
+            if is_expected || self.hides_memory(&guest.id) {
+                counted.extend(self.processes.get(&guest.id).map(Process::id));
+            }
         }
         self.occupancy.count(counted);
     }
@@ -279,7 +284,6 @@ impl Observer {
         self.trackers.as_ref().is_some_and(|trackers| trackers.hides_memory(id))
     }
 
-    /// Replaces all fences.
     pub(super) fn fence(&mut self, fences: Fences) {
         let present = self.processes.iter().map(|(id, process)| (id, process.id()));
         self.fencer.obey(fences, present);
@@ -449,7 +453,7 @@ fn occupied(
     hidden: Hidden,
 ) -> Measured<Bytes> {
     let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
-    // Only a lower bound, so no decision may use it as more.
+    // Only a lower bound; its age keeps decisions from using it as more.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {

@@ -142,14 +142,13 @@ struct OpenQuestion {
     is_written: bool,
 }
 
-/// The process and both ends of the conversation. Dropping it kills the process and its process
-/// group.
+/// The running program and its two pipes. Dropping it kills the process and its process group.
 #[derive(Debug)]
 struct Running {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// The part of a line that was read, until its end comes.
+    /// The beginning of a line whose end was not read yet.
     line: Vec<u8>,
     open: Option<OpenQuestion>,
 }
@@ -205,7 +204,7 @@ impl Running {
             let read = parse_answer(&line);
             let answered = read.as_ref().map_or(asked, |answer| answer.question);
             if answered < asked {
-                // An answer to an earlier question, whose line could not be read then.
+                // A second answer to an earlier question, whose first one was malformed.
                 continue;
             }
             self.open = None;
@@ -260,11 +259,11 @@ impl Drop for Running {
 
 /// Whether the kernel forbids this process to become another user.
 fn is_forbidden(error: &io::Error) -> bool {
-    // A unit's filter reports that there is no such call.
+    // The system-call filter of a systemd unit answers ENOSYS.
     matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::NOSYS))
 }
 
-/// The same error, with what it requires.
+/// The error, with what running a program as another user requires.
 fn not_as(name: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!(
         "as `{name}`: {error}: takes root, and in systemd's unit \

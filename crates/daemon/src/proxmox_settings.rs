@@ -27,7 +27,6 @@ const DEADLINE: WorkerDeadline<'static> = WorkerDeadline {
     what: "reading the folder of Proxmox VE takes long: does pmxcfs run?",
 };
 
-/// Settings by guest.
 type Settings = BTreeMap<GuestId, Arc<GuestChange>>;
 
 /// The result of a reading.
@@ -67,7 +66,7 @@ impl ProxmoxSettings {
     }
 
     /// Keeps the thread running, and logs its warnings. Call once a tick.
-    pub(crate) fn look_after(&mut self) {
+    pub(crate) fn check_thread(&mut self) {
         let state = self.worker.as_mut().map(Worker::state);
         let lives = state.is_some_and(|it| it.lives_on("proxmox", DEADLINE, &mut self.warnings));
         if !lives {

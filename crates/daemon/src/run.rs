@@ -55,8 +55,8 @@ fn guests_for(files: Option<u64>) -> usize {
     guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
 }
 
-/// Runs the daemon until a signal stops it. Its page shows explanations by `explain`. `policy`
-/// decides instead of the configuration's, until that is loaded again.
+/// Runs the daemon until a signal stops it. `explain` renders the explanations on its page.
+/// `policy` replaces the configured policy until the configuration is loaded again.
 ///
 /// # Errors
 /// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.
@@ -179,7 +179,7 @@ impl Daemon {
             if wait.is_zero() {
                 is_called = false;
                 self.tick_now().await;
-                api.look_after();
+                api.restart_if_ended();
                 self.publish(view, api);
                 continue;
             }
@@ -201,7 +201,7 @@ impl Daemon {
                     is_called = true;
                     continue;
                 }
-                () = api_ended.notified() => api.look_after(),
+                () = api_ended.notified() => api.restart_if_ended(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
                 Some(Request { command, who, answer }) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;

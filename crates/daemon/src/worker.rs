@@ -49,7 +49,7 @@ pub(crate) enum Letter<Order> {
 }
 
 impl<Order> Inbox<Order> {
-    /// Waits for an order: forever, or for `longest`.
+    /// Waits for an order, at most for `longest` if given. Until the next call, the thread works.
     pub(crate) fn wait(&self, longest: Option<Duration>) -> Letter<Order> {
         let mut state = lock(&self.state);
         state.working_since = None;
@@ -104,7 +104,7 @@ impl WorkerState {
                 true
             }
             WorkerState::Lives(_) => {
-                warnings.over(deadline.subject);
+                warnings.clear(deadline.subject);
                 true
             }
             WorkerState::Ended => false,
@@ -188,7 +188,7 @@ pub(crate) fn start_thread(
     std::thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Checks now and then, for `longest` at most, until `are_over` says that threads have ended.
+/// Waits until `are_over` says that threads have ended, but at most for `longest`.
 pub(crate) fn wait_for_end(longest: Duration, mut are_over: impl FnMut() -> bool) {
     let end = Instant::now() + longest;
     while !are_over() && Instant::now() < end {
@@ -196,12 +196,11 @@ pub(crate) fn wait_for_end(longest: Duration, mut are_over: impl FnMut() -> bool
     }
 }
 
-/// Locks `mutex`, also after a thread panicked that held it.
+/// Locks `mutex`, even if a thread that held it has panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The text of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

@@ -36,8 +36,8 @@ pub struct ProcessMemory {
 }
 
 impl ProcessMemory {
-    /// The host memory that it occupies, whatever kind of pages. `shared` is a count of its shared
-    /// memory in the files, which replaces that of the page table, where pages may be missing.
+    /// The host memory that it occupies, in pages of any size. `shared`: its shared memory as
+    /// counted in the files, which replaces the page table's figure, where pages may be missing.
     pub fn occupied(&self, shared: Option<Bytes>) -> Bytes {
         let mapped = self.resident.saturating_add(self.huge.unwrap_or_default());
         let Some(shared) = shared else { return mapped };

@@ -12,7 +12,6 @@ use comfy_table::CellAlignment;
 use crate::csv::quoted;
 use crate::format;
 
-/// One column.
 struct Column<'a, Row: ?Sized> {
     name: String,
     alignment: CellAlignment,
@@ -67,7 +66,9 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
     /// ranks first, and never those of rank 0.
     #[must_use]
     pub fn lesser(mut self, rank: u8) -> Self {
-        self.columns.iter_mut().next_back().into_iter().for_each(|column| column.rank = rank);
+        if let Some(column) = self.columns.last_mut() {
+            column.rank = rank;
+        }
         self
     }
 
@@ -116,9 +117,9 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         // Two columns between neighbours, and a margin of one behind the last.
         let room = width.map_or(usize::MAX, |width| usize::from(width) + 1);
         while shown.iter().map(|&place| least[place] + 2).sum::<usize>() > room {
-            let lowest = shown.iter().copied().enumerate();
-            let lowest = lowest.max_by_key(|&(_, place)| self.columns[place].rank);
-            let Some((at, place)) = lowest else { break };
+            let places = shown.iter().copied().enumerate();
+            let least_important = places.max_by_key(|&(_, place)| self.columns[place].rank);
+            let Some((at, place)) = least_important else { break };
             if self.columns[place].rank == 0 {
                 break;
             }

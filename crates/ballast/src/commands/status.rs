@@ -88,7 +88,7 @@ const INDENT: usize = 9;
 /// The status as text, for a terminal of `width` columns if given: lines are wrapped, and columns
 /// of the table that do not fit are left out, as the last line says.
 pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
-    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
+    let mut out = tick::journal_warning(&reply.tick);
     out.push_str(&match &reply.daemon {
         Some(daemon) => daemon_lines(reply, daemon),
         None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),

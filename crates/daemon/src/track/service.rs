@@ -36,7 +36,7 @@ const THREADS_MAX: usize = 2 * GUESTS_MAX;
 /// Pause after a thread panicked. It is long because a programming fault does not go away by
 /// itself.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
-/// Watching this part of a guest's memory hides so little that no decision changes.
+/// If at most this part of a guest's memory was watched, no decision differs by what is hidden.
 pub const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 
 /// The tracked guests.
@@ -138,7 +138,7 @@ impl Service {
         let Some(followed) = self.followed.get_mut(guest.id) else {
             return TrackingStatus::default();
         };
-        followed.look_after_thread();
+        followed.check_thread();
         let allocation = guest.allocation.map_or(0, Bytes::get);
         followed.shared.allocation.store(allocation, Ordering::Relaxed);
         followed.shared.budget.store(self.budget.to_bits(), Ordering::Relaxed);
@@ -227,7 +227,7 @@ impl Service {
 
 impl Followed {
     /// Records whether the thread panicked.
-    fn look_after_thread(&mut self) {
+    fn check_thread(&mut self) {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         if let Some(Err(panic)) = ended.map(JoinHandle::join) {
             let trouble = format!("its tracking thread panicked: {}", panic_text(&*panic));

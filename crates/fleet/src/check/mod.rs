@@ -312,10 +312,10 @@ impl<'a> Checker<'a> {
         }
         for (id, (host, comes)) in more {
             let Some(filled) = filled.get(id) else { continue };
-            let there: i128 = host.reservations.iter().map(|it| wide(it.resident)).sum();
-            let awaited = (Sums::of(host).promised - there).max(0);
-            let beyond = wide(host.free) - wide(host.reserve);
-            let (taken, vacant) = (filled + comes, beyond - awaited);
+            let arrived: i128 = host.reservations.iter().map(|it| wide(it.resident)).sum();
+            let awaited = (Sums::of(host).promised - arrived).max(0);
+            let spare = wide(host.free) - wide(host.reserve);
+            let (taken, vacant) = (filled + comes, spare - awaited);
             if taken > vacant {
                 self.found.push(Violation::FillsTooMuch(id.clone(), bytes(taken), bytes(vacant)));
             }

@@ -60,7 +60,9 @@ pub(crate) fn add_benefits<'a>(
         let is_quiet = figures.moving == 0 && !host.is_draining && !touched.contains(&place);
         if is_short && is_quiet && figures.is_fresh {
             let moves = beneficial_moves(input, place);
-            hosts.extend((!moves.is_empty()).then_some(moves));
+            if !moves.is_empty() {
+                hosts.push(moves);
+            }
         }
     }
     hosts.sort_by_key(|moves| (Reverse(moves[0].gain()), moves[0].candidate.host));
@@ -138,17 +140,17 @@ impl Division {
         division
     }
 
-    /// Misses a second of all guests, or of all but `left`, under the best division.
-    fn misses_without(&self, left: Option<usize>) -> u64 {
+    /// Misses a second of all guests but `absent` under the best division.
+    fn misses_without(&self, absent: Option<usize>) -> u64 {
         let (mut base, mut misses) = (0, 0u64);
         for (at, (bytes, here)) in self.base.iter().enumerate() {
-            if Some(at) != left {
+            if Some(at) != absent {
                 base += bytes;
                 misses = misses.saturating_add(*here);
             }
         }
         let mut rest = self.capacity.saturating_sub(base);
-        for segment in self.segments.iter().filter(|it| Some(it.guest) != left) {
+        for segment in self.segments.iter().filter(|it| Some(it.guest) != absent) {
             if rest == 0 {
                 break;
             }

@@ -74,7 +74,6 @@ pub(super) struct Finding {
     /// Which one, if there are several: a guest's name, a folder, a socket.
     pub(super) subject: Option<String>,
     pub(super) severity: Severity,
-    /// What was found.
     pub(super) found: String,
     /// Why it matters, in a sentence.
     pub(super) why: &'static str,

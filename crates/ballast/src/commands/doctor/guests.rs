@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use ballast_api::{GuestView, StatusReply};
-use ballast_daemon::track::{GuestDiagnosis, TrackingDiagnosis};
+use ballast_daemon::track::TrackingDiagnosis;
 use ballast_report::format::{size, span};
 
 use super::finding::{Area, Check, Finding, Severity};
 use super::probe::{RestHypervisor, RestSeen};
-use super::rest::{BalloonStart, programs};
+use super::rest::{BALLOON_WHY, BalloonStart, DEFLATE_WHY, programs};
 
 /// Codes of run states in which a guest's figures do not count.
 const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
@@ -34,18 +34,21 @@ pub(super) fn judge(
     rest: &[RestSeen],
     stale_after: Duration,
 ) -> anyhow::Result<Vec<Finding>> {
+    let known: Vec<&str> = status.guests.iter().map(|it| it.guest.as_str()).collect();
     for name in names {
-        let known: Vec<&str> = status.guests.iter().map(|it| it.guest.as_str()).collect();
         ensure!(
             known.contains(&name.as_str()),
             "the daemon knows no guest `{name}`: it knows {}",
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         );
     }
-    // Told of guests that are not tracked: what `[tracking]` without keys would do.
-    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best(false)));
     let mut sources = Sources::new();
-    sources.extend(tracking.guests.iter().filter_map(named));
+    for it in &tracking.guests {
+        if let Some(name) = it.guest.clone() {
+            // What `[tracking]` without keys would use: no referenced bits.
+            sources.insert(name, it.best(false));
+        }
+    }
     let programs = programs(rest);
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
@@ -141,8 +144,7 @@ fn device(guest: &GuestView, program: Option<RestHypervisor>, option: &DeviceOpt
 }
 
 fn balloon(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
-    const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
-    let check = Area::Guests.check("balloon", WHY);
+    let check = Area::Guests.check("balloon", BALLOON_WHY);
     match guest.capabilities.balloon {
         Some(true) => check.ok("has a balloon device"),
         Some(false) => check.problem("no balloon device").remedy(device(guest, program, &PLAIN)),
@@ -193,9 +195,7 @@ fn free_page_reporting(guest: &GuestView, program: Option<RestHypervisor>) -> Fi
 }
 
 fn deflate_on_oom(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
-    const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
-        kills a process.";
-    let check = Area::Guests.check("deflate-on-oom", WHY);
+    let check = Area::Guests.check("deflate-on-oom", DEFLATE_WHY);
     option(&check, guest.capabilities.deflate_on_oom, || device(guest, program, &DEFLATING))
 }
 

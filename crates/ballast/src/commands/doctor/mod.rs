@@ -156,7 +156,6 @@ struct Diagnosis {
     findings: Vec<Finding>,
 }
 
-/// A diagnosis as JSON.
 #[derive(Debug, Serialize)]
 struct DiagnosisReply<'a> {
     /// The configuration; `None`: the built-in defaults.

@@ -69,7 +69,7 @@ fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
     const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
         is short of memory, and sees and pages out hypervisors of other users.";
     let check = Area::Permissions.check("daemon-rights", WHY);
-    let rights = match &daemon.rights {
+    let (pid, rights) = match &daemon.rights {
         None => return check.note("no daemon was found running"),
         Some((pid, Err(why))) => {
             return check
@@ -78,7 +78,6 @@ fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
         }
         Some((pid, Ok(rights))) => (pid, rights),
     };
-    let (pid, rights) = rights;
     let who = format!("process {pid}, user {}", rights.user);
     let lacks: Vec<&str> = ProcessCapability::ALL
         .into_iter()

@@ -80,14 +80,12 @@ pub(super) enum SocketState {
     Down(LinkDown),
 }
 
-/// A guest's QMP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QmpSocket {
     pub(super) path: PathBuf,
     pub(super) state: SocketState,
 }
 
-/// A folder with QMP sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QmpFolder {
     pub(super) path: PathBuf,
@@ -304,7 +302,6 @@ pub(super) fn patterns(config: &Config, cgroups: Option<&MemoryCgroups>) -> Vec<
     seen
 }
 
-/// The daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DaemonSeen {
     /// Its process number and its rights; `None`: there is no daemon.

@@ -7,7 +7,6 @@ use ballast_report::{Report, harmless_line};
 
 use super::finding::{Area, Finding, Severity};
 
-/// A row of a table.
 struct Row {
     what: String,
     severity: &'static str,

@@ -13,6 +13,13 @@ use ballast_rest::shown;
 use super::finding::{Area, Check, Finding, Severity};
 use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
 
+/// Why a guest should have a balloon.
+pub(super) const BALLOON_WHY: &str = "Memory is taken from a guest and given back by its balloon.";
+
+/// Why its balloon should have `deflate-on-oom`.
+pub(super) const DEFLATE_WHY: &str = "With it the balloon gives memory back by itself before the \
+    guest's kernel kills a process.";
+
 /// Options with which a guest's balloon should be started, beside statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BalloonStart {
@@ -162,7 +169,7 @@ fn silence_finding(
 }
 
 fn balloon(check: &Check, hypervisor: RestHypervisor, guest: &str, answer: &RestAnswer) -> Finding {
-    let check = check.because("Memory is taken from a guest and given back by its balloon.");
+    let check = check.because(BALLOON_WHY);
     let can = answer.sample.capabilities;
     let start = BalloonStart {
         deflate_on_oom: can.balloon != Some(true) || can.deflate_on_oom == Some(true),
@@ -190,14 +197,12 @@ fn deflate_on_oom(
     guest: &str,
     answer: &RestAnswer,
 ) -> Option<Finding> {
-    const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
-        kills a process.";
     let can = answer.sample.capabilities;
     let is_off = can.balloon == Some(true) && can.deflate_on_oom == Some(false);
     let free_page_reporting = can.free_page_reporting == Some(true);
     let start = BalloonStart { deflate_on_oom: true, free_page_reporting };
     let line = hypervisor.balloon_line(guest, start);
-    is_off.then(|| check.because(WHY).note("deflate_on_oom is off").remedy(line))
+    is_off.then(|| check.because(DEFLATE_WHY).note("deflate_on_oom is off").remedy(line))
 }
 
 /// How the guest's need is known: for Cloud Hypervisor, only by an agent.
@@ -229,8 +234,9 @@ fn agent(
         }
         (Some(vsock), true) => {
             let at = shown(&vsock.to_string_lossy());
-            let line = "`ballast-agent --connect vsock` in the guest";
-            check.ok(format!("{line} connects by its device at {at}"))
+            check.ok(format!(
+                "`ballast-agent --connect vsock` in the guest connects by its device at {at}"
+            ))
         }
     }
 }
