@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ballast_model::{GuestChange, GuestId};
+use ballast_model::{GuestChange, GuestId, GuestSample};
 use ballast_proxmox::VmFolder;
 
 use crate::warn_once::WarnOnce;
@@ -66,6 +66,13 @@ impl ProxmoxSettings {
         lock(&self.latest).settings.get(guest).cloned()
     }
 
+    /// Adds to a machine's sample that Proxmox VE orders its balloon too, by a monitor of its own.
+    pub(crate) fn add_to(&self, sample: &mut GuestSample) {
+        if self.of(&sample.id).is_some() {
+            sample.capabilities.shared_control = Some(true);
+        }
+    }
+
     /// Keeps the thread running, and logs its warnings. Call once a tick.
     pub(crate) fn look_after(&mut self) {
         let state = self.worker.as_mut().map(Worker::state);
@@ -116,38 +123,26 @@ fn read(folder: &Path, socket_folders: &[PathBuf], before: &Found) -> Found {
     for problem in &read.problems {
         found.warnings.insert(problem.path.display().to_string(), problem.to_string());
     }
-    for vm in read.vms() {
-        for socket in &vm.monitors {
-            // A socket named by two machines belongs to the first.
-            let is_owner = read.of_socket(socket).is_some_and(|owner| owner.vmid == vm.vmid);
-            let Some(guest) = guest_at(socket, socket_folders).filter(|_| is_owner) else {
-                continue;
-            };
-            if vm.is_moved_by_proxmox {
-                let warning = format!(
-                    "Proxmox VE moves the balloon of machine {} too, as `balloon` is set and `shares` is \
-                     not 0: `qm set {0} --shares 0`",
-                    vm.vmid
-                );
-                found.warnings.insert(guest.to_string(), warning);
-            }
-            found.settings.insert(guest, Arc::new(vm.settings.clone()));
+    for (guest, vm) in read.guests(socket_folders) {
+        // Whoever excludes a machine leaves it to Proxmox VE.
+        if vm.is_moved_by_proxmox && vm.settings.managed != Some(false) {
+            let warning = format!(
+                "Proxmox VE moves the balloon of machine {} too, as `balloon` is set and `shares` is \
+                 not 0: `qm set {0} --shares 0`, or exclude it by the tag `ballast-unmanaged`",
+                vm.vmid
+            );
+            found.warnings.insert(guest.to_string(), warning);
         }
+        found.settings.insert(guest, Arc::new(vm.settings.clone()));
     }
     found
-}
-
-/// The guest with its QMP socket at that path.
-fn guest_at(socket: &Path, folders: &[PathBuf]) -> Option<GuestId> {
-    folders.iter().any(|folder| socket.parent() == Some(folder)).then_some(())?;
-    socket.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use ballast_model::Bytes;
+    use ballast_model::{Bytes, LinkState};
 
     use super::*;
 
@@ -168,16 +163,30 @@ mod tests {
         put(101, config("/run/ballast/qmp/web-2.sock", "shares: 500"));
         put(102, config("/elsewhere/web-3.sock", ""));
         put(103, "memory: much\n".to_owned());
+        put(105, config("/run/ballast/qmp/web-5.sock", "tags: ballast-unmanaged"));
         // A clone.
         put(104, config("/run/ballast/qmp/web-1.sock", "memory: 4096"));
         let found = read(folder.path(), &["/run/ballast/qmp".into()], &Found::default());
         let names: Vec<&str> = found.settings.keys().map(GuestId::as_str).collect();
-        assert_eq!(names, ["web-1", "web-2"]);
+        assert_eq!(names, ["web-1", "web-2", "web-5"]);
         let first = &found.settings[&"web-1".parse().unwrap()];
         assert_eq!((first.floor, first.ceiling), (Some(Bytes::mib(512)), Some(Bytes::mib(2048))));
         assert!(found.warnings["web-2"].contains("qm set 101 --shares 0"), "{found:?}");
+        assert!(!found.warnings.contains_key("web-5"), "it is left to Proxmox VE: {found:?}");
         let wrong = folder.path().join("103.conf").display().to_string();
         assert!(found.warnings[&wrong].contains("memory"), "{found:?}");
+    }
+
+    #[test]
+    fn proxmox_shares_control_of_its_own_machines_only() {
+        let settings = ProxmoxSettings::new("/nowhere".into(), Vec::new());
+        let own = Settings::from([("web-1".parse().unwrap(), Arc::new(GuestChange::default()))]);
+        *lock(&settings.latest) = Arc::new(Found { settings: own, ..Found::default() });
+        for (name, expected) in [("web-1", Some(true)), ("web-2", None)] {
+            let mut sample = GuestSample::unknown(name.parse().unwrap(), LinkState::Up);
+            settings.add_to(&mut sample);
+            assert_eq!(sample.capabilities.shared_control, expected, "{name}");
+        }
     }
 
     #[test]

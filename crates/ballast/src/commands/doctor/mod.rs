@@ -170,7 +170,7 @@ impl Diagnosis {
     async fn begin(args: &DiagnosisArgs) -> anyhow::Result<Diagnosis> {
         let (config, is_read) = configuration(args.config.as_deref())?;
         let named = args.connection.socket.clone().or(config.socket.clone());
-        let socket = named.map_or_else(ballast_api::default_socket, Ok);
+        let socket = named.map_or_else(ballast_api::client_socket, Ok);
         let status = match &socket {
             Ok(socket) => Client::new(socket).status().await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
