@@ -3,8 +3,10 @@
 //! Idea: a guest found by a QMP socket is the machine whose `args` name that socket
 //! (`crates/proxmox`). A thread reads the folder every [`PERIOD`], because Proxmox's file system
 //! may block on a cluster. The main loop uses the last reading.
-//! Cost: one thread; one file per machine every [`PERIOD`].
-//! Limits: while the folder cannot be read, the last reading counts.
+//! Cost: one thread; one file per machine every [`PERIOD`]. The first tick waits for the first
+//! reading, [`FIRST_WAIT`] at most, so that no tick moves a machine that its tags exclude.
+//! Limits: while the folder cannot be read or is not there, the last reading counts: Proxmox's file
+//! system goes away for a moment when its package is upgraded.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,6 +22,8 @@ use crate::worker::{Letter, Worker, WorkerDeadline, lock};
 
 /// Time between two readings.
 const PERIOD: Duration = Duration::from_secs(10);
+/// Longest wait for the first reading.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// How long a reading may take before a warning.
 const DEADLINE: WorkerDeadline<'static> = WorkerDeadline {
     after: Duration::from_secs(30),
@@ -33,6 +37,8 @@ type Settings = BTreeMap<GuestId, Arc<GuestChange>>;
 /// The result of a reading.
 #[derive(Debug, Default)]
 struct Found {
+    /// Whether anything was read.
+    is_read: bool,
     settings: Settings,
     /// Warnings by subject.
     warnings: BTreeMap<String, String>,
@@ -79,7 +85,10 @@ impl ProxmoxSettings {
         let lives = state.is_some_and(|it| it.lives_on("proxmox", DEADLINE, &mut self.warnings));
         if !lives {
             match self.start() {
-                Ok(worker) => self.worker = Some(worker),
+                Ok(worker) => {
+                    self.worker = Some(worker);
+                    self.wait_for_first();
+                }
                 Err(error) => {
                     self.warnings.warn("proxmox thread", &format!("cannot be started: {error}"));
                 }
@@ -88,6 +97,15 @@ impl ProxmoxSettings {
         let latest = Arc::clone(&lock(&self.latest));
         for (subject, warning) in &latest.warnings {
             self.warnings.warn(subject, warning);
+        }
+    }
+
+    fn wait_for_first(&self) {
+        const STEP: Duration = Duration::from_millis(1);
+        let mut waited = Duration::ZERO;
+        while !lock(&self.latest).is_read && waited < FIRST_WAIT {
+            std::thread::sleep(STEP);
+            waited += STEP;
         }
     }
 
@@ -109,17 +127,22 @@ impl ProxmoxSettings {
 
 /// Reads the folder. If that fails, the earlier result stays.
 fn read(folder: &Path, socket_folders: &[PathBuf], before: &Found) -> Found {
-    let mut found = Found::default();
-    let read = match VmFolder::read(folder) {
-        Ok(Some(read)) => read,
-        Ok(None) => VmFolder::default(),
-        Err(error) => {
-            let warning = format!("cannot be read: {error}; what was read last counts");
-            found.settings = before.settings.clone();
-            found.warnings.insert(folder.display().to_string(), warning);
-            return found;
-        }
+    let mut found = Found { is_read: true, ..Found::default() };
+    let why = match VmFolder::read(folder) {
+        Ok(Some(read)) => return found_in(&read, socket_folders),
+        // A host without Proxmox VE.
+        Ok(None) if before.settings.is_empty() => return found,
+        Ok(None) => "is not there".to_owned(),
+        Err(error) => format!("cannot be read: {error}"),
     };
+    found.settings = before.settings.clone();
+    let warning = format!("{why}; what was read last counts");
+    found.warnings.insert(folder.display().to_string(), warning);
+    found
+}
+
+fn found_in(read: &VmFolder, socket_folders: &[PathBuf]) -> Found {
+    let mut found = Found { is_read: true, ..Found::default() };
     for problem in &read.problems {
         found.warnings.insert(problem.path.display().to_string(), problem.to_string());
     }
@@ -178,6 +201,17 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_known_from_the_first_tick_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = config("/q/web-1.sock", "tags: ballast-unmanaged");
+        fs::write(folder.path().join("100.conf"), text).unwrap();
+        let mut settings = ProxmoxSettings::new(folder.path().to_owned(), vec!["/q".into()]);
+        settings.look_after();
+        let own = settings.of(&"web-1".parse().unwrap()).unwrap();
+        assert_eq!(own.managed, Some(false));
+    }
+
+    #[test]
     fn proxmox_shares_control_of_its_own_machines_only() {
         let settings = ProxmoxSettings::new("/nowhere".into(), Vec::new());
         let own = Settings::from([("web-1".parse().unwrap(), Arc::new(GuestChange::default()))]);
@@ -199,6 +233,8 @@ mod tests {
         let found = read(file.path(), &[], &before);
         assert_eq!((found.settings.len(), found.warnings.len()), (1, 1));
         let found = read(Path::new("/nowhere"), &[], &before);
+        assert_eq!((found.settings.len(), found.warnings.len()), (1, 1), "it was there");
+        let found = read(Path::new("/nowhere"), &[], &Found::default());
         assert_eq!((found.settings.len(), found.warnings.len()), (0, 0), "there is no such host");
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` collect facts. `host.rs`,
 //! `hypervisors.rs`, `rest.rs`, `proxmox.rs`, `guests.rs` and `permissions.rs` judge them, without
-//! I/O. `render.rs` prints the findings. Facts about guests come from the daemon, so without a daemon
-//! guests are not judged. Begin with `finding.rs`.
+//! I/O. `render.rs` prints the findings. Facts about guests come from the daemon, so without a
+//! daemon guests are not judged. Begin with `finding.rs`.
 //!
 //! Limits: a snapshot. It changes nothing, but it connects to QMP sockets that no daemon uses and
 //! to APIs of hypervisors, and it uses DAMON for an instant

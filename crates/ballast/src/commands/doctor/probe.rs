@@ -196,7 +196,7 @@ pub(super) struct ProxmoxSeen {
     pub(super) running: BTreeSet<u32>,
 }
 
-/// Reads the configured folder; if none is configured, the one of Proxmox VE. `None`: there is none.
+/// Reads the configured folder, or else the usual one. `None`: there is none.
 pub(super) fn proxmox(config: &Config) -> Option<ProxmoxSeen> {
     let folder = config.proxmox_folder.clone().unwrap_or_else(|| PROXMOX_FOLDER.into());
     let read = VmFolder::read(&folder).map_err(|error| error.to_string());
