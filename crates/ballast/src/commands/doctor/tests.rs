@@ -170,7 +170,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                 warning pressure: this kernel does not report it (PSI is off)
                   $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
                 warning swap: none: no guest can be paged out
-                  $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
+                  $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile    # on ZFS or Btrfs a partition instead; list it in /etc/fstab
                 note zswap: on
                   $ echo N > /sys/module/zswap/parameters/enabled
                 warning swappiness: vm.swappiness is 0
@@ -223,7 +223,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             warning pressure: this kernel does not report it (PSI is off)
               $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
             warning swap: none: no guest can be paged out
-              $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
+              $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile    # on ZFS or Btrfs a partition instead; list it in /etc/fstab
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
             note overcommit: vm.overcommit_memory is not known: no such file
