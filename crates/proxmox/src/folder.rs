@@ -1,8 +1,9 @@
 //! All virtual machines of a host, from the folder with their configurations.
 //!
 //! Idea: a guest that was found by its QMP socket is the virtual machine whose `args` name that
-//! socket ([`VmFolder::guests`]). A mistake in a file is reported and does not affect the other files. A socket that two
-//! machines name is reported, too: a copy of a machine names it until the copy gets one of its own.
+//! socket ([`VmFolder::guests`]). A mistake in a file is reported and does not affect the other
+//! files. A socket that two machines name is reported, too: a copy of a machine names it until the
+//! copy gets one of its own.
 //! Cost: reads every file, on a file system that may wait for a cluster. So it is not for every
 //! tick, nor for the thread that runs ticks.
 //! Limits: [`VMS_MAX`] files, one MiB each.
