@@ -32,6 +32,9 @@ const BELIEVED_MAX: f64 = 1000.0;
 /// Shortest time between two emergencies of a guest, if `policy.interval` is not set.
 const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
+/// A smaller budget, reserve or bound is a number whose unit was forgotten.
+const SIZE_MIN: Bytes = Bytes::mib(1);
+
 /// Least `journal.keep_age`: the longest tick, so that a tick is recorded when the next one is due.
 const KEEP_AGE_MIN: Duration = Duration::from_secs(60);
 /// Most `journal.keep_age`: ten years, in effect no limit.
@@ -43,10 +46,11 @@ const KEEP_AGE_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
 /// The file cannot be read, or has a mistake; the error names its place.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| {
-        format!(
-            "cannot read configuration {}: write one, starting from docs/ballast.example.toml",
-            path.display()
-        )
+        let remedy = match path.exists() {
+            true => "",
+            false => ": write one, starting from /usr/share/doc/ballast/ballast.example.toml",
+        };
+        format!("cannot read configuration {}{remedy}", path.display())
     })?;
     Ok(parse(&text, path)?)
 }
@@ -132,10 +136,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         let message = "`external` needs a program: name it under [policy.external]".to_owned();
         return Err(at(&["policy", "name"], message));
     }
+    for (key, size) in [("budget", file.host.budget), ("reserve", Some(file.host.reserve))] {
+        has_unit(size).map_err(|message| at(&["host", key], message))?;
+    }
+    for (key, size) in file.defaults.sizes() {
+        has_unit(size).map_err(|message| at(&["defaults", key], message))?;
+    }
     let limits_default = file.defaults.limits();
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
     let (mut limits, mut given) = (BTreeMap::new(), BTreeMap::new());
     for (id, table) in &file.guests {
+        for (key, size) in table.sizes() {
+            has_unit(size).map_err(|message| at(&["guests", id.as_str(), key], message))?;
+        }
         let own = table.limits_or(&limits_default);
         own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
         limits.insert(id.clone(), own);
@@ -331,6 +344,16 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Checks that a size is none, 0, or large enough to be meant.
+fn has_unit(size: Option<Bytes>) -> Result<(), String> {
+    match size.filter(|size| *size > Bytes::ZERO && *size < SIZE_MIN) {
+        Some(size) => Err(format!(
+            "{size} is less than {SIZE_MIN}: a number without a unit is bytes: expected a size such as 512MiB"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Checks that the floors of all managed guests together fit the budget.
 ///
 /// # Errors
@@ -349,6 +372,11 @@ pub fn floors_fit(
 }
 
 impl GuestTable {
+    /// Its sizes, by their keys.
+    fn sizes(&self) -> [(&'static str, Option<Bytes>); 2] {
+        [("floor", self.floor), ("ceiling", self.ceiling)]
+    }
+
     fn limits(&self) -> GuestLimits {
         self.limits_or(&GuestLimits::default())
     }

@@ -315,6 +315,9 @@ impl Observer {
         }
         self.add_agent(&mut sample, pid);
         sample.fence = self.fencer.state(&sample.id);
+        if let Some(proxmox) = &self.proxmox {
+            proxmox.add_to(&mut sample);
+        }
         sample
     }
 

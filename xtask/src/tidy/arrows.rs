@@ -93,7 +93,7 @@ edge ballast-daemon: actuation agent-proto api backend cloud-hypervisor config c
     control damon estimate firecracker host libvirt model page policy policy-proto proxmox qmp
     reclaim replay rest store toml-strict tracker tracker-proto working-set xen
 edge ballast: advise api cloud-hypervisor config daemon estimate firecracker host libvirt model
-    policy qmp reclaim report rest store toml-strict top tracker working-set xen
+    policy proxmox qmp reclaim report rest store toml-strict top tracker working-set xen
 # Runs with the daemon, which knows nothing of fleets.
 edge ballast-fleet-program: api etcd fleet fleet-move fleet-proto model qmp report toml-strict
 # lab/: never on a host.

@@ -107,7 +107,7 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     }
     out.push_str(&tick::notes(&reply.notes));
     if reply.guests.is_empty() {
-        out.push_str("\nno guest was found: is the folder of their sockets configured?\n");
+        out.push_str("\nno guest was found: `ballast doctor host` says where Ballast looks\n");
         return wrapped(&out, width, INDENT);
     }
     // The column would be empty if no guest is tracked.

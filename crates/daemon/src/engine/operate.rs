@@ -48,7 +48,10 @@ impl Engine {
             }
             Command::Resume => {
                 self.controller.handle_event(Event::Resume);
-                Ok("resumed: plans are carried out again".to_owned())
+                Ok(match self.mode() {
+                    Mode::Observe => format!("resumed, but {}", HoldReason::Observing),
+                    Mode::Balance => "resumed: plans are carried out again".to_owned(),
+                })
             }
             Command::SetMode(mode) => Ok(self.set_mode(mode)),
             Command::SetPolicy(PolicyName::External) if !world.has_program() => Err(

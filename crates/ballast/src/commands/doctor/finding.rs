@@ -33,6 +33,12 @@ impl Severity {
     }
 }
 
+/// The command that adds `line` to `table` of the configuration, for tables that take effect with a
+/// restart.
+pub(super) fn configure(config: &str, line: &str, table: &str) -> String {
+    format!("$EDITOR {config} && systemctl restart ballast    # {line} under [{table}]")
+}
+
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]

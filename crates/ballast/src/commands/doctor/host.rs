@@ -32,7 +32,10 @@ const MGLRU: Check = Area::Host.check(
 
 /// The command that adds a swap file of that name.
 fn add_swap(file: &str) -> String {
-    format!("fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}")
+    format!(
+        "fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}    # on ZFS or \
+         Btrfs a partition instead; list it in /etc/fstab"
+    )
 }
 
 /// The findings about a host.

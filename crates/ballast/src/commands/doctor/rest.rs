@@ -4,13 +4,12 @@
 //! Limits: pure. A missing device has to be configured before the guest boots: no call adds it
 //! later, except Cloud Hypervisor's vsock.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use ballast_model::LinkDown;
 use ballast_rest::shown;
 
-use super::finding::{Area, Check, Finding, Severity};
+use super::finding::{Area, Check, Finding, Severity, configure};
 use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
 
 /// Why a guest should have a balloon.
@@ -78,17 +77,6 @@ impl RestHypervisor {
             ),
         }
     }
-}
-
-/// Which program runs each guest whose API answers.
-pub(super) fn programs(seen: &[RestSeen]) -> BTreeMap<String, RestHypervisor> {
-    let mut programs = BTreeMap::new();
-    for RestSeen { hypervisor, sockets, .. } in seen {
-        for socket in sockets.iter().filter(|it| matches!(it.answer, Some(Ok(_)))) {
-            programs.insert(socket.guest.clone(), *hypervisor);
-        }
-    }
-    programs
 }
 
 /// The findings about these hypervisors. `hears_vsock`: agents may connect by vsock; `config` is
@@ -228,9 +216,8 @@ fn agent(
             .found(severity, format!("no vsock device{but}"))
             .remedy(hypervisor.vsock_line(&socket.guest, &socket.path)),
         (Some(_), false) => {
-            check.found(severity, format!("agents by vsock are not accepted{but}")).remedy(format!(
-                "sed -i '/^\\[agents\\]/,/^\\[/ s/^vsock = false/vsock = true/' {config}"
-            ))
+            let found = format!("agents by vsock are not accepted{but}");
+            check.found(severity, found).remedy(configure(config, "vsock = true", "agents"))
         }
         (Some(vsock), true) => {
             let at = shown(&vsock.to_string_lossy());
