@@ -341,7 +341,7 @@ mod tests {
             guest.reading(&id, LinkState::Up, at(now)).sample.disk_reads
         };
         assert_eq!(read(&guest, 500), None);
-        let value = DiskReads { read: Bytes::kib(8), requests: 2 };
+        let value = DiskReads { read: Bytes::kib(8), requests: 2, ..DiskReads::default() };
         guest.observe_disk_reads(value, at(1000));
         let age = Duration::from_millis(6000);
         assert_eq!(read(&guest, 7000), Some(Measured { value, age }));
