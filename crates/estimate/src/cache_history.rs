@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn swap_ins_while_an_answer_was_late_are_no_reads_of_files() {
+    fn late_answers_make_no_swap_ins_reads_of_files() {
         let answers =
             [answer(0, 0, 0), answer(20_000, 30_000, 20_000), answer(60_000, 60_000, 60_000)];
         assert_eq!(largest_need(&answers, 10, true), Bytes::ZERO);
