@@ -144,7 +144,8 @@ pub struct GuestSample {
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
-    /// What was read from its disks since its hypervisor began, as the hypervisor counts it.
+    /// What was read from its disks since its hypervisor began, as the hypervisor counts it. The
+    /// age is the time since the query.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub disk_reads: Option<Measured<DiskReads>>,
     /// The report of a program inside it.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_backend::GenerationGate;
+use ballast_backend::{GenerationGate, SpreadQuery};
 use ballast_model::{GuestId, GuestSample, LinkDown, LinkState, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -61,6 +61,8 @@ pub(crate) struct Slot {
     /// The socket, as that process named it.
     pub(crate) listens_at: Option<Arc<Path>>,
     exchange: JoinSet<ExchangeResult>,
+    /// When a sample is in full; `None` before the first sample.
+    full_query: Option<SpreadQuery>,
     /// How long the last exchange took.
     took: Duration,
 }
@@ -81,6 +83,7 @@ impl Slot {
             is_hypervisor: false,
             listens_at: None,
             exchange: JoinSet::new(),
+            full_query: None,
             took: Duration::ZERO,
         }
     }
@@ -107,7 +110,9 @@ impl Slot {
         let is_slow = is_late || self.took >= deadline;
         let until = clock.began + if is_slow { Duration::ZERO } else { deadline };
         if !is_late {
-            self.guest.begin(clock.now());
+            let (now, number) = (clock.now(), self.inode);
+            let query = self.full_query.get_or_insert_with(|| SpreadQuery::new(number, now));
+            self.guest.begin(now, query.take_due(now));
         }
         loop {
             if self.exchange.is_empty() {

@@ -5,7 +5,8 @@
 //! while something moves, with every other one at rest. Between samples only events are taken in.
 //!
 //! Cost: two messages per sample, and three per changed key (event, request, answer); at most two
-//! runs of `xl` per second; two small files per disk every five seconds (`disk_reads.rs`).
+//! runs of `xl` per second; a listing of disks, and two small files per disk every five seconds
+//! (`disk_reads.rs`).
 //! Limits: a key that changes twice within a sample is read once. `claims.rs` deals with what a
 //! guest may forge.
 

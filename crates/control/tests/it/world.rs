@@ -254,7 +254,8 @@ impl ToyGuest {
             }),
             disk_reads: (self.file > 0).then(|| {
                 let read = Bytes::mib(self.read);
-                Measured::fresh(DiskReads { read, requests: read.to_pages() })
+                let requests = read.to_pages();
+                Measured::fresh(DiskReads { read, requests, ..DiskReads::default() })
             }),
             tracker: (self.mood == Mood::Unheard).then(|| {
                 let working_set = Bytes::mib(self.used.min(self.holds));

@@ -131,12 +131,12 @@ impl GuestMonitor {
         if self.run.take_query_due() || !has_balloon {
             self.send(Purpose::Status, requester, &QmpCommand::QueryStatus, now);
         }
-        // Last, because its reply is the longest and the least urgent.
-        if self.block_stats.take_due(now) {
-            self.send(Purpose::BlockStats, requester, &QmpCommand::QueryBlockStats, now);
-        }
         let pending = self.sent.len() - before;
         self.poll = (pending > 0).then_some(Poll { pending: Some(pending), ..poll });
+        // Last, and waited for by nobody: the reply is the longest and the least urgent.
+        if self.block_stats.take_due(now) {
+            self.send(Purpose::BlockStats, Requester::Nobody, &QmpCommand::QueryBlockStats, now);
+        }
     }
 
     /// Sends a command with the usual timeout; returns whether it was accepted for sending.

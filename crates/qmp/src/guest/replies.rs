@@ -98,7 +98,7 @@ impl GuestMonitor {
                 }
                 self.devices_listed(requester, devices, at);
             }
-            Purpose::BlockStats => self.block_stats.replied(json, at),
+            Purpose::BlockStats => self.block_stats.replied(json, at, now),
             Purpose::MachineMemory => {
                 let machine_memory = parse("qom-get memory", json)?;
                 self.note(|found| found.machine_memory = Some(machine_memory));

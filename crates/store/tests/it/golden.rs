@@ -391,7 +391,7 @@ fn guest_samples() -> Vec<GuestSample> {
             .get(at)
             .map(|&value| Measured { value, age: aged(at) }),
         disk_reads: (at == 1).then(|| {
-            let value = DiskReads { read: Bytes::mib(90), requests: 2000 };
+            let value = DiskReads { read: Bytes::mib(90), requests: 2000, took: MS };
             Measured { value, age: aged(at) }
         }),
         agent: agents.get(at).map(|&value| Box::new(Measured { value, age: aged(at) })),

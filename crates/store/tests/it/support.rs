@@ -352,7 +352,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                     file_backed: resident.as_ref().map(|it| it.value),
                     merged: resident.as_ref().map(|it| it.value),
                     disk_reads: resident.map(|it| Measured {
-                        value: DiskReads { read: it.value, requests: it.value.get() },
+                        value: DiskReads { read: it.value, requests: it.value.get(), took: it.age },
                         age: it.age,
                     }),
                     resident,
