@@ -138,7 +138,7 @@ impl Actuator {
         if self.unproven.is_some() || !self.unplug_pause.is_over(input.now) {
             return None;
         }
-        // Nothing has to be lent first, so steps need not be small.
+        // No transient grant has to come first, so steps need not be small.
         let most = layout.chunk(settings.plug_chunk_max);
         let plugged = layout.plugged;
         if let Some(why) = layout.why_fixed() {
@@ -163,12 +163,12 @@ impl Actuator {
         let since = *self.idle_since.get_or_insert(input.now);
         let chunk = idle.min(layout.chunk(settings.unplug_chunk_max));
         let target = wanted.saturating_add(chunk);
-        let lent = target.saturating_sub(layout.total.max(wanted));
+        let transient = target.saturating_sub(layout.total.max(wanted));
         let settled = layout.total.abs_diff(layout.reachable(wanted, plugged)) <= SLACK;
         if input.now.saturating_since(since) < settings.idle_after
             || !settled
             || target > tick.ceiling.min(layout.present())
-            || lent > input.spare
+            || transient > input.spare
         {
             return None;
         }

@@ -140,10 +140,10 @@ fn host(registry: &mut Registry, view: &View) {
     gauge.set(shortfall.unwrap_or_default().get());
     let help = "How much floors and guests that cannot be moved exceed the budget";
     registry.register_with_unit("budget_shortfall", help, Unit::Bytes, gauge);
-    let rung = Whole::default();
-    rung.set(view.plan.host_pressure as u64);
+    let level = Whole::default();
+    level.set(view.plan.host_pressure as u64);
     let help = "How far the host goes to get memory back: 0 not at all, 4 grants nothing";
-    registry.register("host_rung", help, rung);
+    registry.register("host_rung", help, level);
     merging(registry, host.merging.as_ref());
     let Some(pressure) = host.pressure else { return };
     for (name, help, basis_points) in [
