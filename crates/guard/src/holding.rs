@@ -27,9 +27,8 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 pub struct Holding {
     /// The last measured overhead.
     overhead: Option<Bytes>,
-    /// The least and the most of the guest's memory that can be resident by the last sample;
-    /// `None`: unknown.
-    resident: Option<(Bytes, Bytes)>,
+    /// The guest's memory that can be resident by the last sample; `None`: unknown.
+    resident: Option<ResidentRange>,
     /// The least of the guest's memory that was resident by the last known size, and the moment of
     /// that size.
     seen: Option<(Bytes, Timestamp)>,
@@ -38,22 +37,33 @@ pub struct Holding {
     held: Option<Bytes>,
 }
 
+/// The least and the most of a guest's memory that can be resident.
+#[derive(Clone, Copy, Debug)]
+struct ResidentRange {
+    least: Bytes,
+    most: Bytes,
+}
+
 impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
         self.overhead = sample.overhead.or(self.overhead);
-        let (least, most) = self.overhead(sample);
+        let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
+        // What the hypervisor may need besides the guest's memory.
+        let needs_least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
+        let needs_most = overhead_at_most(self.overhead, memory);
         // A target may be derived from the lower bound, and an eighth of a guest need not be whole
         // pages.
-        let within = |occupied: Bytes| {
-            (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
+        let within = |occupied: Bytes| ResidentRange {
+            least: occupied.saturating_sub(needs_most).page_floor(),
+            most: occupied.saturating_sub(needs_least),
         };
         let recent = sample.resident.filter(|size| size.age <= REMEMBERED);
         let fresh = recent.filter(|size| size.age <= FRESH);
         self.resident = fresh.map(|size| within(size.value));
         if let Some(size) = recent {
-            let (at_least, at_most) = within(size.value);
-            (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
+            let ResidentRange { least, most } = within(size.value);
+            (self.seen, self.in_use) = (Some((least, now)), Some(most));
         } else if self.seen.is_some_and(|(_, at)| now > at + REMEMBERED) {
             self.in_use = None;
         }
@@ -79,25 +89,18 @@ impl Holding {
 
     /// The least of the guest's memory that is resident on the host; `None`: unknown.
     pub fn resident_at_least(&self) -> Option<Bytes> {
-        self.resident.map(|(least, _)| least)
+        self.resident.map(|range| range.least)
     }
 
     /// The most of the guest's memory that may be resident on the host; `None`: unknown.
     pub fn resident_at_most(&self) -> Option<Bytes> {
-        self.resident.map(|(_, most)| most)
+        self.resident.map(|range| range.most)
     }
 
     /// The most of the guest's memory that may have been resident by the last known size, however
     /// old. `None`: none is known.
     pub fn in_use(&self) -> Option<Bytes> {
         self.in_use
-    }
-
-    /// The least and the most that the hypervisor may need besides the guest's memory.
-    fn overhead(&self, sample: &GuestSample) -> (Bytes, Bytes) {
-        let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
-        let least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
-        (least, overhead_at_most(self.overhead, memory))
     }
 }
 
