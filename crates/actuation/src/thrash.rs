@@ -99,12 +99,12 @@ pub struct ThrashDetector {
     baseline: BaselineReadBack,
     recent: RecentReadBack,
     /// `None`: nothing was taken from it or granted to it yet.
-    changes: Option<Box<Changes>>,
+    changes: Option<Box<ThrashChanges>>,
 }
 
 /// Changes of a guest and their cost.
 #[derive(Clone, Debug, Default)]
-struct Changes {
+struct ThrashChanges {
     reduction: Option<WatchedReduction>,
     grant: Option<WatchedGrant>,
     /// The cost of the last reductions.
@@ -180,7 +180,7 @@ struct Hold {
 impl ThrashDetector {
     /// The cost of the last reductions; `None`: not known yet.
     pub fn regret(&self) -> Option<Regret> {
-        let Changes { remembered, undone, .. } = self.changes.as_deref()?;
+        let ThrashChanges { remembered, undone, .. } = self.changes.as_deref()?;
         if remembered.is_empty() {
             return None;
         }
@@ -352,7 +352,7 @@ impl ThrashDetector {
     }
 }
 
-impl Changes {
+impl ThrashChanges {
     /// The reductions under way are over, at a cost of `read_back`.
     fn close(&mut self, read_back: Bytes) {
         let Some(reduction) = self.reduction.take() else { return };

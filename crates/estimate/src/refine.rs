@@ -70,7 +70,7 @@ const DOUBTED: u32 = 2;
 /// Rates, probing and tracking results of one guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refiner {
-    counters: Option<Counters>,
+    counters: Option<SwapCounters>,
     swapped_pages_per_s: Option<u64>,
     swap_need: SwapNeed,
     /// `None`: neither reads of its disks nor refaults are known.
@@ -112,7 +112,7 @@ struct TrackedDemand {
 
 /// Counters since boot, as of one reading.
 #[derive(Clone, Copy, Debug)]
-struct Counters {
+struct SwapCounters {
     at: Timestamp,
     swap_in: Option<Bytes>,
     swap_out: Option<Bytes>,
@@ -220,7 +220,7 @@ impl Refiner {
     ) {
         let at = before(now, stats.age);
         let agent = guest.agent.as_ref().map(|agent| &agent.value);
-        let counters = Counters {
+        let counters = SwapCounters {
             at,
             swap_in: stats.value.swap_in,
             swap_out: stats.value.swap_out,

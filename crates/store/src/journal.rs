@@ -65,7 +65,7 @@ pub struct JournalStatus {
 
 /// State shared by the loop and the thread; never locked during a write.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedJournal {
     status: JournalStatus,
     /// Dropped because the queue was full, and not yet reported to the writer.
     overflow: LostCounts,
@@ -91,7 +91,7 @@ pub struct Journal {
     path: PathBuf,
     /// `None` once the journal is being closed.
     queue: Option<SyncSender<Message>>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedJournal>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
     tail: Result<JournalTail, JournalError>,
@@ -114,7 +114,7 @@ impl Journal {
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let (alive, ended) = channel();
         let (opened, first_try) = channel();
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(SharedJournal::default()));
         locked(&shared).status.error =
             Some(format!("journal: {}: the disk has not answered yet", path.display()));
         let theirs = Arc::clone(&shared);
@@ -255,7 +255,7 @@ impl Drop for Journal {
 }
 
 /// Ignores poisoning: the counters are consistent at every point where a thread can panic.
-fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn locked(shared: &Mutex<SharedJournal>) -> MutexGuard<'_, SharedJournal> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -283,7 +283,7 @@ fn run(
     mut options: WriterOptions,
     opened: &Sender<OpenReport>,
     messages: &Receiver<Message>,
-    shared: &Mutex<Shared>,
+    shared: &Mutex<SharedJournal>,
 ) {
     let first = options.open();
     let is_in_use = matches!(first, Err(JournalError::InUse { .. }));
@@ -324,7 +324,7 @@ fn run(
 }
 
 /// Goes on with a file that could not be opened before.
-fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<Shared>) -> Writer {
+fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<SharedJournal>) -> Writer {
     let status = locked(shared).status.clone();
     writer.count_lost(
         LostCounts { ticks: status.ticks_lost, events: status.events_lost },
@@ -338,7 +338,7 @@ fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<Shared>
 }
 
 /// Counts an entry as lost, because there is no open file.
-fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<Shared>) {
+fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<SharedJournal>) {
     let mut shared = locked(shared);
     take_overflow(&mut shared);
     match message {
@@ -359,7 +359,7 @@ fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<Shared
     shared.status.error = Some(failure.error.clone());
 }
 
-fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
+fn write(writer: &mut Writer, message: Message, shared: &Mutex<SharedJournal>) {
     let overflow = take_overflow(&mut locked(shared));
     if overflow != LostCounts::default() {
         writer.count_lost(overflow, "the disk was slower than the ticks".into());
@@ -382,14 +382,18 @@ fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
 }
 
 /// Moves dropped entries into the status under the same lock, so that the sum never loses any.
-fn take_overflow(shared: &mut Shared) -> LostCounts {
+fn take_overflow(shared: &mut SharedJournal) -> LostCounts {
     let overflow = std::mem::take(&mut shared.overflow);
     shared.status.ticks_lost += overflow.ticks;
     shared.status.events_lost += overflow.events;
     overflow
 }
 
-fn publish(writer: &Writer, shared: &Mutex<Shared>, change: impl FnOnce(&mut JournalStatus)) {
+fn publish(
+    writer: &Writer,
+    shared: &Mutex<SharedJournal>,
+    change: impl FnOnce(&mut JournalStatus),
+) {
     let (file_bytes, wal_bytes) = (writer.file_bytes(), writer.wal_bytes());
     let mut shared = locked(shared);
     let status = &mut shared.status;

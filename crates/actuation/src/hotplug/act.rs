@@ -10,8 +10,8 @@ use ballast_model::{Bytes, GuestStats, Measured, MechanismReason};
 use super::online::{Proof, Unproven};
 use super::wait::Wait;
 use super::{
-    ActuationInput, Actuator, ForeignRequest, HotplugSettings, Lending, Order, Ordered, Phase,
-    Plugging, Tick, Unplugging,
+    ActuationInput, Actuator, ForeignRequest, HotplugPhase, HotplugSettings, Lending, Order,
+    Ordered, Plugging, Tick, Unplugging,
 };
 
 /// A guest within this much of its request has settled: balloons stop a little short.
@@ -28,17 +28,17 @@ impl Actuator {
     /// The order of this tick. Enters the phase that the order leads to.
     pub(super) fn next_order(&mut self, tick: &Tick<'_>) -> Option<Order> {
         match self.phase {
-            Phase::Rest => self.rest(tick),
-            Phase::Plugging(phase) => self.plugging(tick, phase),
-            Phase::Lending(phase) => self.lending(tick, phase),
-            Phase::Unplugging(phase) => self.unplugging(tick, phase),
-            Phase::ForeignRequest(phase) => self.foreign_request(tick, phase),
+            HotplugPhase::Rest => self.rest(tick),
+            HotplugPhase::Plugging(phase) => self.plugging(tick, phase),
+            HotplugPhase::Lending(phase) => self.lending(tick, phase),
+            HotplugPhase::Unplugging(phase) => self.unplugging(tick, phase),
+            HotplugPhase::ForeignRequest(phase) => self.foreign_request(tick, phase),
         }
     }
 
     fn rest(&mut self, tick: &Tick<'_>) -> Option<Order> {
         let Tick { layout, input, .. } = *tick;
-        self.phase = Phase::Rest;
+        self.phase = HotplugPhase::Rest;
         if layout.requested != layout.plugged {
             let wait = Wait::new(layout.plugged, false, input.now);
             return self
@@ -110,7 +110,7 @@ impl Actuator {
         let to = plugged + chunk;
         self.unproven.get_or_insert_with(|| Unproven::new(plugged, &self.gap)).plug_more();
         self.idle_since = None;
-        self.phase = Phase::Plugging(Plugging {
+        self.phase = HotplugPhase::Plugging(Plugging {
             to,
             wait: Wait::new(plugged, has_fresh_statistics(input), input.now),
             begun: input.now,
@@ -172,7 +172,7 @@ impl Actuator {
         {
             return None;
         }
-        self.phase = Phase::Lending(Lending { chunk, begun: input.now, wanted });
+        self.phase = HotplugPhase::Lending(Lending { chunk, begun: input.now, wanted });
         Some(Order { target, plug: None, why: None })
     }
 
@@ -210,7 +210,7 @@ impl Actuator {
             Some(Order { target, plug: Some(layout.plugged), why: Some(why) })
         };
         if phase.wait.stalled(input.now, input.settings.stalled_after).is_some() {
-            self.phase = Phase::Rest;
+            self.phase = HotplugPhase::Rest;
             self.pause_plugging(input);
             return back(MechanismReason::NotOnlined { unused: phase.to - layout.plugged });
         }
@@ -218,7 +218,7 @@ impl Actuator {
         // The balloon holds less than it was ordered to: the guest restarted, or ran out of memory.
         let deflated = self.last.is_some_and(|last| layout.total_with(phase.to) > last.total);
         if deflated || wanted < phase.wanted && waited >= REDUCTION_WAITS {
-            self.phase = Phase::Rest;
+            self.phase = HotplugPhase::Rest;
             return back(MechanismReason::PluggedIdle { idle: Duration::ZERO });
         }
         if input.send.is_none() && layout.requested == phase.to {
@@ -262,7 +262,7 @@ impl Actuator {
     fn begin_unplug(&mut self, tick: &Tick<'_>, to: Bytes, why: MechanismReason) -> Order {
         let Tick { layout, wanted, input, .. } = *tick;
         let wait = Wait::new(layout.plugged, true, input.now);
-        self.phase = Phase::Unplugging(Unplugging { to, wait, wanted });
+        self.phase = HotplugPhase::Unplugging(Unplugging { to, wait, wanted });
         Order { target: self.unplugged(tick, to), plug: Some(to), why: Some(why) }
     }
 
@@ -281,12 +281,12 @@ impl Actuator {
             Some(Order { target, plug: Some(plugged), why: Some(why) })
         };
         if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
-            self.phase = Phase::Rest;
+            self.phase = HotplugPhase::Rest;
             self.pause_unplugging(input);
             return stop(layout.total, MechanismReason::UnplugStalled { idle });
         }
         if wanted > phase.wanted && !undoing {
-            self.phase = Phase::Rest;
+            self.phase = HotplugPhase::Rest;
             self.idle_since = None;
             return stop(layout.total.max(wanted), MechanismReason::Growing);
         }
@@ -309,10 +309,10 @@ impl Actuator {
             let wait = Wait::new(plugged, false, input.now);
             phase = ForeignRequest { requested: layout.requested, wait };
         }
-        self.phase = Phase::ForeignRequest(phase);
+        self.phase = HotplugPhase::ForeignRequest(phase);
         let grows = layout.requested > plugged;
         if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
-            self.phase = Phase::Rest;
+            self.phase = HotplugPhase::Rest;
             let why = if grows {
                 self.pause_plugging(input);
                 MechanismReason::NotOnlined { unused: layout.requested - plugged }

@@ -107,7 +107,7 @@ struct Ordered {
 
 /// The state of one guest's plugged memory.
 #[derive(Clone, Copy, Debug, Default)]
-enum Phase {
+enum HotplugPhase {
     #[default]
     Rest,
     Plugging(Plugging),
@@ -202,7 +202,7 @@ struct Order {
 /// Turns targets into orders to balloon and plugged memory, for one guest.
 #[derive(Clone, Debug, Default)]
 pub struct Actuator {
-    phase: Phase,
+    phase: HotplugPhase,
     /// `None`: no order holds any more.
     last: Option<Ordered>,
     unproven: Option<Unproven>,
@@ -267,7 +267,7 @@ impl Actuator {
             if tick.allows(&order) {
                 return Some(order);
             }
-            *self = Actuator { phase: Phase::Rest, ..unchanged };
+            *self = Actuator { phase: HotplugPhase::Rest, ..unchanged };
             leave_plugged(&tick).filter(|order| tick.allows(order))
         });
         // An order may still be on its way when the next snapshot is taken. Until then the previous
@@ -296,8 +296,10 @@ impl Actuator {
     fn observe(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
-            Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
-            Phase::ForeignRequest(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
+            HotplugPhase::Unplugging(phase) => phase.to == Bytes::ZERO,
+            HotplugPhase::ForeignRequest(phase) => {
+                phase.requested.min(layout.requested) == Bytes::ZERO
+            }
             _ => layout.requested == Bytes::ZERO,
         };
         let rebooted =
@@ -318,19 +320,19 @@ impl Actuator {
         // come.
         if self.unproven.is_some_and(|unproven| layout.plugged <= unproven.base)
             && layout.requested <= layout.plugged
-            && !matches!(self.phase, Phase::Plugging(_))
+            && !matches!(self.phase, HotplugPhase::Plugging(_))
         {
             self.unproven = None;
         }
         let (plugged, block, sample, now) =
             (layout.plugged, layout.block(), input.sample, input.now);
         match &mut self.phase {
-            Phase::Plugging(Plugging { wait, .. })
-            | Phase::Unplugging(Unplugging { wait, .. })
-            | Phase::ForeignRequest(ForeignRequest { wait, .. }) => {
+            HotplugPhase::Plugging(Plugging { wait, .. })
+            | HotplugPhase::Unplugging(Unplugging { wait, .. })
+            | HotplugPhase::ForeignRequest(ForeignRequest { wait, .. }) => {
                 wait.observe(plugged, block, sample, now);
             }
-            Phase::Rest | Phase::Lending(_) => {}
+            HotplugPhase::Rest | HotplugPhase::Lending(_) => {}
         }
         rebooted
     }
@@ -338,7 +340,9 @@ impl Actuator {
     /// The most that the guest may come to hold through earlier requests, whatever is ordered now.
     fn most_by_requests(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
-        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::ForeignRequest(_)) {
+        if layout.requested <= layout.plugged
+            && !matches!(self.phase, HotplugPhase::ForeignRequest(_))
+        {
             return Bytes::ZERO;
         }
         let most = layout.plugged.max(layout.requested);

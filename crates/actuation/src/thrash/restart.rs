@@ -6,7 +6,7 @@
 
 use ballast_model::{Regret, Thrashed};
 
-use super::{Changes, Cost, Hold, ThrashDetector};
+use super::{Cost, Hold, ThrashChanges, ThrashDetector};
 
 impl ThrashDetector {
     /// The size below which the guest may not be shrunk, and the pause for that.
@@ -31,11 +31,11 @@ impl ThrashDetector {
         if thrashed.is_none() && regret.is_none() {
             return ThrashDetector::default();
         }
-        let changes = Changes {
+        let changes = ThrashChanges {
             remembered: regret.map(cost).into_iter().collect(),
             undone: regret.map_or(0, |regret| regret.undone),
             hold: thrashed.map(hold),
-            ..Changes::default()
+            ..ThrashChanges::default()
         };
         ThrashDetector { changes: Some(Box::new(changes)), ..ThrashDetector::default() }
     }

@@ -56,7 +56,7 @@ const CIDS: Range<u32> = 3..u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Agents {
     settings: AgentSettings,
-    followed: BTreeMap<GuestId, Followed>,
+    followed: BTreeMap<GuestId, FollowedAgent>,
     urgent: Arc<Notify>,
     /// The kernel's vsock listener; `None`: no guest with vsock was seen yet, or listening failed.
     vsock: Option<VsockListener>,
@@ -68,7 +68,7 @@ pub(crate) struct Agents {
 
 /// One connected agent.
 #[derive(Debug)]
-struct Followed {
+struct FollowedAgent {
     /// Its guest's hypervisor; `None`: not known yet.
     process: Option<ProcessId>,
     /// The vsock device that the agent connects through; `None`: it uses a virtio-serial port.
@@ -85,14 +85,14 @@ struct Followed {
     task: JoinHandle<()>,
 }
 
-impl Followed {
+impl FollowedAgent {
     /// The number by which its agent is heard; `None`: it has another way.
     fn cid(&self) -> Option<u32> {
         cid_of(self.vsock.as_ref()?)
     }
 }
 
-impl Drop for Followed {
+impl Drop for FollowedAgent {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -165,8 +165,8 @@ impl Agents {
         hypervisor: Option<u32>,
         vsock: Option<VsockAddress>,
     ) -> Option<AgentState> {
-        let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
-        let has_another_device = |followed: &Followed| {
+        let is_of_another = |followed: &FollowedAgent| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
+        let has_another_device = |followed: &FollowedAgent| {
             let both = followed.vsock.as_ref().zip(vsock.as_ref());
             both.is_some_and(|(known, seen)| known != seen)
                 && clock::now().saturating_since(followed.began) >= DEVICE_MIN
@@ -256,7 +256,7 @@ impl Agents {
     }
 
     /// Begins to follow the agent of a guest that has a port or, if configured, a vsock device.
-    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<Followed> {
+    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<FollowedAgent> {
         let name = format!("{id}.sock");
         let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
         if let Some(path) = paths.find(|path| path.exists()) {
@@ -294,14 +294,14 @@ impl Agents {
         door: Door,
         vsock: Option<VsockAddress>,
         route: Option<VsockRoute>,
-    ) -> Followed {
+    ) -> FollowedAgent {
         let (shared, began) = (Arc::<Shared>::default(), clock::now());
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let AgentSettings { period, emergency_period, .. } = self.settings;
         let (theirs, urgent) = (Arc::clone(&shared), self.urgent());
         let agent = Conversation::shared(period, emergency_period, theirs, urgent, began);
         let task = tokio::spawn(follow(door, agent, receiver));
-        Followed {
+        FollowedAgent {
             process: None,
             vsock,
             _route: route,

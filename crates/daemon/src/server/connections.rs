@@ -83,7 +83,7 @@ impl Places {
 }
 
 /// A connection, by its entrance.
-enum Stream {
+enum ClientStream {
     Socket(UnixStream),
     Port(TcpStream),
 }
@@ -107,7 +107,7 @@ pub(super) async fn serve(
         let taken = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            taken = socket.accept() => taken.map(|(stream, _)| Stream::Socket(stream)),
+            taken = socket.accept() => taken.map(|(stream, _)| ClientStream::Socket(stream)),
             taken = accepted(port.as_ref()) => match taken {
                 // Whatever happens to the port, the socket is served.
                 Err(error) if !is_temporary(&error) => {
@@ -115,7 +115,7 @@ pub(super) async fn serve(
                     port = None;
                     continue;
                 }
-                taken => taken.map(Stream::Port),
+                taken => taken.map(ClientStream::Port),
             },
         };
         let stream = match taken {
@@ -128,8 +128,10 @@ pub(super) async fn serve(
             Err(error) => return Err(error),
         };
         let (way, places, who) = match &stream {
-            Stream::Port(_) => (Way::Port, &mut visitors, "somebody at the page's port".to_owned()),
-            Stream::Socket(stream) => match identify(stream) {
+            ClientStream::Port(_) => {
+                (Way::Port, &mut visitors, "somebody at the page's port".to_owned())
+            }
+            ClientStream::Socket(stream) => match identify(stream) {
                 Ok(peer) => {
                     let access = entrances.policy.access(&peer);
                     let places = if access == Access::Write { &mut writers } else { &mut readers };
@@ -147,8 +149,8 @@ pub(super) async fn serve(
             continue;
         };
         let stream: Box<dyn Connection> = match stream {
-            Stream::Socket(stream) => Box::new(stream),
-            Stream::Port(stream) => Box::new(stream),
+            ClientStream::Socket(stream) => Box::new(stream),
+            ClientStream::Port(stream) => Box::new(stream),
         };
         connections.spawn(converse(stream, Some(way), router.clone(), place));
     }

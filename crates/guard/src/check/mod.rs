@@ -42,7 +42,7 @@ use ballast_model::{
     PerGuest, Plan, Snapshot, Timestamp,
 };
 
-use action::{Guest, check_form, check_guest, new_memory};
+use action::{CheckedGuest, check_form, check_guest, new_memory};
 use memory::{Memory, Planned};
 pub use promise::Promise;
 use restart::LeftGuests;
@@ -170,11 +170,11 @@ struct ActionGrant {
 }
 
 impl<'a> Check<'a> {
-    fn guest(&self, place: usize) -> Option<Guest<'a>> {
+    fn guest(&self, place: usize) -> Option<CheckedGuest<'a>> {
         let (sample, memory) = (self.snapshot.guests().get(place)?, self.guests.at(place)?);
         let limits = self.rules.limits.of(&sample.id);
         let committed = memory.committed(sample, true, self.rules.stale_after);
-        Some(Guest { sample, limits, memory, committed })
+        Some(CheckedGuest { sample, limits, memory, committed })
     }
 
     /// Faults of single actions, in the order of their guests' names. Returns what each action
@@ -276,7 +276,7 @@ impl<'a> Check<'a> {
     }
 
     /// The part of the budget that a guest's shares alone give it, within its bounds.
-    fn share_of(&self, guest: &Guest<'_>) -> Option<Bytes> {
+    fn share_of(&self, guest: &CheckedGuest<'_>) -> Option<Bytes> {
         let Bounds { floor, ceiling } = guest.memory.bounds()?;
         let share = self.for_guests?.fraction(guest.limits.shares.into(), self.shares);
         Some(share.page_floor().clamp(floor, ceiling))

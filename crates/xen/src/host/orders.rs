@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::limits::{RUNS_MAX, set_maxmem};
-use super::{Purpose, XenHost};
+use super::{RequestPurpose, XenHost};
 use crate::key::{DomainId, DomainKey};
 
 /// An order that can be sent.
@@ -161,7 +161,7 @@ impl XenHost {
                     (Some(Ok(())), _) => kinds[index] = OutcomeKind::Accepted,
                     (Some(Err(error)), _) => kinds[index] = failed(error.to_string()),
                     (None, Some(next)) => {
-                        self.asked.insert(next, Purpose::Order);
+                        self.asked.insert(next, RequestPurpose::Order);
                         writes.insert(next, (index, write));
                     }
                     (None, None) => {}
@@ -181,7 +181,7 @@ impl XenHost {
             }
         }
         // Later answers are dropped.
-        self.asked.retain(|_, purpose| *purpose != Purpose::Order);
+        self.asked.retain(|_, purpose| *purpose != RequestPurpose::Order);
         kinds
     }
 
@@ -195,7 +195,7 @@ impl XenHost {
         let write = GuardedWrite::begin(&mut connection.session, order.expected, order.written);
         let write = write.map_err(|error| failed(format!("not sent: {error}")))?;
         if let Some(id) = write.awaited() {
-            self.asked.insert(id, Purpose::Order);
+            self.asked.insert(id, RequestPurpose::Order);
         }
         if let Some(domain) = self.domains.get_mut(&order.domain) {
             domain.gate.sent(action);

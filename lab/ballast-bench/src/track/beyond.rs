@@ -145,9 +145,12 @@ fn watch(
     other_memory: Bytes,
 ) -> anyhow::Result<Vec<Figures>> {
     let mut readings = match way {
-        Way::Statistical => vec![Reading::new(EstimateSource::Statistical)],
+        Way::Statistical => vec![DemandReading::new(EstimateSource::Statistical)],
         _ => {
-            vec![Reading::new(EstimateSource::SwapUsed), Reading::new(EstimateSource::SwapTraffic)]
+            vec![
+                DemandReading::new(EstimateSource::SwapUsed),
+                DemandReading::new(EstimateSource::SwapTraffic),
+            ]
         }
     };
     let mut costs = Vec::new();
@@ -204,15 +207,15 @@ fn swap(report: &GuestReport) -> Swap {
 }
 
 /// Estimates from one source.
-struct Reading {
+struct DemandReading {
     by: EstimateSource,
     demand: ExcessDemand,
     points: Vec<Point>,
 }
 
-impl Reading {
-    fn new(by: EstimateSource) -> Reading {
-        Reading { by, demand: ExcessDemand::default(), points: Vec::new() }
+impl DemandReading {
+    fn new(by: EstimateSource) -> DemandReading {
+        DemandReading { by, demand: ExcessDemand::default(), points: Vec::new() }
     }
 
     fn add(&mut self, truth: Bytes, wss: Bytes, swap: Swap) {
@@ -305,8 +308,10 @@ mod tests {
     #[test]
     fn an_example_by_hand() {
         let mib = Bytes::mib;
-        let (mut used, mut sampled) =
-            (Reading::new(EstimateSource::SwapUsed), Reading::new(EstimateSource::Statistical));
+        let (mut used, mut sampled) = (
+            DemandReading::new(EstimateSource::SwapUsed),
+            DemandReading::new(EstimateSource::Statistical),
+        );
         for (truth, wss, swap) in [(500, 400, 100), (500, 400, 150), (200, 200, 0)] {
             let swap = Swap { used: mib(swap), swapped_in: mib(7), swapped_out: mib(swap) };
             used.add(mib(truth), mib(wss), swap);
