@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jains_index_by_hand() {
+    fn jains_index_equals_that_by_hand() {
         for (parts, index) in [
             (&[1.0, 1.0, 1.0, 1.0][..], Some(1.0)),
             (&[1.0, 0.0, 0.0, 0.0], Some(0.25)),

@@ -306,7 +306,7 @@ mod tests {
     /// in use is 100, 150 and 0 MiB above a working set of 400, 400 and 200: right, 10 % too much,
     /// right. By sampling the errors are 20 %, 20 % and 0.
     #[test]
-    fn an_example_by_hand() {
+    fn errors_equal_those_by_hand() {
         let mib = Bytes::mib;
         let (mut used, mut sampled) = (
             DemandReading::new(EstimateSource::SwapUsed),
