@@ -429,7 +429,10 @@ impl GuestTable {
             data,
             touch: self.touch.or(defaults.touch).unwrap_or(GuestSpec::TOUCH_DEFAULT),
             fill: self.fill.or(defaults.fill).unwrap_or(GuestSpec::FILL_DEFAULT),
-            give_back: self.give_back.or(defaults.give_back).unwrap_or(Duration::ZERO),
+            give_back: self
+                .give_back
+                .or(defaults.give_back)
+                .unwrap_or(GuestSpec::GIVE_BACK_DEFAULT),
             kernel: kernel(self.kernel.or(defaults.kernel)),
             balloon: balloon(self.balloon.or(defaults.balloon)),
             sources: sources(self.sources.or(defaults.sources)),
