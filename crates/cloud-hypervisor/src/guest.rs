@@ -13,7 +13,7 @@ use ballast_model::{
 };
 use ballast_rest::{Answer, Call, HypervisorKind, RestGuest};
 
-use crate::api::{Counters, Info, Ping, Version};
+use crate::api::{CounterMap, Info, Ping, Version};
 use crate::memory::Layout;
 
 /// The calls that read.
@@ -101,7 +101,8 @@ impl RestGuest for CloudHypervisorGuest {
         }
         if *call == COUNTERS {
             // The call fails while the guest is not booted: it says nothing of the connection.
-            if let Some(reads) = answer.read::<Counters>(call).ok().and_then(|it| it.disk_reads()) {
+            if let Some(reads) = answer.read::<CounterMap>(call).ok().and_then(|it| it.disk_reads())
+            {
                 self.disk_reads = Some((reads, asked_at));
             }
             return Ok(());

@@ -74,7 +74,7 @@ struct SharedJournal {
 /// Called once it is known whether an entry was written.
 type WriteCallback = Box<dyn FnOnce(bool) + Send>;
 
-enum Message {
+enum JournalMessage {
     Tick(SystemTime, Box<TickEntry>, WriteCallback),
     Event(SystemTime, Timestamp, Event, WriteCallback),
     Retention(JournalConfig),
@@ -90,7 +90,7 @@ struct OpenReport {
 pub struct Journal {
     path: PathBuf,
     /// `None` once the journal is being closed.
-    queue: Option<SyncSender<Message>>,
+    queue: Option<SyncSender<JournalMessage>>,
     shared: Arc<Mutex<SharedJournal>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
@@ -166,7 +166,7 @@ impl Journal {
         tick: &Tick<'_>,
         written: impl FnOnce(bool) + Send + 'static,
     ) -> Result<(), JournalError> {
-        self.send(Message::Tick(tick.wall, Box::new(tick.to_entry()), Box::new(written)))
+        self.send(JournalMessage::Tick(tick.wall, Box::new(tick.to_entry()), Box::new(written)))
     }
 
     /// Queues an event. Never waits.
@@ -193,7 +193,7 @@ impl Journal {
         event: Event,
         written: impl FnOnce(bool) + Send + 'static,
     ) -> Result<(), JournalError> {
-        self.send(Message::Event(wall, mono, event, Box::new(written)))
+        self.send(JournalMessage::Event(wall, mono, event, Box::new(written)))
     }
 
     /// Changes how much is kept.
@@ -201,7 +201,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::record`].
     pub fn set_retention(&self, config: JournalConfig) -> Result<(), JournalError> {
-        self.send(Message::Retention(config))
+        self.send(JournalMessage::Retention(config))
     }
 
     /// The journal's state.
@@ -227,7 +227,7 @@ impl Journal {
             && locked(&self.shared).status.error.is_none()
     }
 
-    fn send(&self, message: Message) -> Result<(), JournalError> {
+    fn send(&self, message: JournalMessage) -> Result<(), JournalError> {
         let gone = || JournalError::WriterGone { path: self.path.clone() };
         let (error, message) = match self.queue.as_ref().ok_or_else(gone)?.try_send(message) {
             Ok(()) => return Ok(()),
@@ -238,9 +238,9 @@ impl Journal {
         };
         let mut shared = locked(&self.shared);
         match message {
-            Message::Tick(..) => shared.overflow.ticks += 1,
-            Message::Event(..) => shared.overflow.events += 1,
-            Message::Retention(_) => {}
+            JournalMessage::Tick(..) => shared.overflow.ticks += 1,
+            JournalMessage::Event(..) => shared.overflow.events += 1,
+            JournalMessage::Retention(_) => {}
         }
         Err(error)
     }
@@ -282,7 +282,7 @@ struct OpenFailure {
 fn run(
     mut options: WriterOptions,
     opened: &Sender<OpenReport>,
-    messages: &Receiver<Message>,
+    messages: &Receiver<JournalMessage>,
     shared: &Mutex<SharedJournal>,
 ) {
     let first = options.open();
@@ -307,7 +307,7 @@ fn run(
         return;
     }
     for message in messages {
-        if let Message::Retention(config) = &message {
+        if let JournalMessage::Retention(config) = &message {
             options.config = *config;
         }
         if let Err(failure) = &mut state {
@@ -338,15 +338,15 @@ fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<SharedJ
 }
 
 /// Counts an entry as lost, because there is no open file.
-fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<SharedJournal>) {
+fn count_lost(failure: &mut OpenFailure, message: JournalMessage, shared: &Mutex<SharedJournal>) {
     let mut shared = locked(shared);
     take_overflow(&mut shared);
     match message {
-        Message::Tick(_, _, written) => {
+        JournalMessage::Tick(_, _, written) => {
             shared.status.ticks_lost += 1;
             written(false);
         }
-        Message::Event(wall, mono, event, written) => {
+        JournalMessage::Event(wall, mono, event, written) => {
             if matches!(event, Event::ConfigLoaded { .. }) {
                 failure.config = Some((wall, mono, event));
             } else {
@@ -354,24 +354,24 @@ fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<Shared
             }
             written(false);
         }
-        Message::Retention(_) => {}
+        JournalMessage::Retention(_) => {}
     }
     shared.status.error = Some(failure.error.clone());
 }
 
-fn write(writer: &mut Writer, message: Message, shared: &Mutex<SharedJournal>) {
+fn write(writer: &mut Writer, message: JournalMessage, shared: &Mutex<SharedJournal>) {
     let overflow = take_overflow(&mut locked(shared));
     if overflow != LostCounts::default() {
         writer.count_lost(overflow, "the disk was slower than the ticks".into());
     }
     let began = Instant::now();
-    let is_tick = matches!(message, Message::Tick(..));
+    let is_tick = matches!(message, JournalMessage::Tick(..));
     let (result, written) = match message {
-        Message::Tick(wall, tick, written) => (writer.record(&tick.at(wall)), written),
-        Message::Event(wall, mono, event, written) => {
+        JournalMessage::Tick(wall, tick, written) => (writer.record(&tick.at(wall)), written),
+        JournalMessage::Event(wall, mono, event, written) => {
             (writer.record_event(wall, mono, event), written)
         }
-        Message::Retention(config) => return writer.set_retention(config),
+        JournalMessage::Retention(config) => return writer.set_retention(config),
     };
     let is_written = result.is_ok();
     publish(writer, shared, |status| {

@@ -10,7 +10,7 @@ use ballast_model::{Bytes, GuestStats, Measured, MechanismReason};
 use super::online::{Proof, Unproven};
 use super::wait::Wait;
 use super::{
-    ActuationInput, Actuator, ForeignRequest, HotplugPhase, HotplugSettings, Lending, Order,
+    ActuationInput, Actuator, ForeignRequest, HotplugOrder, HotplugPhase, HotplugSettings, Lending,
     Ordered, Plugging, Tick, Unplugging,
 };
 
@@ -26,7 +26,7 @@ const REDUCTION_WAITS: Duration = Duration::from_secs(1);
 
 impl Actuator {
     /// The order of this tick. Enters the phase that the order leads to.
-    pub(super) fn next_order(&mut self, tick: &Tick<'_>) -> Option<Order> {
+    pub(super) fn next_order(&mut self, tick: &Tick<'_>) -> Option<HotplugOrder> {
         match self.phase {
             HotplugPhase::Rest => self.rest(tick),
             HotplugPhase::Plugging(phase) => self.plugging(tick, phase),
@@ -36,7 +36,7 @@ impl Actuator {
         }
     }
 
-    fn rest(&mut self, tick: &Tick<'_>) -> Option<Order> {
+    fn rest(&mut self, tick: &Tick<'_>) -> Option<HotplugOrder> {
         let Tick { layout, input, .. } = *tick;
         self.phase = HotplugPhase::Rest;
         if layout.requested != layout.plugged {
@@ -52,7 +52,7 @@ impl Actuator {
     }
 
     /// Judges whether the guest uses what was plugged in; returns the order to undo it if not.
-    fn judge_unproven(&mut self, tick: &Tick<'_>) -> Option<Order> {
+    fn judge_unproven(&mut self, tick: &Tick<'_>) -> Option<HotplugOrder> {
         let Tick { layout, input, .. } = *tick;
         let settings = input.settings;
         let unproven = self.unproven.as_mut()?;
@@ -76,7 +76,7 @@ impl Actuator {
     }
 
     /// Plugs in what the target will need, as far as memory is free.
-    fn plug(&mut self, tick: &Tick<'_>) -> Option<Order> {
+    fn plug(&mut self, tick: &Tick<'_>) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         let settings = input.settings;
         let refused = self.unproven.is_some_and(|unproven| unproven.refused);
@@ -117,7 +117,7 @@ impl Actuator {
             wanted,
         });
         let target = layout.reachable(wanted.max(total + chunk), to);
-        Some(Order { target, plug: Some(to), why: Some(why) })
+        Some(HotplugOrder { target, plug: Some(to), why: Some(why) })
     }
 
     /// What the guest holds with `plugged` plugged in once the balloon has given everything that it
@@ -132,7 +132,7 @@ impl Actuator {
     }
 
     /// Unplugs what the balloon cannot take, or what has been idle for long.
-    fn unplug(&mut self, tick: &Tick<'_>) -> Option<Order> {
+    fn unplug(&mut self, tick: &Tick<'_>) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         let settings = input.settings;
         if self.unproven.is_some() || !self.unplug_pause.is_over(input.now) {
@@ -173,11 +173,11 @@ impl Actuator {
             return None;
         }
         self.phase = HotplugPhase::Lending(Lending { chunk, begun: input.now, wanted });
-        Some(Order { target, plug: None, why: None })
+        Some(HotplugOrder { target, plug: None, why: None })
     }
 
     /// The order for a guest that needs no plugging, if it is not in force.
-    fn order_without_plugging(&self, tick: &Tick<'_>) -> Option<Order> {
+    fn order_without_plugging(&self, tick: &Tick<'_>) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         if layout.is_fixed() {
             return None;
@@ -189,7 +189,11 @@ impl Actuator {
         if target.saturating_sub(tick.promised) > input.spare {
             return None;
         }
-        (input.send.is_some() || !in_force).then_some(Order { target, plug: None, why: None })
+        (input.send.is_some() || !in_force).then_some(HotplugOrder {
+            target,
+            plug: None,
+            why: None,
+        })
     }
 
     /// The target plus plugged memory that may be unused: the balloon must not take for memory that
@@ -199,7 +203,7 @@ impl Actuator {
         tick.wanted.saturating_add(self.unproven.map_or(Bytes::ZERO, open))
     }
 
-    fn plugging(&mut self, tick: &Tick<'_>, phase: Plugging) -> Option<Order> {
+    fn plugging(&mut self, tick: &Tick<'_>, phase: Plugging) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         if layout.plugged >= phase.to {
             return self.rest(tick);
@@ -207,7 +211,7 @@ impl Actuator {
         let kept = self.with_unproven(tick, layout.plugged).min(layout.total);
         let back = |why| {
             let target = layout.reachable(kept, layout.plugged);
-            Some(Order { target, plug: Some(layout.plugged), why: Some(why) })
+            Some(HotplugOrder { target, plug: Some(layout.plugged), why: Some(why) })
         };
         if phase.wait.stalled(input.now, input.settings.stalled_after).is_some() {
             self.phase = HotplugPhase::Rest;
@@ -226,10 +230,10 @@ impl Actuator {
         }
         let total = self.total_after_deflation(tick, phase.to).unwrap_or(layout.total);
         let target = layout.reachable(wanted.max(total), phase.to);
-        Some(Order { target, plug: Some(phase.to), why: None })
+        Some(HotplugOrder { target, plug: Some(phase.to), why: None })
     }
 
-    fn lending(&mut self, tick: &Tick<'_>, phase: Lending) -> Option<Order> {
+    fn lending(&mut self, tick: &Tick<'_>, phase: Lending) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         let Lending { chunk, begun, .. } = phase;
         if wanted != phase.wanted || chunk > layout.plugged {
@@ -245,7 +249,7 @@ impl Actuator {
             self.pause_unplugging(input);
             return self.rest(tick);
         }
-        input.send.is_some().then_some(Order { target, plug: None, why: None })
+        input.send.is_some().then_some(HotplugOrder { target, plug: None, why: None })
     }
 
     /// The total with `to` plugged in: the target, or less where the balloon would have to deflate
@@ -259,14 +263,14 @@ impl Actuator {
         layout.reachable(target, to)
     }
 
-    fn begin_unplug(&mut self, tick: &Tick<'_>, to: Bytes, why: MechanismReason) -> Order {
+    fn begin_unplug(&mut self, tick: &Tick<'_>, to: Bytes, why: MechanismReason) -> HotplugOrder {
         let Tick { layout, wanted, input, .. } = *tick;
         let wait = Wait::new(layout.plugged, true, input.now);
         self.phase = HotplugPhase::Unplugging(Unplugging { to, wait, wanted });
-        Order { target: self.unplugged(tick, to), plug: Some(to), why: Some(why) }
+        HotplugOrder { target: self.unplugged(tick, to), plug: Some(to), why: Some(why) }
     }
 
-    fn unplugging(&mut self, tick: &Tick<'_>, phase: Unplugging) -> Option<Order> {
+    fn unplugging(&mut self, tick: &Tick<'_>, phase: Unplugging) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
         let undoing = self.unproven.is_some();
@@ -278,7 +282,7 @@ impl Actuator {
         }
         let stop = |target, why| {
             let target = layout.reachable(target, plugged);
-            Some(Order { target, plug: Some(plugged), why: Some(why) })
+            Some(HotplugOrder { target, plug: Some(plugged), why: Some(why) })
         };
         if let Some(idle) = phase.wait.stalled(input.now, input.settings.stalled_after) {
             self.phase = HotplugPhase::Rest;
@@ -293,13 +297,21 @@ impl Actuator {
         if input.send.is_none() && layout.requested == phase.to {
             return None;
         }
-        Some(Order { target: self.unplugged(tick, phase.to), plug: Some(phase.to), why: None })
+        Some(HotplugOrder {
+            target: self.unplugged(tick, phase.to),
+            plug: Some(phase.to),
+            why: None,
+        })
     }
 
     /// Lets the guest carry out requests of other clients. Withdraws a request if the guest does
     /// not follow it (it still could at any time, and no memory would be set aside for that), or if
     /// an order of this actuator has precedence.
-    fn foreign_request(&mut self, tick: &Tick<'_>, mut phase: ForeignRequest) -> Option<Order> {
+    fn foreign_request(
+        &mut self,
+        tick: &Tick<'_>,
+        mut phase: ForeignRequest,
+    ) -> Option<HotplugOrder> {
         let Tick { layout, wanted, input, .. } = *tick;
         let plugged = layout.plugged;
         if layout.requested == plugged {
@@ -321,7 +333,7 @@ impl Actuator {
                 MechanismReason::UnplugStalled { idle }
             };
             let target = layout.reachable(layout.total, plugged);
-            return Some(Order { target, plug: Some(plugged), why: Some(why) });
+            return Some(HotplugOrder { target, plug: Some(plugged), why: Some(why) });
         }
         input.send?;
         // A balloon sized for memory that is about to come would take too much. What the order
@@ -331,7 +343,7 @@ impl Actuator {
         let kept = self.with_unproven(tick, to).min(layout.total);
         let target = layout.reachable(wanted.max(kept), to);
         let why = (to != layout.requested).then(|| layout.why_withdrawn());
-        Some(Order { target, plug: Some(to), why })
+        Some(HotplugOrder { target, plug: Some(to), why })
     }
 
     fn pause_plugging(&mut self, input: &ActuationInput<'_>) {

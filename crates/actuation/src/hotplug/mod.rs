@@ -164,7 +164,7 @@ struct Tick<'a> {
 impl Tick<'_> {
     /// Whether an order is within the guard's limits, the free memory and the devices (which may
     /// have changed since it was begun), and does not move the balloon against the plugged memory.
-    fn allows(&self, order: &Order) -> bool {
+    fn allows(&self, order: &HotplugOrder) -> bool {
         let Tick { layout, promised, input, .. } = *self;
         let Band { least, most, step_up_max, step_down_max } = input.band;
         let in_force = input.in_force.unwrap_or(layout.total);
@@ -192,7 +192,7 @@ impl Tick<'_> {
 
 /// An order under construction.
 #[derive(Clone, Debug)]
-struct Order {
+struct HotplugOrder {
     target: Bytes,
     /// Memory to be plugged in; `None`: unchanged.
     plug: Option<Bytes>,
@@ -382,28 +382,28 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
 
 /// The order that leaves plugged memory as it is; the balloon goes as near to the target as it can.
 /// `None`: no order is needed.
-fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
+fn leave_plugged(tick: &Tick<'_>) -> Option<HotplugOrder> {
     let Tick { layout, wanted, input, .. } = *tick;
     let plug = (layout.requested != layout.plugged).then_some(layout.plugged);
     if input.send.is_none() || layout.is_fixed() && plug.is_none() {
         return None;
     }
     let target = layout.reachable(wanted, layout.plugged);
-    Some(Order { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
+    Some(HotplugOrder { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
 }
 
 /// The order for a guest that has just restarted. No memory is plugged in any more, and its driver
 /// is about to inflate the balloon to its former size. No memory is requested to be plugged in
 /// either, until the rules say so.
-fn order_after_restart(tick: &Tick<'_>) -> Order {
+fn order_after_restart(tick: &Tick<'_>) -> HotplugOrder {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
     let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
-    Order { target, plug: Some(Bytes::ZERO), why: Some(why) }
+    HotplugOrder { target, plug: Some(Bytes::ZERO), why: Some(why) }
 }
 
 /// The order with its moves.
-fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
-    let Order { target, plug, why } = order;
+fn finished(layout: &Layout, order: HotplugOrder, promised: Bytes) -> Actuation {
+    let HotplugOrder { target, plug, why } = order;
     let plugged = plug.unwrap_or(layout.plugged);
     let mut moves = Vec::with_capacity(2);
     let part = |total: Bytes, plugged: Bytes| total.saturating_sub(plugged);

@@ -25,7 +25,7 @@ const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
 /// The record of one guest.
 #[derive(Clone, Debug, Default)]
-struct GuestRecord {
+struct EngineRecord {
     /// Its hypervisor's process; `None`: not known yet.
     process: Option<ProcessId>,
     /// Its allocation when a daemon first saw it.
@@ -38,7 +38,7 @@ struct GuestRecord {
     carried_limits: GuestChange,
 }
 
-impl GuestRecord {
+impl EngineRecord {
     /// Whether the sample is of another process.
     fn is_of_another(&self, sample: &GuestSample) -> bool {
         matches!((self.process, sample.process), (Some(known), Some(seen)) if known != seen)
@@ -48,9 +48,9 @@ impl GuestRecord {
 /// The records of all guests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuestRecords {
-    guests: BTreeMap<GuestId, GuestRecord>,
+    guests: BTreeMap<GuestId, EngineRecord>,
     /// Those of the last daemon's guests that have not appeared yet.
-    left: BTreeMap<GuestId, GuestRecord>,
+    left: BTreeMap<GuestId, EngineRecord>,
     left_until: Option<Timestamp>,
 }
 
@@ -58,11 +58,11 @@ impl GuestRecords {
     /// What the last daemon left of its guests' records.
     pub(super) fn after(left: &[LeftGuest]) -> GuestRecords {
         let record = |guest: &LeftGuest| {
-            let record = GuestRecord {
+            let record = EngineRecord {
                 process: Some(guest.process),
                 first_held: guest.handover.first_held.or(guest.held),
                 carried_limits: guest.handover.carried_limits.clone().unwrap_or_default(),
-                ..GuestRecord::default()
+                ..EngineRecord::default()
             };
             (guest.handover.guest.clone(), record)
         };
@@ -72,7 +72,7 @@ impl GuestRecords {
     /// Takes in a snapshot. Returns the guests whose records were dropped because they are gone or
     /// their process changed.
     pub(super) fn align(&mut self, snapshot: &Snapshot) -> Vec<GuestId> {
-        let is_same = |id: &GuestId, record: &mut GuestRecord| {
+        let is_same = |id: &GuestId, record: &mut EngineRecord| {
             snapshot.guest(id).is_some_and(|sample| !record.is_of_another(sample))
         };
         let dropped = self.guests.extract_if(.., |id, record| !is_same(id, record));
@@ -119,7 +119,7 @@ impl GuestRecords {
 
     /// The state that each guest brought from another host.
     pub(super) fn carried_in(&self) -> BTreeMap<GuestId, CarriedView> {
-        let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
+        let carried_in = |(id, record): (&GuestId, &EngineRecord)| {
             record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
         gathered(self.guests.iter().filter_map(carried_in))
@@ -167,7 +167,7 @@ impl GuestRecords {
 
     /// The outcome of each guest's last action, with its wall-clock time.
     pub(super) fn outcomes(&self) -> BTreeMap<GuestId, (SystemTime, Outcome)> {
-        let known = |(id, record): (&GuestId, &GuestRecord)| {
+        let known = |(id, record): (&GuestId, &EngineRecord)| {
             record.outcome.clone().map(|outcome| (id.clone(), outcome))
         };
         self.guests.iter().filter_map(known).collect()

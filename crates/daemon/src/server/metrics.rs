@@ -189,9 +189,9 @@ fn whole(registry: &mut Registry, name: &str, help: &str, value: Option<u64>) {
 }
 
 /// A guest with its part of the plan.
-type Row<'a> = (&'a GuestSample, Option<&'a GuestPlan>);
+type GuestAndPlan<'a> = (&'a GuestSample, Option<&'a GuestPlan>);
 
-fn rows(view: &View) -> impl Iterator<Item = Row<'_>> {
+fn rows(view: &View) -> impl Iterator<Item = GuestAndPlan<'_>> {
     view.snapshot.guests().iter().map(|sample| (sample, view.plan.guest(&sample.id)))
 }
 
@@ -200,7 +200,7 @@ fn label(sample: &GuestSample) -> GuestLabel {
 }
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
-    type Size = fn(Row<'_>) -> Option<Bytes>;
+    type Size = fn(GuestAndPlan<'_>) -> Option<Bytes>;
     let sizes: [(&str, &str, Size); 15] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)

@@ -56,7 +56,7 @@ pub(crate) struct BeyondFindings {
     allocation_bytes: u64,
     /// Memory that the guest touched in an interval before the array existed.
     beside_bytes: u64,
-    figures: Vec<Figures>,
+    figures: Vec<BeyondFigures>,
 }
 
 /// The source of an estimate.
@@ -69,7 +69,7 @@ enum EstimateSource {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Figures {
+struct BeyondFigures {
     by: EstimateSource,
     /// The mean relative error, the greatest one, and the mean with its sign.
     error: f64,
@@ -143,7 +143,7 @@ fn watch(
     daemon: &FollowSettings,
     intervals: u32,
     other_memory: Bytes,
-) -> anyhow::Result<Vec<Figures>> {
+) -> anyhow::Result<Vec<BeyondFigures>> {
     let mut readings = match way {
         Way::Statistical => vec![DemandReading::new(EstimateSource::Statistical)],
         _ => {
@@ -235,11 +235,11 @@ impl DemandReading {
         self.points.push(Point { truth, estimate });
     }
 
-    fn figures(self, cost_cores: f64) -> Figures {
+    fn figures(self, cost_cores: f64) -> BeyondFigures {
         let errors = compare(&self.points);
         let beyond: Vec<Point> =
             self.points.iter().copied().filter(|point| point.truth > ALLOCATION).collect();
-        Figures {
+        BeyondFigures {
             by: self.by,
             error: errors.mean,
             error_most: errors.most,
@@ -256,9 +256,9 @@ impl DemandReading {
 }
 
 /// The goals: as close as MEB's errors within the allocation.
-fn goals(figures: &[Figures]) -> Vec<Goal> {
+fn goals(figures: &[BeyondFigures]) -> Vec<Goal> {
     let most = Way::Every.paper().unwrap_or_default() * 100.0;
-    let goal = |it: &Figures| {
+    let goal = |it: &BeyondFigures| {
         let what = format!("{}: error", it.by.name());
         Goal::at_most(what, "%", it.error * 100.0, most)
     };
@@ -282,7 +282,7 @@ impl Findings for BeyondFindings {
             figures::size(HIGH.get() as f64),
             self.processor.as_deref().unwrap_or("an unknown processor"),
         ));
-        let columns = Report::<Figures>::new()
+        let columns = Report::<BeyondFigures>::new()
             .text("BY", |it| it.by.name())
             .figure("ERROR", |it| percent(it.error))
             .figure("MOST", |it| percent(it.error_most))

@@ -83,7 +83,7 @@ struct FileTable {
     _fleet: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
-    guests: Vec<GuestTable>,
+    guests: Vec<SimulatedGuestTable>,
     #[serde(default)]
     paper: Vec<PaperFigure>,
     #[serde(default)]
@@ -130,7 +130,7 @@ struct SettingsTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GuestTable {
+struct SimulatedGuestTable {
     name: GuestId,
     /// Makes this number of identical guests, called `name-1`, `name-2`, …; without it there is one
     /// guest, called `name`.
@@ -366,7 +366,7 @@ impl HostTable {
     }
 }
 
-impl GuestTable {
+impl SimulatedGuestTable {
     fn names(&self, place: usize) -> Result<Vec<GuestId>, FileMistake> {
         let Some(count) = self.count else { return Ok(vec![self.name.clone()]) };
         if count == 0 {
