@@ -61,13 +61,13 @@ pub struct OrdersInForce {
 /// Measured rates of one guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    balloon: Rate,
-    paging: Rate,
+    balloon: MeasuredRate,
+    paging: MeasuredRate,
 }
 
 /// The rate of one mechanism.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rate {
+struct MeasuredRate {
     measured: Option<Bytes>,
     /// The amount it governed when it was last seen under way, and when that was read.
     mark: Option<(Bytes, Timestamp)>,
@@ -103,7 +103,7 @@ impl Rates {
     }
 }
 
-impl Rate {
+impl MeasuredRate {
     fn observe(
         &mut self,
         now: Timestamp,

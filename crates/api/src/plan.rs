@@ -35,7 +35,8 @@ pub struct PlanReply {
     /// How short of memory the host is, and how far it goes to regain some: `normal`,
     /// `balloon-only`, `reclaim-owed`, `reclaim-richest` or `freeze`; each includes the ones before
     /// it.
-    pub rung: Coded,
+    #[serde(rename = "rung")]
+    pub host_pressure: Coded,
     /// The guests that the host pages out or in.
     pub paging: Vec<PagingView>,
 }
@@ -62,7 +63,7 @@ impl PlanReply {
             notes: plan.notes.iter().map(Coded::from).collect(),
             guests: plan.guests.iter().map(PlanGuestView::new).collect(),
             actions: plan.actions.iter().map(|a| ActionView::new(a, plan.decided_at)).collect(),
-            rung: Coded::new(plan.host_pressure.code(), plan.host_pressure),
+            host_pressure: Coded::new(plan.host_pressure.code(), plan.host_pressure),
             paging: plan.paging.iter().map(|p| PagingView::new(p, plan.decided_at)).collect(),
         }
     }

@@ -26,7 +26,8 @@ pub struct StatusReply {
     /// How short of memory the host is, and how far it goes to regain some: `normal`,
     /// `balloon-only`, `reclaim-owed`, `reclaim-richest` or `freeze`; each includes the ones before
     /// it.
-    pub rung: Coded,
+    #[serde(rename = "rung")]
+    pub host_pressure: Coded,
     /// Memory that is kept free for guests that are about to start, sorted by name.
     #[serde(default)]
     pub reservations: Vec<ReservationView>,
@@ -44,7 +45,7 @@ impl From<&Tick<'_>> for StatusReply {
             daemon: tick.daemon.clone(),
             host: HostView::from(&tick.snapshot.host),
             budget: BudgetView::from(&tick.plan.budget),
-            rung: Coded::new(tick.plan.host_pressure.code(), tick.plan.host_pressure),
+            host_pressure: Coded::new(tick.plan.host_pressure.code(), tick.plan.host_pressure),
             reservations: reservations(tick.plan),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
             guests: guests(tick),

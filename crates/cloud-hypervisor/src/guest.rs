@@ -12,7 +12,7 @@ use ballast_model::{
 };
 use ballast_rest::{Answer, Call, HypervisorKind, RestGuest};
 
-use crate::api::{Counters, Info, Ping, Version};
+use crate::api::{CounterMap, Info, Ping, Version};
 use crate::memory::Layout;
 
 /// The calls that read.
@@ -93,7 +93,8 @@ impl RestGuest for CloudHypervisorGuest {
         }
         if *call == COUNTERS {
             // The call fails while the guest is not booted: it says nothing of the connection.
-            if let Some(reads) = answer.read::<Counters>(call).ok().and_then(|it| it.disk_reads()) {
+            if let Some(reads) = answer.read::<CounterMap>(call).ok().and_then(|it| it.disk_reads())
+            {
                 let reads = DiskReads { took: now.saturating_since(asked_at), ..reads };
                 self.disk_reads = Some((reads, asked_at));
             }

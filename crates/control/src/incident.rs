@@ -100,7 +100,7 @@ pub struct Incident {
 }
 
 /// What a condition is about.
-type Subject = (IncidentKind, Option<GuestId>);
+type IncidentSubject = (IncidentKind, Option<GuestId>);
 
 /// A condition that holds, or held a short while ago.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ struct SwapIn {
 /// Watches ticks for incidents.
 #[derive(Clone, Debug, Default)]
 pub struct IncidentWatch {
-    conditions: BTreeMap<Subject, Condition>,
+    conditions: BTreeMap<IncidentSubject, Condition>,
     swap_in: BTreeMap<GuestId, SwapIn>,
 }
 
@@ -170,7 +170,7 @@ impl IncidentWatch {
     }
 
     /// Every condition that holds in this tick, with its text.
-    fn conditions_now(&self, plan: &Plan) -> BTreeMap<Subject, String> {
+    fn conditions_now(&self, plan: &Plan) -> BTreeMap<IncidentSubject, String> {
         let mut holding = BTreeMap::new();
         for guest in &plan.guests {
             let mut hold = |kind, text| holding.insert((kind, Some(guest.id.clone())), text);

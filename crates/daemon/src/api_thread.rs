@@ -33,14 +33,14 @@ pub(crate) struct ApiThread {
     serve: Serve,
     config: ServerConfig,
     handle: Handle,
-    running: Option<Running>,
+    running: Option<RunningApi>,
     started_at: Instant,
     health: ApiState,
     /// Notified when a thread ends.
     ended: Arc<Notify>,
 }
 
-struct Running {
+struct RunningApi {
     thread: JoinHandle<Result<(), ServerError>>,
     /// Dropping it stops the thread too.
     stop: oneshot::Sender<()>,
@@ -123,7 +123,7 @@ impl ApiThread {
     /// # Errors
     /// It panicked, or could not take connections.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
-        let Some(Running { thread, stop }) = self.running.take() else { return Ok(()) };
+        let Some(RunningApi { thread, stop }) = self.running.take() else { return Ok(()) };
         let _ = stop.send(());
         let ended = thread.join();
         let served =
@@ -155,7 +155,7 @@ impl ApiThread {
             let _ended = WakeOnDrop(ended);
             serve(server, handle, stopped)
         })?;
-        self.running = Some(Running { thread, stop });
+        self.running = Some(RunningApi { thread, stop });
         Ok(())
     }
 }

@@ -52,7 +52,7 @@ const INCOMPLETE_AGE: Duration = Duration::from_secs(7200);
 
 /// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
-struct Process {
+struct GuestProcess {
     reader: ProcessReader,
     latest: Option<(ProcessMemory, Timestamp)>,
     /// How much of its memory was merged when all guests were last sampled.
@@ -64,7 +64,7 @@ struct Process {
     files: FileBacking,
 }
 
-impl Process {
+impl GuestProcess {
     fn id(&self) -> ProcessId {
         ProcessId { pid: self.reader.pid(), start_ticks: self.reader.start_time() }
     }
@@ -78,7 +78,7 @@ pub(super) struct Observer {
     host: HostReader,
     /// Merging of equal pages when all guests were last sampled.
     merging: Option<PageMerging>,
-    processes: BTreeMap<GuestId, Process>,
+    processes: BTreeMap<GuestId, GuestProcess>,
     trackers: Option<Service>,
     occupancy: Occupancy,
     /// Counts how much of guests' memory is in files.
@@ -194,7 +194,7 @@ impl Observer {
         };
         let guests: Vec<GuestSample> = readings.into_iter().map(complete).collect();
         let awaited = self.processes.values().filter(|process| process.files.is_awaited());
-        let awaited = awaited.map(Process::id).collect();
+        let awaited = awaited.map(GuestProcess::id).collect();
         self.mappings.count(awaited);
         if let Some(trackers) = &mut self.trackers {
             trackers.keep(|id, process| {
@@ -249,7 +249,7 @@ impl Observer {
                 trackers.show_memory(&guest.id);
             }
             if is_expected || self.hides_memory(&guest.id) {
-                counted.extend(self.processes.get(&guest.id).map(Process::id));
+                counted.extend(self.processes.get(&guest.id).map(GuestProcess::id));
             }
         }
         self.occupancy.count(counted);
@@ -347,7 +347,7 @@ impl Observer {
             self.processes.remove(&sample.id);
             match ProcessReader::open(Path::new(PROC), pid) {
                 Ok(Some(reader)) => {
-                    let process = Process {
+                    let process = GuestProcess {
                         reader,
                         latest: None,
                         merged: None,
@@ -380,7 +380,7 @@ impl Observer {
             process.files.take(count);
         }
         sample.file_backed = process.files.latest();
-        let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
+        let mapped = |process: &GuestProcess| process.latest.and_then(|(memory, _)| memory.mapped);
         // Memory may have been plugged in since the last reading.
         let is_more = mapped(process).is_some_and(|mapped| sample.claims() > mapped);
         if is_read || process.latest.is_none() || is_more {

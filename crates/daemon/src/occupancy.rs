@@ -54,7 +54,7 @@ pub(super) type Counting = fn(ProcessId) -> Count;
 
 /// State shared by the threads and the daemon.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedOccupancy {
     counts: BTreeMap<ProcessId, Count>,
     /// Processes that a thread is counting now.
     in_hand: BTreeSet<ProcessId>,
@@ -69,7 +69,7 @@ pub(super) struct Occupancy {
     subject: &'static str,
     counting: Counting,
     counted: Vec<ProcessId>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedOccupancy>>,
     /// The thread that counts, once there is something to count.
     worker: Option<Worker<Vec<ProcessId>>>,
     hanging: Vec<Worker<Vec<ProcessId>>>,
@@ -157,12 +157,12 @@ impl Occupancy {
 /// Marks a process as being counted, until it is dropped.
 struct InHand<'a> {
     process: ProcessId,
-    shared: &'a Mutex<Shared>,
+    shared: &'a Mutex<SharedOccupancy>,
 }
 
 impl<'a> InHand<'a> {
     /// `None`: another thread hangs or has panicked at this process.
-    fn take(process: ProcessId, shared: &'a Mutex<Shared>) -> Option<InHand<'a>> {
+    fn take(process: ProcessId, shared: &'a Mutex<SharedOccupancy>) -> Option<InHand<'a>> {
         let mut state = lock(shared);
         if state.failed.contains(&process) || !state.in_hand.insert(process) {
             return None;
@@ -182,7 +182,7 @@ impl Drop for InHand<'_> {
 }
 
 /// Counts all processes, pauses, and counts again.
-fn run(inbox: &Inbox<Vec<ProcessId>>, shared: &Mutex<Shared>, counting: Counting) {
+fn run(inbox: &Inbox<Vec<ProcessId>>, shared: &Mutex<SharedOccupancy>, counting: Counting) {
     let mut processes: Vec<ProcessId> = Vec::new();
     // Processes still to count in this round, and the cost of the round so far.
     let (mut left, mut cost) = (Vec::new(), Duration::ZERO);

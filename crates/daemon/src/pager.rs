@@ -229,7 +229,7 @@ impl Drop for Pager {
 
 /// Pages one guest as ordered, until told to end.
 fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
-    let mut job: Option<Job> = None;
+    let mut job: Option<PagingJob> = None;
     // An outcome that finds no room is only missing from the log.
     let report = |paged: PagingOutcome| drop(outcomes.try_send(paged));
     loop {
@@ -237,8 +237,10 @@ fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
         match inbox.wait(is_busy.then_some(PAUSE)) {
             Letter::Order(Assignment { order, settings }) => {
                 job = match job.take().filter(|job| job.may_go_on(&order, &settings)) {
-                    Some(job) => Some(Job { order, ..job }),
-                    None => Job::begin(order, settings).map_err(|refused| report(*refused)).ok(),
+                    Some(job) => Some(PagingJob { order, ..job }),
+                    None => {
+                        PagingJob::begin(order, settings).map_err(|refused| report(*refused)).ok()
+                    }
                 };
             }
             Letter::None => {}
@@ -252,7 +254,7 @@ fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
 }
 
 /// One guest being paged.
-struct Job {
+struct PagingJob {
     order: Order,
     settings: PagerSettings,
     way: Way,
@@ -268,7 +270,7 @@ enum Way {
     In(GuestMemory, PageIn),
 }
 
-impl Job {
+impl PagingJob {
     /// Whether the job can continue under `order` instead of its own.
     fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
         !self.is_over
@@ -307,7 +309,7 @@ impl Job {
     }
 
     /// `Err`: the outcome of an order that is refused at once.
-    fn begin(order: Order, settings: PagerSettings) -> Result<Job, Box<PagingOutcome>> {
+    fn begin(order: Order, settings: PagerSettings) -> Result<PagingJob, Box<PagingOutcome>> {
         let is_in = order.paging.mechanism == Mechanism::PageIn;
         let not_by_process = if is_in || settings.way != PagingWay::Auto {
             None
@@ -324,9 +326,14 @@ impl Job {
             (false, false) => Way::page_out(&order, &settings),
         };
         match way {
-            Ok(way) => {
-                Ok(Job { order, settings, way, not_by_process, reported: None, is_over: false })
-            }
+            Ok(way) => Ok(PagingJob {
+                order,
+                settings,
+                way,
+                not_by_process,
+                reported: None,
+                is_over: false,
+            }),
             Err(refusal) => Err(Box::new(PagingOutcome {
                 guest: order.paging.guest,
                 mechanism: order.paging.mechanism,

@@ -43,7 +43,7 @@ const REAP_WAIT_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct PolicyProgram {
     settings: ExternalSettings,
-    running: Option<Running>,
+    running: Option<RunningPolicy>,
     /// The number of the last question.
     asked: u64,
     /// Why none is running, and until when none is started.
@@ -107,13 +107,13 @@ impl PolicyProgram {
     }
 
     /// Starts it, unless the pause is not over.
-    fn start(&mut self) -> Result<Running, AnswerFault> {
+    fn start(&mut self) -> Result<RunningPolicy, AnswerFault> {
         if let Some((fault, until)) = &self.ended
             && Instant::now() < *until
         {
             return Err(fault.clone());
         }
-        match Running::start(&self.settings) {
+        match RunningPolicy::start(&self.settings) {
             Ok(running) => {
                 info!("policy external: started {}", self.settings.program.display());
                 Ok(running)
@@ -144,7 +144,7 @@ struct OpenQuestion {
 
 /// The running program and its two pipes. Dropping it kills the process and its process group.
 #[derive(Debug)]
-struct Running {
+struct RunningPolicy {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
@@ -153,8 +153,8 @@ struct Running {
     open: Option<OpenQuestion>,
 }
 
-impl Running {
-    fn start(settings: &ExternalSettings) -> io::Result<Running> {
+impl RunningPolicy {
+    fn start(settings: &ExternalSettings) -> io::Result<RunningPolicy> {
         let mut command = operator_program::command(&settings.program);
         command.args(&settings.args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -175,7 +175,7 @@ impl Running {
             })?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or_else(|| io::Error::other("its pipes are missing"))?;
-        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), open: None })
+        Ok(RunningPolicy { child, to, from: BufReader::new(from), line: Vec::new(), open: None })
     }
 
     /// Asks and waits for the answer. May be dropped while it waits; the open question is
@@ -251,7 +251,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPolicy {
     fn drop(&mut self) {
         operator_program::kill_group(&self.child);
     }

@@ -25,12 +25,12 @@ const END_PAUSE: Duration = Duration::from_millis(2);
 /// State shared by the loop and the thread.
 #[derive(Debug)]
 pub(crate) struct Inbox<Order> {
-    state: Mutex<State<Order>>,
+    state: Mutex<InboxState<Order>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<Order> {
+struct InboxState<Order> {
     order: Option<Order>,
     /// Since when the thread has worked; `None`: it waits.
     working_since: Option<Instant>,
@@ -53,7 +53,7 @@ impl<Order> Inbox<Order> {
     pub(crate) fn wait(&self, longest: Option<Duration>) -> Letter<Order> {
         let mut state = lock(&self.state);
         state.working_since = None;
-        let is_idle = |state: &mut State<Order>| state.order.is_none() && !state.is_closed;
+        let is_idle = |state: &mut InboxState<Order>| state.order.is_none() && !state.is_closed;
         state = match longest {
             None => self.changed.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(longest) => {
@@ -133,7 +133,7 @@ impl<Order: Send + 'static> Worker<Order> {
         name: &str,
         work: impl FnOnce(&Inbox<Order>) + Send + 'static,
     ) -> io::Result<Worker<Order>> {
-        let state = State { order: None, working_since: None, is_closed: false };
+        let state = InboxState { order: None, working_since: None, is_closed: false };
         let inbox = Arc::new(Inbox { state: Mutex::new(state), changed: Condvar::new() });
         let theirs = Arc::clone(&inbox);
         let thread = start_thread(name, Box::new(move || work(&theirs)))?;

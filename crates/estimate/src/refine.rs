@@ -71,7 +71,7 @@ const GROWTH_IGNORED: u32 = 2;
 /// Rates, probing and tracking results of one guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refiner {
-    counters: Option<Counters>,
+    counters: Option<SwapCounters>,
     swapped_pages_per_s: Option<u64>,
     swap_need: SwapNeed,
     /// `None`: neither reads of its disks nor refaults are known.
@@ -113,7 +113,7 @@ struct TrackedDemand {
 
 /// Counters since boot, as of one reading.
 #[derive(Clone, Copy, Debug)]
-struct Counters {
+struct SwapCounters {
     at: Timestamp,
     swap_in: Option<Bytes>,
     swap_out: Option<Bytes>,
@@ -122,14 +122,14 @@ struct Counters {
     used: Option<Bytes>,
 }
 
-impl Counters {
-    fn read(guest: &GuestSample, stats: &GuestStats, at: Timestamp) -> Counters {
+impl SwapCounters {
+    fn read(guest: &GuestSample, stats: &GuestStats, at: Timestamp) -> SwapCounters {
         let agent = guest.agent.as_ref().filter(|agent| agent.age <= AGENT_AGE_MAX);
         let used = match (stats.total, stats.available) {
             (Some(total), Some(available)) => Some(total.saturating_sub(available)),
             _ => None,
         };
-        Counters {
+        SwapCounters {
             at,
             swap_in: stats.swap_in,
             swap_out: stats.swap_out,
@@ -238,7 +238,7 @@ impl Refiner {
         probing: ProbingSettings,
     ) {
         let at = before(now, stats.age);
-        let counters = Counters::read(guest, &stats.value, at);
+        let counters = SwapCounters::read(guest, &stats.value, at);
         let Some(last) = self.counters else {
             self.counters = Some(counters);
             return;

@@ -87,7 +87,7 @@ impl Grant {
             (Err(held), ..) => held_back(guest, log, held),
             (Ok(()), Some(goal), Some(reference)) => match guest.bounds {
                 Some(bounds) => {
-                    Step { guest, bounds, log, goal, reference, new, budget, settings }.grant()
+                    GrantStep { guest, bounds, log, goal, reference, new, budget, settings }.grant()
                 }
                 None => Grant::hold(HoldReason::OnTarget),
             },
@@ -163,7 +163,7 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &HoldReason) -> Gran
 }
 
 /// A guest that is moved towards its goal, as far as memory is free.
-struct Step<'a> {
+struct GrantStep<'a> {
     guest: &'a Assessment,
     /// Its floor and ceiling now; both may have changed since the decision.
     bounds: Bounds,
@@ -177,9 +177,9 @@ struct Step<'a> {
     settings: &'a GuardSettings,
 }
 
-impl Step<'_> {
+impl GrantStep<'_> {
     fn grant(&self) -> Grant {
-        let Step { guest, log, goal, reference, .. } = *self;
+        let GrantStep { guest, log, goal, reference, .. } = *self;
         // The target of the first decision is a grant even if it moves nothing, so that memory
         // taken later is known to be without a grant. A claim that the host cannot see earns no
         // grant. A claim to hold less than the floor may be false, so the guest is not ordered to
@@ -229,7 +229,7 @@ impl Step<'_> {
     /// guest may have come to use more since the decision. A `reference` near that is left alone,
     /// unless the guest is still releasing down to it.
     fn target_now(&self) -> (Bytes, Option<Clamped>) {
-        let Step { guest, goal, reference, bounds, .. } = *self;
+        let GrantStep { guest, goal, reference, bounds, .. } = *self;
         let aim = goal.target.clamp(bounds.floor, bounds.ceiling);
         match guest.min_without_swap {
             Some(least) if aim < least => {
@@ -244,7 +244,7 @@ impl Step<'_> {
     /// `target` clamped to one step from where the guest is. That may have changed since the
     /// decision, if nothing was asked of it yet.
     fn within_step(&self, target: Bytes) -> Bytes {
-        let Step { guest, reference, settings, .. } = *self;
+        let GrantStep { guest, reference, settings, .. } = *self;
         let (low, high) = match guest.claimed.zip(guest.allocation) {
             Some((claimed, holds)) => (reference.min(claimed), reference.max(holds)),
             None => (reference, reference),

@@ -80,7 +80,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn thirds_of_ten() {
+    fn the_largest_remainder_gets_the_last_page() {
         assert_eq!(largest_remainder([10, 10, 10], 3, 10), [4, 3, 3]);
         assert_eq!(largest_remainder([13, 8, 9], 3, 10), [4, 3, 3]);
         assert_eq!(largest_remainder([], 3, 0), [0u64; 0]);

@@ -12,7 +12,7 @@ use comfy_table::CellAlignment;
 use crate::csv::quoted;
 use crate::format;
 
-struct Column<'a, Row: ?Sized> {
+struct ReportColumn<'a, Row: ?Sized> {
     name: String,
     alignment: CellAlignment,
     /// Columns of the highest rank are left out first if there is no room; 0: never left out.
@@ -25,7 +25,7 @@ const WRAPPED_MIN: usize = 20;
 
 /// The columns of a report about rows of type `Row`.
 pub struct Report<'a, Row: ?Sized> {
-    columns: Vec<Column<'a, Row>>,
+    columns: Vec<ReportColumn<'a, Row>>,
 }
 
 impl<Row: ?Sized> Default for Report<'_, Row> {
@@ -58,7 +58,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         alignment: CellAlignment,
         cell: Box<dyn Fn(&Row) -> String + 'a>,
     ) -> Self {
-        self.columns.push(Column { name: name.to_owned(), alignment, rank: 0, cell });
+        self.columns.push(ReportColumn { name: name.to_owned(), alignment, rank: 0, cell });
         self
     }
 
@@ -81,7 +81,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
 
     /// Each column's name, and whether it holds figures.
     pub fn heads(&self) -> impl Iterator<Item = (&str, bool)> {
-        let is_figure = |column: &Column<'a, Row>| column.alignment == CellAlignment::Right;
+        let is_figure = |column: &ReportColumn<'a, Row>| column.alignment == CellAlignment::Right;
         self.columns.iter().map(move |column| (column.name.as_str(), is_figure(column)))
     }
 

@@ -74,7 +74,7 @@ pub struct XenHost {
     /// When xenstored last answered a request for a sign of life.
     answered_at: Option<Timestamp>,
     /// The purposes of requests without an answer.
-    asked: BTreeMap<RequestId, Purpose>,
+    asked: BTreeMap<RequestId, RequestPurpose>,
     /// Answers to guests' agents that are being written.
     answer_writes: BTreeMap<RequestId, GuardedWrite>,
     /// Answers to orders, as received.
@@ -109,7 +109,7 @@ pub struct XenHost {
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum RequestPurpose {
     Watch,
     /// A sign of life: only that an answer comes counts.
     LivenessCheck,

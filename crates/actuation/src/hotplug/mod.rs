@@ -107,7 +107,7 @@ struct Ordered {
 
 /// The state of one guest's plugged memory.
 #[derive(Clone, Copy, Debug, Default)]
-enum Phase {
+enum HotplugPhase {
     #[default]
     Rest,
     Plugging(Plugging),
@@ -164,7 +164,7 @@ struct Tick<'a> {
 impl Tick<'_> {
     /// Whether an order is within the guard's limits, the free memory and the devices (which may
     /// have changed since it was begun), and does not move the balloon against the plugged memory.
-    fn allows(&self, order: &Order) -> bool {
+    fn allows(&self, order: &HotplugOrder) -> bool {
         let Tick { layout, promised, input, .. } = *self;
         let Band { least, most, step_up_max, step_down_max } = input.band;
         let in_force = input.in_force.unwrap_or(layout.total);
@@ -192,7 +192,7 @@ impl Tick<'_> {
 
 /// An order under construction.
 #[derive(Clone, Debug)]
-struct Order {
+struct HotplugOrder {
     target: Bytes,
     /// Memory to be plugged in; `None`: unchanged.
     plug: Option<Bytes>,
@@ -202,7 +202,7 @@ struct Order {
 /// Turns targets into orders to balloon and plugged memory, for one guest.
 #[derive(Clone, Debug, Default)]
 pub struct Actuator {
-    phase: Phase,
+    phase: HotplugPhase,
     /// `None`: no order holds any more.
     last: Option<Ordered>,
     unproven: Option<Unproven>,
@@ -267,7 +267,7 @@ impl Actuator {
             if tick.allows(&order) {
                 return Some(order);
             }
-            *self = Actuator { phase: Phase::Rest, ..unchanged };
+            *self = Actuator { phase: HotplugPhase::Rest, ..unchanged };
             leave_plugged(&tick).filter(|order| tick.allows(order))
         });
         // An order may still be on its way when the next snapshot is taken. Until then the previous
@@ -296,8 +296,10 @@ impl Actuator {
     fn observe(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
-            Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
-            Phase::ForeignRequest(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
+            HotplugPhase::Unplugging(phase) => phase.to == Bytes::ZERO,
+            HotplugPhase::ForeignRequest(phase) => {
+                phase.requested.min(layout.requested) == Bytes::ZERO
+            }
             _ => layout.requested == Bytes::ZERO,
         };
         let rebooted =
@@ -318,19 +320,19 @@ impl Actuator {
         // come.
         if self.unproven.is_some_and(|unproven| layout.plugged <= unproven.base)
             && layout.requested <= layout.plugged
-            && !matches!(self.phase, Phase::Plugging(_))
+            && !matches!(self.phase, HotplugPhase::Plugging(_))
         {
             self.unproven = None;
         }
         let (plugged, block, sample, now) =
             (layout.plugged, layout.block(), input.sample, input.now);
         match &mut self.phase {
-            Phase::Plugging(Plugging { wait, .. })
-            | Phase::Unplugging(Unplugging { wait, .. })
-            | Phase::ForeignRequest(ForeignRequest { wait, .. }) => {
+            HotplugPhase::Plugging(Plugging { wait, .. })
+            | HotplugPhase::Unplugging(Unplugging { wait, .. })
+            | HotplugPhase::ForeignRequest(ForeignRequest { wait, .. }) => {
                 wait.observe(plugged, block, sample, now);
             }
-            Phase::Rest | Phase::Lending(_) => {}
+            HotplugPhase::Rest | HotplugPhase::Lending(_) => {}
         }
         rebooted
     }
@@ -338,7 +340,9 @@ impl Actuator {
     /// The most that the guest may come to hold through earlier requests, whatever is ordered now.
     fn most_by_requests(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
-        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::ForeignRequest(_)) {
+        if layout.requested <= layout.plugged
+            && !matches!(self.phase, HotplugPhase::ForeignRequest(_))
+        {
             return Bytes::ZERO;
         }
         let most = layout.plugged.max(layout.requested);
@@ -378,28 +382,28 @@ pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
 
 /// The order that leaves plugged memory as it is; the balloon goes as near to the target as it can.
 /// `None`: no order is needed.
-fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
+fn leave_plugged(tick: &Tick<'_>) -> Option<HotplugOrder> {
     let Tick { layout, wanted, input, .. } = *tick;
     let plug = (layout.requested != layout.plugged).then_some(layout.plugged);
     if input.send.is_none() || layout.plugs_only() && plug.is_none() {
         return None;
     }
     let target = layout.reachable(wanted, layout.plugged);
-    Some(Order { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
+    Some(HotplugOrder { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
 }
 
 /// The order for a guest that has just restarted. No memory is plugged in any more, and its driver
 /// is about to inflate the balloon to its former size. A request to plug is withdrawn too: plugging
 /// begins anew at a later tick.
-fn order_after_restart(tick: &Tick<'_>) -> Order {
+fn order_after_restart(tick: &Tick<'_>) -> HotplugOrder {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
     let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
-    Order { target, plug: Some(Bytes::ZERO), why: Some(why) }
+    HotplugOrder { target, plug: Some(Bytes::ZERO), why: Some(why) }
 }
 
 /// The order with its moves.
-fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
-    let Order { target, plug, why } = order;
+fn finished(layout: &Layout, order: HotplugOrder, promised: Bytes) -> Actuation {
+    let HotplugOrder { target, plug, why } = order;
     let plugged = plug.unwrap_or(layout.plugged);
     let mut moves = Vec::with_capacity(2);
     let part = |total: Bytes, plugged: Bytes| total.saturating_sub(plugged);

@@ -440,7 +440,7 @@ fn modules_are_plugged_and_unplugged_whole() {
     assert_eq!(guest.plugged, 1024, "the half of it that has to be in store is no module");
     guest.tick(Some(400), 1023);
     guest.orders(60, 1023);
-    assert_eq!(guest.plugged, 1024, "a module has to be lent as a whole");
+    assert_eq!(guest.plugged, 1024, "a module is a transient grant as a whole");
     guest.orders(60, 1024);
     assert_eq!((guest.plugged, guest.total()), (0, 400));
 }
@@ -650,8 +650,8 @@ proptest! {
             // order arrives; that is the guard's concern.
             let before = guest.in_force.unwrap_or_default();
             guest.actuate(event.send, event.spare);
-            let lent = of(guest.actuator.transient_grant());
-            let promised = guest.in_force.map_or(0, |target| target + lent);
+            let transient = of(guest.actuator.transient_grant());
+            let promised = guest.in_force.map_or(0, |target| target + transient);
             let promised = promised.max(guest.total()).max(before);
             for (at, (balloon, blocks)) in event.steps.into_iter().enumerate() {
                 if at == event.arrives {
@@ -687,7 +687,7 @@ proptest! {
             orders = guest.orders(300, spare);
             prop_assert_eq!(orders, [], "{:?}", guest);
             let reach = (target - guest.boot - guest.plugged).max(0);
-            // Less than a block may be left, for lack of memory to lend.
+            // Less than a block may be left, for lack of memory to grant.
             let over = guest.total() - (target - reach);
             prop_assert!((0..guest.block).contains(&over), "{over} {guest:?}");
             prop_assert!(reach < guest.block || guest.plugged + guest.block > guest.max, "{:?}", guest);

@@ -102,8 +102,8 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     for reservation in &reply.reservations {
         out.push_str(&format!("reserved {}\n", reserved(reservation)));
     }
-    if reply.rung.code != PressureLevel::Normal.code() {
-        out.push_str(&format!("short    {}\n", reply.rung.text));
+    if reply.host_pressure.code != PressureLevel::Normal.code() {
+        out.push_str(&format!("short    {}\n", reply.host_pressure.text));
     }
     out.push_str(&tick::notes(&reply.notes));
     if reply.guests.is_empty() {

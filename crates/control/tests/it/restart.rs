@@ -143,7 +143,7 @@ fn lending() -> World {
             return world;
         }
     }
-    panic!("nothing was lent");
+    panic!("no transient grant was made");
 }
 
 #[test]

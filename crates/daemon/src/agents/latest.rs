@@ -49,11 +49,11 @@ pub(super) struct Shared {
     hypervisor: AtomicU32,
     /// Whether the agent called for a tick that has not begun yet.
     calls: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SharedAgentState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedAgentState {
     /// The guest's page size; `None` until its agent answers.
     page: Option<Bytes>,
     report: Option<(AgentReport, GuestStats, Timestamp)>,
@@ -238,12 +238,12 @@ impl Shared {
         self.lock().request.map(|request| request.number)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedAgentState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl SharedAgentState {
     fn inform(&mut self, kind: &'static str, text: String, now: Timestamp) {
         self.notify(AgentNotice::Info, kind, text, now);
     }

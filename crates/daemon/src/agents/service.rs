@@ -56,7 +56,7 @@ const CIDS: Range<u32> = 3..u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Agents {
     settings: AgentSettings,
-    followed: BTreeMap<GuestId, Followed>,
+    followed: BTreeMap<GuestId, FollowedAgent>,
     urgent: Arc<Notify>,
     /// The kernel's vsock listener; `None`: no guest with vsock was seen yet, or listening failed.
     vsock: Option<VsockListener>,
@@ -69,7 +69,7 @@ pub(crate) struct Agents {
 
 /// One connected agent.
 #[derive(Debug)]
-struct Followed {
+struct FollowedAgent {
     /// Its guest's hypervisor; `None`: not known yet.
     process: Option<ProcessId>,
     /// The vsock device that the agent connects through; `None`: it uses a virtio-serial port.
@@ -86,7 +86,7 @@ struct Followed {
     task: JoinHandle<()>,
 }
 
-impl Followed {
+impl FollowedAgent {
     /// Its vsock number in the kernel; `None`: its agent connects in another way.
     fn cid(&self) -> Option<u32> {
         cid_of(self.vsock.as_ref()?)
@@ -109,7 +109,7 @@ impl Followed {
     }
 }
 
-impl Drop for Followed {
+impl Drop for FollowedAgent {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -270,7 +270,7 @@ impl Agents {
     }
 
     /// Begins to follow the agent of a guest that has a port or, if configured, a vsock device.
-    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<Followed> {
+    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<FollowedAgent> {
         let name = format!("{id}.sock");
         let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
         if let Some(path) = paths.find(|path| path.exists()) {
@@ -308,14 +308,14 @@ impl Agents {
         transport: AgentTransport,
         vsock: Option<VsockAddress>,
         route: Option<VsockRoute>,
-    ) -> Followed {
+    ) -> FollowedAgent {
         let (shared, began) = (Arc::<Shared>::default(), clock::now());
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let AgentSettings { period, emergency_period, .. } = self.settings;
         let (theirs, urgent) = (Arc::clone(&shared), self.urgent());
         let agent = Conversation::shared(period, emergency_period, theirs, urgent, began);
         let task = tokio::spawn(follow(transport, agent, receiver));
-        Followed {
+        FollowedAgent {
             process: None,
             vsock,
             _route: route,

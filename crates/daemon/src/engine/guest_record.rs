@@ -24,7 +24,7 @@ use crate::gathered::gathered;
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Debug, Default)]
-struct GuestRecord {
+struct EngineRecord {
     /// Its hypervisor's process; `None`: not known yet.
     process: Option<ProcessId>,
     /// Its allocation when a daemon first saw it.
@@ -37,7 +37,7 @@ struct GuestRecord {
     carried_limits: GuestChange,
 }
 
-impl GuestRecord {
+impl EngineRecord {
     /// Whether the sample is of another process.
     fn is_of_another(&self, sample: &GuestSample) -> bool {
         matches!((self.process, sample.process), (Some(known), Some(seen)) if known != seen)
@@ -46,9 +46,9 @@ impl GuestRecord {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuestRecords {
-    guests: BTreeMap<GuestId, GuestRecord>,
+    guests: BTreeMap<GuestId, EngineRecord>,
     /// Records of the last daemon's guests that have not appeared yet.
-    inherited: BTreeMap<GuestId, GuestRecord>,
+    inherited: BTreeMap<GuestId, EngineRecord>,
     inherited_until: Option<Timestamp>,
 }
 
@@ -57,11 +57,11 @@ impl GuestRecords {
     pub(super) fn after(guests: &[LeftGuest]) -> GuestRecords {
         let mut inherited = BTreeMap::new();
         for guest in guests {
-            let record = GuestRecord {
+            let record = EngineRecord {
                 process: Some(guest.process),
                 first_held: guest.handover.first_held.or(guest.held),
                 carried_limits: guest.handover.carried_limits.clone().unwrap_or_default(),
-                ..GuestRecord::default()
+                ..EngineRecord::default()
             };
             inherited.insert(guest.handover.guest.clone(), record);
         }
@@ -71,7 +71,7 @@ impl GuestRecords {
     /// Takes in a snapshot. Returns the guests whose records were dropped because they are gone or
     /// their process changed.
     pub(super) fn align(&mut self, snapshot: &Snapshot) -> Vec<GuestId> {
-        let is_same = |id: &GuestId, record: &mut GuestRecord| {
+        let is_same = |id: &GuestId, record: &mut EngineRecord| {
             snapshot.guest(id).is_some_and(|sample| !record.is_of_another(sample))
         };
         let dropped = self.guests.extract_if(.., |id, record| !is_same(id, record));
@@ -118,7 +118,7 @@ impl GuestRecords {
 
     /// The state that each guest brought from another host.
     pub(super) fn carried_in(&self) -> BTreeMap<GuestId, CarriedView> {
-        let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
+        let carried_in = |(id, record): (&GuestId, &EngineRecord)| {
             record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
         gathered(self.guests.iter().filter_map(carried_in))
@@ -166,7 +166,7 @@ impl GuestRecords {
 
     /// The outcome of each guest's last action, with its wall-clock time.
     pub(super) fn outcomes(&self) -> BTreeMap<GuestId, (SystemTime, Outcome)> {
-        let known = |(id, record): (&GuestId, &GuestRecord)| {
+        let known = |(id, record): (&GuestId, &EngineRecord)| {
             record.outcome.clone().map(|outcome| (id.clone(), outcome))
         };
         self.guests.iter().filter_map(known).collect()

@@ -82,7 +82,7 @@ impl Places {
 }
 
 /// A connection, by its entrance.
-enum Stream {
+enum ClientStream {
     Socket(UnixStream),
     Port(TcpStream),
 }
@@ -106,7 +106,7 @@ pub(super) async fn serve(
         let taken = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            taken = socket.accept() => taken.map(|(stream, _)| Stream::Socket(stream)),
+            taken = socket.accept() => taken.map(|(stream, _)| ClientStream::Socket(stream)),
             taken = accepted(port.as_ref()) => match taken {
                 // Whatever happens to the port, the socket is served.
                 Err(error) if !is_temporary(&error) => {
@@ -114,7 +114,7 @@ pub(super) async fn serve(
                     port = None;
                     continue;
                 }
-                taken => taken.map(Stream::Port),
+                taken => taken.map(ClientStream::Port),
             },
         };
         let stream = match taken {
@@ -127,10 +127,10 @@ pub(super) async fn serve(
             Err(error) => return Err(error),
         };
         let (entrance, places, who) = match &stream {
-            Stream::Port(_) => {
+            ClientStream::Port(_) => {
                 (Entrance::Port, &mut visitors, "somebody at the page's port".to_owned())
             }
-            Stream::Socket(stream) => match identify(stream) {
+            ClientStream::Socket(stream) => match identify(stream) {
                 Ok(peer) => {
                     let access = entrances.policy.access(&peer);
                     let places = if access == Access::Write { &mut writers } else { &mut readers };
@@ -152,8 +152,8 @@ pub(super) async fn serve(
             continue;
         };
         let stream: Box<dyn Connection> = match stream {
-            Stream::Socket(stream) => Box::new(stream),
-            Stream::Port(stream) => Box::new(stream),
+            ClientStream::Socket(stream) => Box::new(stream),
+            ClientStream::Port(stream) => Box::new(stream),
         };
         connections.spawn(converse(stream, Some(entrance), router.clone(), place));
     }

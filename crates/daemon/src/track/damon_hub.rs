@@ -76,13 +76,13 @@ struct HubState {
     generation: u64,
     /// Whether DAMON is in use by this program.
     is_open: bool,
-    refusal: Option<Refusal>,
+    refusal: Option<HubRefusal>,
     is_over: bool,
 }
 
 /// Why no guest may join now.
 #[derive(Debug)]
-struct Refusal {
+struct HubRefusal {
     error: Arc<DamonError>,
     pause: Duration,
     /// When one guest may try again.
@@ -306,7 +306,7 @@ impl HubShared {
         }
         let before = state.refusal.take();
         let pause = before.map_or(PAUSE_FIRST, |refusal| (refusal.pause * 2).min(PAUSE_MAX));
-        state.refusal = Some(Refusal { error, pause, until: Instant::now() + pause });
+        state.refusal = Some(HubRefusal { error, pause, until: Instant::now() + pause });
         drop(state);
         self.changed.notify_all();
     }
@@ -325,12 +325,12 @@ struct Served {
     window: Duration,
     /// The kernel's processor time when windows were last passed on.
     cost: Duration,
-    measured: Measured,
+    measured: MeasuredWindows,
 }
 
 /// Cost so far of windows of the present length.
 #[derive(Default)]
-struct Measured {
+struct MeasuredWindows {
     /// Number of windows, of all guests.
     windows: u32,
     cost: Duration,
@@ -400,7 +400,7 @@ impl Served {
             shortest,
             window: shortest,
             cost: Duration::ZERO,
-            measured: Measured::default(),
+            measured: MeasuredWindows::default(),
         })
     }
 
@@ -471,7 +471,7 @@ impl Served {
         if self.measured.windows < guests.saturating_mul(WINDOWS_MEASURED) {
             return Ok(());
         }
-        let Measured { windows, cost } = std::mem::take(&mut self.measured);
+        let MeasuredWindows { windows, cost } = std::mem::take(&mut self.measured);
         let cost_of_all = cost * guests / windows;
         let longest = self.shortest.max(WINDOW_MAX);
         let window = window_within_budget(self.window, cost_of_all, self.shortest, longest);

@@ -30,7 +30,7 @@ struct Segment {
 }
 
 /// What the guests of a host need, and what more memory saves each of them.
-struct Division {
+struct HostDivision {
     /// What each guest has in any case, in bytes, and its misses a second with that.
     base: Vec<(u64, u64)>,
     /// Sorted: the segment that saves most misses for each byte first.
@@ -91,7 +91,7 @@ impl BeneficialMove<'_> {
 fn beneficial_moves<'a>(input: &PlanInput<'a>, place: u32) -> Vec<BeneficialMove<'a>> {
     let host = &input.snapshot.hosts()[place as usize];
     let capacity = positive(input.figures[place as usize].capacity);
-    let division = Division::of(&host.guests, capacity);
+    let division = HostDivision::of(&host.guests, capacity);
     let before = division.misses_without(None);
     let horizon = input.settings.horizon.as_secs();
     let mut moves = Vec::new();
@@ -113,9 +113,9 @@ fn beneficial_moves<'a>(input: &PlanInput<'a>, place: u32) -> Vec<BeneficialMove
     moves
 }
 
-impl Division {
-    fn of(guests: &[GuestRecord], capacity: u64) -> Division {
-        let mut division = Division { base: Vec::new(), segments: Vec::new(), capacity };
+impl HostDivision {
+    fn of(guests: &[GuestRecord], capacity: u64) -> HostDivision {
+        let mut division = HostDivision { base: Vec::new(), segments: Vec::new(), capacity };
         for (at, guest) in guests.iter().enumerate() {
             let sizes = GuestSizes::of(guest);
             let Some(curve) = &guest.curve else {
@@ -237,7 +237,7 @@ mod tests {
                 has[best.unwrap()] += 1;
             }
             let all: u64 = has.iter().enumerate().map(|(at, &pages)| misses(at, pages)).sum();
-            let division = Division::of(&guests, pages * PAGE_SIZE);
+            let division = HostDivision::of(&guests, pages * PAGE_SIZE);
             prop_assert_eq!(division.misses_without(None), all);
         }
     }

@@ -37,7 +37,7 @@ pub(crate) fn cheapest_cover(
     for (at, &item) in order.iter().enumerate().rev() {
         relief_from[at] = relief_from[at + 1] + items[item].relief;
     }
-    let mut search = Search {
+    let mut search = ReliefSearch {
         items,
         order,
         relief_from,
@@ -76,7 +76,7 @@ pub(crate) fn drop_needless(items: &[Item], chosen: &mut Vec<usize>, short: u64)
     }
 }
 
-struct Search<'a> {
+struct ReliefSearch<'a> {
     items: &'a [Item],
     order: Vec<usize>,
     /// What the items from each place in `order` on relieve together.
@@ -88,7 +88,7 @@ struct Search<'a> {
     best_traffic: u64,
 }
 
-impl Search<'_> {
+impl ReliefSearch<'_> {
     /// Decides on the items from place `at` on, with `short` bytes still to be relieved.
     fn descend(&mut self, at: usize, short: u64, traffic: u64) {
         if self.steps == 0 {

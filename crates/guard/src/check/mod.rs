@@ -42,7 +42,7 @@ use ballast_model::{
     PerGuest, Plan, Snapshot, Timestamp,
 };
 
-use action::{Guest, check_form, check_guest, new_memory};
+use action::{CheckedGuest, check_form, check_guest, new_memory};
 use memory::{Memory, Planned};
 pub use promise::Promise;
 use restart::LeftGuests;
@@ -121,9 +121,8 @@ impl Checker {
             }
             has_granted |= given.new > Bytes::ZERO && !given.releases;
         }
-        let (free, freed_by_caps) = check.free_and_freed_by_caps();
         let new: Bytes = granted.iter().map(|given| given.new).sum();
-        let granted = new.saturating_add(freed_by_caps);
+        let (free, granted) = (check.free(), new.saturating_add(check.freed_by_caps()));
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
@@ -173,11 +172,11 @@ struct ActionGrant {
 }
 
 impl<'a> Check<'a> {
-    fn guest(&self, place: usize) -> Option<Guest<'a>> {
+    fn guest(&self, place: usize) -> Option<CheckedGuest<'a>> {
         let (sample, memory) = (self.snapshot.guests().get(place)?, self.guests.at(place)?);
         let limits = self.rules.limits.of(&sample.id);
         let committed = memory.committed(sample, true, self.rules.stale_after);
-        Some(Guest { sample, limits, memory, committed })
+        Some(CheckedGuest { sample, limits, memory, committed })
     }
 
     /// Faults of single actions, in the order of their guests' names. Returns what each action
@@ -283,16 +282,15 @@ impl<'a> Check<'a> {
     }
 
     /// The part of the budget that a guest's shares alone give it, within its bounds.
-    fn share_of(&self, guest: &Guest<'_>) -> Option<Bytes> {
+    fn share_of(&self, guest: &CheckedGuest<'_>) -> Option<Bytes> {
         let Bounds { floor, ceiling } = guest.memory.bounds()?;
         let share = self.for_guests?.fraction(guest.limits.shares.into(), self.shares);
         Some(share.page_floor().clamp(floor, ceiling))
     }
 
-    /// Memory that neither budget nor host has given away yet, and what guests may take beyond
-    /// their commitment because the plan raises their caps.
-    fn free_and_freed_by_caps(&self) -> (Bytes, Bytes) {
-        let (plan, rules, snapshot) = (self.plan, self.rules, self.snapshot);
+    /// What guests may take beyond their commitment because the plan raises their caps.
+    fn freed_by_caps(&self) -> Bytes {
+        let (plan, rules) = (self.plan, self.rules);
         let mut freed_by_caps = Bytes::ZERO;
         for promise in self.promises {
             let Some(place) = self.guests.index_of(&promise.guest) else { continue };
@@ -310,16 +308,22 @@ impl<'a> Check<'a> {
                 ));
             }
         }
+        freed_by_caps
+    }
+
+    /// Memory that neither budget nor host has given away yet.
+    fn free(&self) -> Bytes {
+        let (rules, snapshot) = (self.rules, self.snapshot);
         let (Some(total), Some(available)) =
             (snapshot.host.memory_total, snapshot.host.memory_available)
         else {
-            return (Bytes::ZERO, freed_by_caps);
+            return Bytes::ZERO;
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             if memory.known_for(self.now) < SETTLES_IN {
-                return (Bytes::ZERO, freed_by_caps);
+                return Bytes::ZERO;
             }
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
@@ -333,6 +337,6 @@ impl<'a> Check<'a> {
             .saturating_sub(rules.host_reserve)
             .saturating_sub(rules.reserved)
             .saturating_sub(committed.saturating_sub(touched));
-        (of_budget.min(of_host), freed_by_caps)
+        of_budget.min(of_host)
     }
 }

@@ -110,9 +110,9 @@ fn what_was_promised_is_not_free() {
     assert_eq!(granting(None, seen()), []);
     assert_eq!(granting(Some(left(400)), seen()), []);
     assert_eq!(granting(Some(left(450)), seen()), too_much(50));
-    let mut lent = left(350);
-    lent.handover.transient_grant = Bytes::mib(120);
-    assert_eq!(granting(Some(lent), seen()), too_much(30));
+    let mut plugging = left(350);
+    plugging.handover.transient_grant = Bytes::mib(120);
+    assert_eq!(granting(Some(plugging), seen()), too_much(30));
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::stats::read_guest_stats;
 use crate::codec::{self, ErrorReply};
 
 #[derive(Deserialize)]
-struct StatusReply<'a> {
+struct RunStateReply<'a> {
     #[serde(borrow)]
     status: Cow<'a, str>,
 }
@@ -61,7 +61,7 @@ impl GuestMonitor {
         let SentCommand { purpose, requester, at, .. } = command;
         match purpose {
             Purpose::Status => {
-                self.run.status(&parse::<StatusReply<'_>>("query-status", json)?.status);
+                self.run.status(&parse::<RunStateReply<'_>>("query-status", json)?.status);
                 self.update_allocation_without_balloon(at);
             }
             Purpose::Balloon => {

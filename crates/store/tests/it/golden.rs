@@ -546,14 +546,14 @@ fn everything() -> OwnedTick {
 }
 
 /// A tick with the fewest known figures.
-fn nothing(policy: PolicyName, rung: PressureLevel) -> OwnedTick {
+fn nothing(policy: PolicyName, level: PressureLevel) -> OwnedTick {
     let one = everything();
     let unknown = GuestSample::unknown(id(0), LinkState::Up);
     OwnedTick {
         snapshot: Snapshot::new(one.snapshot.taken_at, HostSample::default(), vec![unknown]),
         plan: Plan {
             policy,
-            host_pressure: rung,
+            host_pressure: level,
             reservations: Vec::new(),
             guests: one.plan.guests[..1]
                 .iter()
@@ -584,7 +584,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> OwnedTick {
 fn ticks() -> Vec<OwnedTick> {
     let mut all = vec![everything(), everything()];
     all.extend(PolicyName::ALL.map(|policy| nothing(policy, PressureLevel::Normal)));
-    all.extend(PressureLevel::ALL.map(|rung| nothing(PolicyName::Static, rung)));
+    all.extend(PressureLevel::ALL.map(|level| nothing(PolicyName::Static, level)));
     all
 }
 

@@ -695,7 +695,7 @@ fn mechanism() -> impl Strategy<Value = Mechanism> {
     prop::sample::select(Mechanism::ALL.to_vec())
 }
 
-fn rung() -> impl Strategy<Value = PressureLevel> {
+fn pressure_level() -> impl Strategy<Value = PressureLevel> {
     prop::sample::select(PressureLevel::ALL.to_vec())
 }
 
@@ -718,7 +718,7 @@ fn moved() -> impl Strategy<Value = Move> {
         bytes().prop_map(|more| MechanismReason::AskedByOthers { more }),
         span().prop_map(|idle| MechanismReason::UnplugStalled { idle }),
         (bytes(), span()).prop_map(|(left, asked)| MechanismReason::NotGiven { left, asked }),
-        rung().prop_map(|level| MechanismReason::HostShort { level }),
+        pressure_level().prop_map(|level| MechanismReason::HostShort { level }),
         bytes().prop_map(|entitlement| MechanismReason::BeyondEntitlement { entitlement }),
         Just(MechanismReason::Growing),
     ];
@@ -823,11 +823,11 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
         prop::collection::vec(guest_plan().boxed(), 0..4),
         prop::collection::vec(action, 0..4),
         prop::collection::vec(paging, 0..3),
-        rung(),
+        pressure_level(),
         (prop::collection::vec(reservation, 0..3), prop::collection::vec(note(), 0..3)),
     )
         .prop_map(
-            |(generation, decided_at, policy, budget, guests, actions, paging, rung, rest)| Plan {
+            |(generation, decided_at, policy, budget, guests, actions, paging, level, rest)| Plan {
                 generation: Generation(generation),
                 decided_at,
                 policy,
@@ -835,7 +835,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
                 guests,
                 actions,
                 paging,
-                host_pressure: rung,
+                host_pressure: level,
                 reservations: rest.0,
                 notes: rest.1,
             },

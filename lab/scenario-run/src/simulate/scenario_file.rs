@@ -83,7 +83,7 @@ struct FileTable {
     _fleet: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
-    guests: Vec<GuestTable>,
+    guests: Vec<SimulatedGuestTable>,
     #[serde(default)]
     paper: Vec<PaperFigure>,
     #[serde(default)]
@@ -130,7 +130,7 @@ struct SettingsTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GuestTable {
+struct SimulatedGuestTable {
     name: GuestId,
     /// Makes this number of identical guests, called `name-1`, `name-2`, …; without it there is one
     /// guest, called `name`.
@@ -179,16 +179,16 @@ fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName
 }
 
 /// A mistake that shows only when values are compared.
-struct Mistake {
+struct FileMistake {
     key: Vec<String>,
     message: String,
 }
 
-fn mistake(key: &[&str], message: impl Into<String>) -> Mistake {
-    Mistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message.into() }
+fn mistake(key: &[&str], message: impl Into<String>) -> FileMistake {
+    FileMistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message.into() }
 }
 
-fn in_guest(place: usize, key: &[&str], message: impl Into<String>) -> Mistake {
+fn in_guest(place: usize, key: &[&str], message: impl Into<String>) -> FileMistake {
     let place = place.to_string();
     let path: Vec<&str> = ["guests", &place].into_iter().chain(key.iter().copied()).collect();
     mistake(&path, message)
@@ -201,7 +201,7 @@ impl ScenarioFile {
     /// The first mistake, with its place in the file.
     pub fn parse(text: &str, file: &Path) -> Result<ScenarioFile, Error> {
         let table: FileTable = ballast_toml_strict::parse(text, file)?;
-        table.convert().map_err(|Mistake { key, message }| {
+        table.convert().map_err(|FileMistake { key, message }| {
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
             Error::at(text, file, &key, message)
         })
@@ -209,7 +209,7 @@ impl ScenarioFile {
 }
 
 impl FileTable {
-    fn convert(self) -> Result<ScenarioFile, Mistake> {
+    fn convert(self) -> Result<ScenarioFile, FileMistake> {
         let distinct: BTreeSet<_> = self.policies.iter().collect();
         if distinct.is_empty() || distinct.len() != self.policies.len() {
             return Err(mistake(&["policies"], "expected at least one policy, and each once"));
@@ -276,7 +276,7 @@ fn check_each<T>(
     max: usize,
     tables: &[T],
     validate: fn(&T) -> Result<(), (&'static str, String)>,
-) -> Result<(), Mistake> {
+) -> Result<(), FileMistake> {
     if tables.len() > max {
         let message = format!("{} {what}: expected at most {max}", tables.len());
         return Err(mistake(&[key], message));
@@ -288,7 +288,7 @@ fn check_each<T>(
     Ok(())
 }
 
-fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
+fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), FileMistake> {
     let floors: Bytes = guests.iter().map(|guest| guest.limits.floor_for(guest.memory)).sum();
     let starts: Bytes = guests.iter().map(GuestSpec::start).sum();
     for (what, sum) in [("the guests' floors", floors), ("the guests start with", starts)] {
@@ -301,7 +301,7 @@ fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
 }
 
 /// The key that the simulator's error is about.
-fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mistake {
+fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> FileMistake {
     let place_of_guest = |id: &GuestId| {
         let at = scenario.guests.iter().position(|guest| guest.id == *id);
         at.and_then(|at| places.get(at)).copied().unwrap_or(0)
@@ -331,7 +331,7 @@ fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mis
 }
 
 impl HostTable {
-    fn convert(self, reserve: Bytes) -> Result<HostSpec, Mistake> {
+    fn convert(self, reserve: Bytes) -> Result<HostSpec, FileMistake> {
         for (key, size) in [("budget", Some(self.budget)), ("memory", self.memory)] {
             if let Some(size) = size.filter(|size| *size > HOST_MAX) {
                 let message = format!("{size} is out of range: expected at most {HOST_MAX}");
@@ -366,8 +366,8 @@ impl HostTable {
     }
 }
 
-impl GuestTable {
-    fn names(&self, place: usize) -> Result<Vec<GuestId>, Mistake> {
+impl SimulatedGuestTable {
+    fn names(&self, place: usize) -> Result<Vec<GuestId>, FileMistake> {
         let Some(count) = self.count else { return Ok(vec![self.name.clone()]) };
         if count == 0 {
             return Err(in_guest(place, &["count"], "0: expected at least 1"));
@@ -380,7 +380,7 @@ impl GuestTable {
     }
 
     /// One guest of this table, under the table's own name.
-    fn convert(mut self, place: usize, defaults: &Machine) -> Result<GuestSpec, Mistake> {
+    fn convert(mut self, place: usize, defaults: &Machine) -> Result<GuestSpec, FileMistake> {
         let with_plugged = self.hotplug.map(|hotplug| self.memory.saturating_add(hotplug.max));
         self.memory_max = self.memory_max.or(with_plugged);
         self.check(place)?;
@@ -429,7 +429,10 @@ impl GuestTable {
             data,
             touch: self.touch.or(defaults.touch).unwrap_or(GuestSpec::TOUCH_DEFAULT),
             fill: self.fill.or(defaults.fill).unwrap_or(GuestSpec::FILL_DEFAULT),
-            give_back: self.give_back.or(defaults.give_back).unwrap_or(Duration::ZERO),
+            give_back: self
+                .give_back
+                .or(defaults.give_back)
+                .unwrap_or(GuestSpec::GIVE_BACK_DEFAULT),
             kernel: kernel(self.kernel.or(defaults.kernel)),
             balloon: balloon(self.balloon.or(defaults.balloon)),
             sources: sources(self.sources.or(defaults.sources)),
@@ -438,7 +441,7 @@ impl GuestTable {
         })
     }
 
-    fn check(&self, place: usize) -> Result<(), Mistake> {
+    fn check(&self, place: usize) -> Result<(), FileMistake> {
         let most = self.memory_max.unwrap_or(self.memory);
         for (key, value) in [("floor", self.floor), ("ceiling", self.ceiling)] {
             if let Some(value) = value.filter(|value| *value > most) {

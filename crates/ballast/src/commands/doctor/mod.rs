@@ -63,13 +63,13 @@ Exit status: 0 nothing worse than notes; 1 warnings or problems, or the checks c
 )]
 pub struct Args {
     #[command(subcommand)]
-    subject: Option<Subject>,
+    subject: Option<DoctorSubject>,
     #[command(flatten)]
     all: DiagnosisArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Subject {
+enum DoctorSubject {
     /// Check the host's kernel, hypervisors, other owners of balloons, and permissions.
     Host(DiagnosisArgs),
     /// Check what each guest has and lacks to be balanced well, as the daemon sees it.
@@ -126,17 +126,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             diagnosis.look_at_guests(&[], Severity::Note)?;
             diagnosis.end(args.all.output)
         }
-        Some(Subject::Host(args)) => {
+        Some(DoctorSubject::Host(args)) => {
             let mut diagnosis = Diagnosis::begin(&args).await?;
             diagnosis.look_at_host().await;
             diagnosis.end(args.output)
         }
-        Some(Subject::Guests(args)) => {
+        Some(DoctorSubject::Guests(args)) => {
             let mut diagnosis = Diagnosis::begin(&args.common).await?;
             diagnosis.look_at_guests(&args.guests, Severity::Problem)?;
             diagnosis.end(args.common.output)
         }
-        Some(Subject::Tracking(args)) => {
+        Some(DoctorSubject::Tracking(args)) => {
             let (config, _) = configuration(args.config.as_deref())?;
             tracking::run(args, config.tracking.is_some_and(|tracking| tracking.referenced))
         }

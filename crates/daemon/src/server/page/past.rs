@@ -33,12 +33,12 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Past {
     at_unix_ms: VecDeque<i64>,
-    guests: BTreeMap<String, Lines>,
+    guests: BTreeMap<String, GuestLines>,
 }
 
 /// One guest's figures; `None`: unknown, or the guest was not there.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Lines {
+struct GuestLines {
     allocation_bytes: VecDeque<Option<u64>>,
     demand_bytes: VecDeque<Option<u64>>,
     target_bytes: VecDeque<Option<u64>>,
@@ -106,7 +106,7 @@ impl Past {
     }
 }
 
-impl Lines {
+impl GuestLines {
     fn put_before(&mut self, tick: &TickEntry, id: &GuestId, ticks: usize) {
         // The newer ticks may have no sample of this guest.
         self.fill(ticks - 1);
