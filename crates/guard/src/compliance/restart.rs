@@ -12,14 +12,11 @@ impl ComplianceLog {
     pub fn hand_over(&self, handover: &mut Handover) {
         handover.transient_grant = self.transient_grant;
         handover.granted = self.granted.filter(|_| self.granted != self.target);
-        handover.stuck = match self.release {
-            Release::Settled | Release::Releasing { .. } => None,
+        handover.stuck = match self.release.suspended() {
             Release::Stuck { asked, since, retry_at, pause } => {
                 Some(Stuck { asked, since, retry_at, pause })
             }
-            Release::Retrying { asked, since, begun, pause, .. } => {
-                Some(Stuck { asked, since, retry_at: begun, pause })
-            }
+            Release::Settled | Release::Releasing { .. } | Release::Retrying { .. } => None,
         };
     }
 

@@ -64,7 +64,7 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
     for (second, a) in (1..).step_by(8).zip(seen) {
         let at = Timestamp::from_millis(second * 1000);
         let snapshot = Snapshot::new(at, host.clone(), vec![a, guest("b", 500)]);
-        checker.observe(&snapshot, &LimitTable::default());
+        checker.observe(&snapshot, &LimitTable::default(), false);
         latest = Some(snapshot);
     }
     let snapshot = latest.unwrap();
