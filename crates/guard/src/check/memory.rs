@@ -195,6 +195,7 @@ impl Memory {
         self.changed_at = now;
         self.target = target;
         self.granted = handover.granted.or(target);
+        self.granted_lately = handover.granted_lately.unwrap_or_default();
         self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
         self.cap = handover.resident_cap;
     }
