@@ -121,8 +121,8 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct ComplianceLog {
     target: Option<Bytes>,
-    /// The last target that was granted, or that the guest was to release to. Calling off a
-    /// reduction grants nothing.
+    /// The last target that was granted, or that the guest was to release to; more if operators
+    /// gave it more since. Calling off a reduction grants nothing.
     granted: Option<Bytes>,
     /// The highest grant since the guest last complied, including the one in force then. At first,
     /// what it held when it was first granted anything.
