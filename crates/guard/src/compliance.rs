@@ -360,8 +360,9 @@ impl ComplianceLog {
     ) {
         self.known_since.get_or_insert(now);
         if is_held {
-            let granted = self.granted.unwrap_or_default();
-            self.owed.get_or_insert(self.last_seen.unwrap_or_default().saturating_sub(granted));
+            // A guest that could not be reached may have taken memory since it was last heard.
+            let held = self.last_seen.max(holding.held_before()).unwrap_or_default();
+            self.owed.get_or_insert(held.saturating_sub(self.granted.unwrap_or_default()));
             self.release = self.release.suspended();
             self.send_again = self.target.is_some();
         } else {
@@ -400,7 +401,7 @@ impl ComplianceLog {
             None => Bytes::ZERO,
         };
         self.release = match self.release {
-            Release::Settled | Release::Releasing { .. } if over <= COMPLIANCE_SLACK => {
+            Release::Settled | Release::Releasing { .. } if is_held || over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }
             Release::Stuck { asked, .. }
@@ -409,7 +410,6 @@ impl ComplianceLog {
             {
                 Release::Settled
             }
-            Release::Settled if is_held => Release::Settled,
             Release::Settled => Release::begin(allocation, over, now, settings),
             // A lower target is a new request with its own time.
             Release::Releasing { asked, .. }

@@ -36,11 +36,13 @@ pub struct Holding {
     /// The most of it by that size; `None`: none is known, or it is forgotten.
     in_use: Option<Bytes>,
     held: Option<Bytes>,
+    held_before: Option<Bytes>,
 }
 
 impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
+        self.held_before = self.held;
         self.overhead = sample.overhead.or(self.overhead);
         let (least, most) = self.overhead(sample);
         // A target may be derived from the lower bound, and an eighth of a guest need not be whole
@@ -75,6 +77,11 @@ impl Holding {
     /// `None`: no claim, and nothing was seen.
     pub fn held(&self) -> Option<Bytes> {
         self.held
+    }
+
+    /// The same by the sample before the last one.
+    pub fn held_before(&self) -> Option<Bytes> {
+        self.held_before
     }
 
     /// The least of the guest's memory that is resident on the host; `None`: unknown.

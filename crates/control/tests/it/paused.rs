@@ -1,6 +1,6 @@
 //! Memory that operators move by hand during a pause.
 
-use crate::world::{ToyGuest, World, id, mib, settings};
+use crate::world::{Mood, ToyGuest, World, id, mib, settings};
 use ballast_control::Event;
 use ballast_model::{Change, Compliance, HoldReason, Note, PolicyName};
 
@@ -101,4 +101,26 @@ fn a_guest_may_use_what_an_operator_gave_it() {
         assert!(world.committed() <= 1250, "{restarts}: {:?}", world.holds());
         assert_eq!(world.controller.plans_refused(), 0);
     }
+}
+
+/// `b` takes 400 MiB while it cannot be reached, and answers again during a pause. It has no swap
+/// for what it uses.
+#[test]
+fn a_pause_forgives_no_silent_guest() {
+    let b = ToyGuest { is_shared: true, has_swap: false, ..ToyGuest::new("b", 1024, 512, 100) };
+    let guests = vec![ToyGuest::new("a", 1024, 512, 400), b];
+    let mut world = World::new(settings(PolicyName::Global, 1024), guests);
+    world.ticks(20);
+    let b = world.guest("b");
+    b.mood = Mood::Gone;
+    b.holds += 400;
+    b.used = b.holds - 50;
+    world.ticks(2);
+    world.controller.handle_event(Event::Pause);
+    world.tick();
+    world.guest("b").mood = Mood::Stubborn;
+    world.ticks(5);
+    world.controller.handle_event(Event::Resume);
+    world.ticks(10);
+    assert_eq!(world.controller.plans_refused(), 0, "guard and checker agree on what it owes");
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use ballast_guard::{ComplianceLog, GuardSettings, Holding};
 use ballast_model::{
-    Bytes, Capabilities, Compliance, GuestSample, GuestStats, LinkState, Measured, ProcessId,
-    Timestamp,
+    Bytes, Capabilities, Compliance, GuestSample, GuestStats, LinkDown, LinkState, Measured,
+    ProcessId, Timestamp,
 };
 
 /// A guest of 1 GiB that was granted 400 MiB, and its log.
@@ -45,6 +45,11 @@ impl Paused {
     fn holds(&mut self, mib: u64, resident_mib: u64, seconds: u64) -> Compliance {
         self.sample.allocation = Some(Measured::fresh(Bytes::mib(mib)));
         self.sample.resident = Some(Measured::fresh(Bytes::mib(resident_mib)));
+        self.pass(seconds);
+        self.log.compliance(self.now)
+    }
+
+    fn pass(&mut self, seconds: u64) {
         let settings = GuardSettings::default();
         for _ in 0..seconds {
             self.now = self.now + Duration::from_secs(1);
@@ -52,7 +57,6 @@ impl Paused {
             let (sample, holding) = (&self.sample, &self.holding);
             self.log.observe(sample, holding, true, self.is_held, self.now, &settings);
         }
-        self.log.compliance(self.now)
     }
 
     fn granted_mib(&self) -> u64 {
@@ -121,4 +125,18 @@ fn a_pause_forgives_no_debt() {
     assert_eq!(guest.granted_mib(), 300);
     guest.holds(500, 500, 3);
     assert_eq!(guest.granted_mib(), 400, "only what came since is no debt");
+}
+
+#[test]
+fn what_came_unseen_before_a_pause_stays_a_debt() {
+    let mut guest = Paused::new(true);
+    guest.sample.link = LinkState::Down(LinkDown::Refused);
+    guest.sample.allocation = None;
+    guest.sample.resident = Some(Measured::fresh(Bytes::mib(700)));
+    guest.pass(3);
+    guest.is_held = true;
+    guest.pass(3);
+    guest.sample.link = LinkState::Up;
+    guest.holds(700, 700, 3);
+    assert_eq!(guest.granted_mib(), 416, "16 MiB of what came may be the hypervisor's");
 }
