@@ -360,8 +360,9 @@ impl ComplianceLog {
     ) {
         self.known_since.get_or_insert(now);
         if is_held {
-            // A guest that could not be reached may have taken memory since it was last heard.
-            let held = self.last_seen.max(holding.held_before()).unwrap_or_default();
+            // A guest that could not be reached may hold something else than it last claimed.
+            let claimed = self.claimed.map(|(claimed, _)| claimed).or(self.last_seen);
+            let held = claimed.max(holding.seen_before()).unwrap_or_default();
             self.owed.get_or_insert(held.saturating_sub(self.granted.unwrap_or_default()));
             self.release = self.release.suspended();
             self.send_again = self.target.is_some();

@@ -35,14 +35,16 @@ pub struct Holding {
     seen: Option<(Bytes, Timestamp)>,
     /// The most of it by that size; `None`: none is known, or it is forgotten.
     in_use: Option<Bytes>,
+    /// The least that it can hold by its process, as of the last sample and of the one before.
+    seen_now: Option<Bytes>,
+    seen_before: Option<Bytes>,
     held: Option<Bytes>,
-    held_before: Option<Bytes>,
 }
 
 impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
-        self.held_before = self.held;
+        self.seen_before = self.seen_now;
         self.overhead = sample.overhead.or(self.overhead);
         let (least, most) = self.overhead(sample);
         // A target may be derived from the lower bound, and an eighth of a guest need not be whole
@@ -63,8 +65,8 @@ impl Holding {
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
         let lasts = |at: Timestamp| is_evidence && now <= at + REMEMBERED;
         let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
-        let seen = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
-        self.held = sample.claimed().max(seen);
+        self.seen_now = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
+        self.held = sample.claimed().max(self.seen_now);
     }
 
     /// The previous daemon last knew the guest to hold `held`. That stands until the host sees the
@@ -79,9 +81,9 @@ impl Holding {
         self.held
     }
 
-    /// The same by the sample before the last one.
-    pub fn held_before(&self) -> Option<Bytes> {
-        self.held_before
+    /// The part of that which the host saw, by the sample before the last one.
+    pub(crate) fn seen_before(&self) -> Option<Bytes> {
+        self.seen_before
     }
 
     /// The least of the guest's memory that is resident on the host; `None`: unknown.

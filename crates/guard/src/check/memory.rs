@@ -136,8 +136,8 @@ impl Memory {
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.seen_by_host = occupied.map(|(occupied, _)| occupied.min(most));
         // A guest that cannot be reached may by now hold something else than it last reported.
-        let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
-        let holds = heard.map(|it| self.seen_by_host.unwrap_or_default().max(it.value));
+        let heard = sample.claimed().filter(|_| sample.link == LinkState::Up);
+        let holds = heard.map(|claimed| self.seen_by_host.unwrap_or_default().max(claimed));
         if let Some(holds) = holds {
             self.grant_what_others_moved(sample, holds);
         }
