@@ -16,11 +16,12 @@ use crate::state::GuestState;
 use crate::tick::{GuestTick, ObservedGuest};
 
 /// Takes in a sample of every guest: what happened to each since the last one. `guests` is aligned
-/// with the snapshot.
+/// with the snapshot. `is_held`: nothing is moved at all.
 pub(crate) fn observe<'a>(
     guests: &'a mut PerGuest<GuestState>,
     snapshot: &'a Snapshot,
     settings: &'a Settings,
+    is_held: bool,
 ) -> impl Iterator<Item = ObservedGuest<'a>> {
     let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
     let mut limits = settings.limits.in_order();
@@ -28,7 +29,7 @@ pub(crate) fn observe<'a>(
     snapshot.guests().iter().zip(guests.values_mut()).map(move |(sample, state)| {
         let limits = limits.of(&sample.id);
         let verdict = verdict(sample, limits, stale_after, settings.hotplug.is_some());
-        let thrashes = state.observe(sample, verdict.is_ok(), now, settings);
+        let thrashes = state.observe(sample, verdict.is_ok(), is_held, now, settings);
         if limits.take_over {
             // Moves made before the take-over must not make Ballast stand back later.
             state.owner = OwnerWatch::default();

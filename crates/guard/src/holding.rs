@@ -35,6 +35,9 @@ pub struct Holding {
     /// The most of the guest's memory that was resident by that size; `None`: no size is known, or
     /// it is forgotten.
     in_use: Option<Bytes>,
+    /// The least that it can hold by its process, as of the last sample and of the one before.
+    seen_now: Option<Bytes>,
+    seen_before: Option<Bytes>,
     /// What the guest holds by the last sample.
     held: Option<Bytes>,
 }
@@ -49,6 +52,7 @@ struct ResidentRange {
 impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
+        self.seen_before = self.seen_now;
         self.overhead = sample.overhead.or(self.overhead);
         let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
         // What the hypervisor may need besides the guest's memory.
@@ -71,13 +75,13 @@ impl Holding {
         }
         // Where the host keeps ballooned pages, the resident size says nothing about claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
-        let seen = match self.seen {
+        self.seen_now = match self.seen {
             Some((seen, at)) if is_evidence && now <= at + REMEMBERED => {
                 Some(seen.min(sample.memory_max().unwrap_or(seen)))
             }
             _ => None,
         };
-        self.held = sample.claimed().max(seen);
+        self.held = sample.claimed().max(self.seen_now);
     }
 
     /// The previous daemon last knew the guest to hold `held`. That stands until the host sees the
@@ -90,6 +94,11 @@ impl Holding {
     /// `None`: no claim, and nothing was seen.
     pub fn held(&self) -> Option<Bytes> {
         self.held
+    }
+
+    /// The part of that which the host saw, by the sample before the last one.
+    pub(crate) fn seen_before(&self) -> Option<Bytes> {
+        self.seen_before
     }
 
     /// The least of the guest's memory that is resident on the host; `None`: unknown.

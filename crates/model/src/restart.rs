@@ -49,6 +49,18 @@ pub struct Handover {
         serde(rename = "granted_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub granted: Option<Bytes>,
+    /// The most that it was granted since it last complied, if that exceeds its last grant: what it
+    /// is about to release it may still use.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "granted_lately_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
+    )]
+    pub granted_lately: Option<Bytes>,
     /// The cap on its process.
     #[cfg_attr(
         feature = "serde",
@@ -91,6 +103,7 @@ impl Handover {
             held: None,
             transient_grant: Bytes::ZERO,
             granted: None,
+            granted_lately: None,
             resident_cap: None,
             stuck: None,
             thrashed: None,

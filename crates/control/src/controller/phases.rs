@@ -56,8 +56,9 @@ impl Controller {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
-        self.checker.observe(snapshot, &settings.limits);
-        observe(guests, snapshot, settings)
+        let is_held = self.held().is_some();
+        self.checker.observe(snapshot, &settings.limits, is_held);
+        observe(guests, snapshot, settings, is_held)
     }
 
     /// What is known of each guest, and how much memory there is to divide.

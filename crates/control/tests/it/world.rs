@@ -68,6 +68,8 @@ pub(crate) struct ToyGuest {
     /// Whether the host keeps the memory that its balloon holds.
     pub(crate) inhibited: bool,
     pub(crate) pinned: Option<Pinned>,
+    /// Whether others can order its balloon too.
+    pub(crate) is_shared: bool,
     /// What the host has paged out of it.
     pub(crate) paged_out: u64,
     /// How much of that it reads back each second, in MiB.
@@ -136,6 +138,7 @@ impl ToyGuest {
             onlines: true,
             inhibited: false,
             pinned: None,
+            is_shared: false,
             paged_out: 0,
             reads_back: 0,
             has_swap: true,
@@ -270,6 +273,7 @@ impl ToyGuest {
             capabilities: Capabilities {
                 balloon: Some(true),
                 discard_inhibited: Some(self.inhibited),
+                shared_control: self.is_shared.then_some(true),
                 ..Capabilities::default()
             },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)

@@ -60,6 +60,8 @@ pub(super) struct Memory {
     bounds: Option<Bounds>,
     /// The highest grant, or what it held before any, since it last held no more than its grant.
     granted_lately: Bytes,
+    /// While nothing is moved: the debt that it had when that began, as far as it has it still.
+    debt: Option<Bytes>,
     /// The last measured need of its hypervisor.
     overhead: Option<Bytes>,
     /// The most of its memory that its process occupied by the last size that counts.
@@ -77,7 +79,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn observe(&mut self, sample: &GuestSample, limits: &GuestLimits, now: Timestamp) {
+    pub(super) fn observe(
+        &mut self,
+        sample: &GuestSample,
+        limits: &GuestLimits,
+        is_held: bool,
+        now: Timestamp,
+    ) {
         if let (Some(before), Some(process)) = (self.process, sample.process)
             && before != process
         {
@@ -87,6 +95,9 @@ impl Memory {
         self.process = sample.process.or(self.process);
         self.known_since.get_or_insert(now);
         self.bounds = limits.bounds_for(sample).or(self.bounds);
+        let held = self.last_seen.max(self.seen_by_host).unwrap_or_default();
+        let debt = held.saturating_sub(self.granted.unwrap_or_default());
+        self.debt = is_held.then(|| self.debt.unwrap_or(debt));
         self.compare(sample, now);
         let is_down = matches!(sample.link, LinkState::Down(_));
         if is_down || sample.hotplug.is_none() {
@@ -127,8 +138,11 @@ impl Memory {
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.seen_by_host = occupied.map(|(occupied, _)| occupied.min(most));
         // A guest that cannot be reached may by now hold something else than it last reported.
-        let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
-        let holds = heard.map(|it| self.seen_by_host.unwrap_or_default().max(it.value));
+        let heard = sample.claimed().filter(|_| sample.link == LinkState::Up);
+        let holds = heard.map(|claimed| self.seen_by_host.unwrap_or_default().max(claimed));
+        if let Some(holds) = holds {
+            self.grant_what_others_moved(sample, holds);
+        }
         // The allowance of a stuck guest ends once it holds no more than its target.
         if let (Some(holds), Some(target)) = (holds, self.target)
             && holds <= target.max(self.entitled.unwrap_or_default()) + COMPLIED
@@ -138,6 +152,18 @@ impl Memory {
         let has_complied = |granted: Bytes| holds.is_some_and(|holds| holds <= granted + COMPLIED);
         if self.granted.is_some_and(has_complied) {
             self.granted_lately = Bytes::ZERO;
+        }
+    }
+
+    /// Memory that came while nothing was moved is granted if others can order the balloon too, as
+    /// far as the host sees it.
+    fn grant_what_others_moved(&mut self, sample: &GuestSample, holds: Bytes) {
+        let (Some(debt), Some(granted)) = (self.debt, self.granted) else { return };
+        let debt = debt.min(holds.saturating_sub(granted));
+        self.debt = Some(debt);
+        if sample.capabilities.shared_control == Some(true) {
+            let seen = self.in_use.map_or(Bytes::ZERO, |in_use| in_use.min(holds));
+            self.granted = Some(granted.max(seen.saturating_sub(debt)));
         }
     }
 
@@ -170,6 +196,7 @@ impl Memory {
         self.changed_at = now;
         self.target = target;
         self.granted = handover.granted.or(target);
+        self.granted_lately = handover.granted_lately.unwrap_or_default();
         self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
         self.cap = handover.resident_cap;
     }

@@ -75,14 +75,15 @@ impl Checker {
         self.left.add(guest);
     }
 
-    /// Takes in a snapshot, before the plan made from it is checked.
-    pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable) {
+    /// Takes in a snapshot, before the plan made from it is checked. `is_held`: nothing is moved at
+    /// all, so operators may move memory by hand.
+    pub fn observe(&mut self, snapshot: &Snapshot, limits: &LimitTable, is_held: bool) {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
         self.left.join(&mut self.guests, snapshot);
         let mut limits = limits.in_order();
         for (memory, sample) in self.guests.values_mut().zip(snapshot.guests()) {
-            memory.observe(sample, limits.of(&sample.id), snapshot.taken_at);
+            memory.observe(sample, limits.of(&sample.id), is_held, snapshot.taken_at);
         }
     }
 

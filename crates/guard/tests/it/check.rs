@@ -106,7 +106,7 @@ impl Case {
         let promises: Vec<Promise> =
             self.past.iter().filter_map(|(id, past)| Some(capped(id, past.cap?))).collect();
         let snapshot = Snapshot::new(then, HostSample::default(), guests);
-        checker.observe(&snapshot, &self.limits());
+        checker.observe(&snapshot, &self.limits(), false);
         checker.commit(&plan(Generation(6), then, planned), &promises);
         checker
     }
@@ -141,7 +141,7 @@ impl Case {
             paused: self.paused,
             observing: self.observing,
         };
-        checker.observe(&snapshot, &limits);
+        checker.observe(&snapshot, &limits, false);
         checker.check(&plan, &self.promises, &snapshot, &rules)
     }
 }
@@ -434,7 +434,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
         let lines = || case.guests.iter().map(|it| planned(&it.id, Past::default())).collect();
         checker.commit(&plan(Generation(6), now, lines()), entitled.as_slice());
         let snapshot = Snapshot::new(Timestamp::from_millis(8000), host, case.guests.clone());
-        checker.observe(&snapshot, &LimitTable::default());
+        checker.observe(&snapshot, &LimitTable::default(), false);
         let plan = Plan {
             actions: case.actions.clone(),
             ..plan(Generation(7), snapshot.taken_at, lines())

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ballast_guard::check::{Checker, Promise, Rules, Violation};
+use ballast_guard::{ComplianceLog, GuardSettings, Holding};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestSample, GuestStats, Handover, HostSample,
     LeftGuest, LimitTable, LinkDown, LinkState, Measured, Plan, PolicyName, PressureLevel,
@@ -47,6 +48,16 @@ fn left(target_mib: u64) -> LeftGuest {
 /// The faults of granting 100 MiB to `b`, which holds 500 MiB, on a budget of 1,000 MiB, when `a`
 /// was seen as given.
 fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
+    ordering("b", 600, left, seen)
+}
+
+/// The same of ordering the guest `name` to hold `mib`.
+fn ordering(
+    name: &str,
+    mib: u64,
+    left: Option<LeftGuest>,
+    seen: [GuestSample; 2],
+) -> Vec<Violation> {
     let host = HostSample {
         memory_total: Some(Bytes::gib(16)),
         memory_available: Some(Bytes::gib(8)),
@@ -64,7 +75,7 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
     for (second, a) in (1..).step_by(8).zip(seen) {
         let at = Timestamp::from_millis(second * 1000);
         let snapshot = Snapshot::new(at, host.clone(), vec![a, guest("b", 500)]);
-        checker.observe(&snapshot, &LimitTable::default());
+        checker.observe(&snapshot, &LimitTable::default(), false);
         latest = Some(snapshot);
     }
     let snapshot = latest.unwrap();
@@ -75,8 +86,8 @@ fn granting(left: Option<LeftGuest>, seen: [GuestSample; 2]) -> Vec<Violation> {
         budget: Budget::default(),
         guests: vec![],
         actions: vec![Action {
-            guest: id("b"),
-            target: Bytes::mib(600),
+            guest: id(name),
+            target: Bytes::mib(mib),
             plug: None,
             generation: Generation(7),
             deadline: snapshot.taken_at + Duration::from_secs(2),
@@ -143,4 +154,59 @@ fn a_cap_that_is_in_force_counts() {
         || GuestSample { resident: Some(Measured::fresh(Bytes::mib(340))), ..guest("a", 700) };
     assert_eq!(granting(Some(capped), [holds(), holds()]), []);
     assert_eq!(granting(Some(left(700)), [holds(), holds()]), too_much(0));
+}
+
+#[test]
+fn what_a_guest_was_releasing_is_still_its_own() {
+    let mut releasing = left(300);
+    releasing.handover.granted_lately = Some(Bytes::mib(1000));
+    let seen = || [guest("a", 900), guest("a", 900)];
+    assert_eq!(ordering("a", 850, Some(releasing), seen()), []);
+    let granted = Bytes::mib(850 - 300 - 4);
+    let too_much = vec![Violation::Overcommitted { granted, free: Bytes::ZERO }];
+    assert_eq!(ordering("a", 850, Some(left(300)), seen()), too_much, "it had complied");
+}
+
+/// A guest's log, and what it hands over.
+#[derive(Default)]
+struct Logged {
+    log: ComplianceLog,
+    holding: Holding,
+    second: u64,
+}
+
+impl Logged {
+    fn holds(&mut self, mib: u64) {
+        self.second += 1;
+        let (sample, now) = (guest("a", mib), Timestamp::from_millis(self.second * 1000));
+        self.holding.observe(&sample, now);
+        self.log.observe(&sample, &self.holding, true, false, now, &GuardSettings::default());
+    }
+
+    fn handover(&self) -> Handover {
+        let mut handover = Handover::nothing(id("a"));
+        self.log.hand_over(&mut handover);
+        handover
+    }
+}
+
+#[test]
+fn a_release_outlives_daemons_until_it_is_done() {
+    let mut logged = Logged::default();
+    logged.holds(800);
+    for target in [800, 300] {
+        logged.log.record_target(Bytes::mib(target), true);
+        logged.holds(800);
+    }
+    for holds in [700, 600] {
+        let handover = logged.handover();
+        assert_eq!(handover.granted_lately, Some(Bytes::mib(800)), "{holds}");
+        logged = Logged { second: logged.second, ..Logged::default() };
+        let left = LeftGuest { handover, ..left(300) };
+        logged.log.restore(&left, Timestamp::from_millis(logged.second * 1000));
+        logged.holds(holds);
+    }
+    assert_eq!(logged.handover().granted_lately, Some(Bytes::mib(800)));
+    logged.holds(300);
+    assert_eq!(logged.handover(), Handover::nothing(id("a")), "it has given everything");
 }

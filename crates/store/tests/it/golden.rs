@@ -510,6 +510,7 @@ fn everything() -> OwnedTick {
             held: Some(Bytes::mib(500)),
             transient_grant: Bytes::mib(64),
             granted: Some(Bytes::mib(250)),
+            granted_lately: Some(Bytes::mib(280)),
             resident_cap: Some(Bytes::mib(300)),
             stuck: Some(Stuck {
                 asked: Bytes::mib(200),

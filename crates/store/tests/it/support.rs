@@ -908,16 +908,17 @@ fn handover() -> impl Strategy<Value = Handover> {
         ..GuestChange::default()
     });
     let held = (option::of(bytes()), option::of(bytes()), option::of(limits));
-    let granted = (bytes(), option::of(bytes()), option::of(bytes()));
+    let granted = (bytes(), option::of(bytes()), option::of(bytes()), option::of(bytes()));
     (id(), held, granted, parts).prop_map(
         |(guest, (held, first_held, carried_limits), granted, (process, stuck, thrashed))| {
-            let (transient_grant, granted, resident_cap) = granted;
+            let (transient_grant, granted, granted_lately, resident_cap) = granted;
             Handover {
                 guest,
                 process,
                 held,
                 transient_grant,
                 granted,
+                granted_lately,
                 resident_cap,
                 stuck,
                 thrashed,
