@@ -272,15 +272,17 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
 fn check_durations(file: &File) -> Result<(), ([&'static str; 2], String)> {
     let (ms, seconds) = (Duration::from_millis, Duration::from_secs);
     let tick = file.daemon.tick;
+    // The tick is not checked yet.
+    let two_ticks = tick.saturating_mul(2);
     let guard = &file.guard;
     let ranges = [
         (["daemon", "tick"], tick, ms(100), seconds(60)),
         (["qmp", "timeout"], file.qmp.timeout, ms(10), seconds(30)),
         (["libvirt", "timeout"], file.libvirt.timeout, ms(10), seconds(30)),
         (["xen", "timeout"], file.xen.timeout, ms(10), seconds(30)),
-        (["guard", "stale_after"], guard.stale_after, tick * 2, seconds(3600)),
+        (["guard", "stale_after"], guard.stale_after, two_ticks, seconds(3600)),
         (["guard", "release_grace"], guard.release_grace, Duration::ZERO, seconds(3600)),
-        (["guard", "stuck_after"], guard.stuck_after, tick * 2, seconds(3600)),
+        (["guard", "stuck_after"], guard.stuck_after, two_ticks, seconds(3600)),
         (["guard", "stuck_retry"], guard.stuck_retry, tick, GuardSettings::STUCK_RETRY_MAX),
         (["journal", "keep_age"], file.journal.keep_age, KEEP_AGE_MIN, KEEP_AGE_MAX),
         (["tracking", "interval"], file.tracking.interval, ms(100), seconds(3600)),

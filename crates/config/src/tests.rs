@@ -256,6 +256,7 @@ fn errors_name_place_mistake_and_expected_value() {
         ),
         ("[daemon]\ntick = \"1ms\"", &["ballast.toml:2:", "1ms", "100ms"]),
         ("[daemon]\ntick = 1", &["ballast.toml:2:", "1s"]),
+        ("[daemon]\ntick = \"500000000000y\"", &["ballast.toml:2:", "100ms to 60s"]),
         ("[guard]\nstuck_retry = \"0s\"", &["ballast.toml:2:", "stuck_retry", "1s to 960s"]),
         // Twice as long could not be counted.
         ("[guard]\nstuck_retry = \"500000000000y\"", &["ballast.toml:2:", "1s to 960s"]),

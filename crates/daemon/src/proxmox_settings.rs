@@ -205,7 +205,7 @@ mod tests {
         let text = config("/q/web-1.sock", "tags: ballast-unmanaged");
         fs::write(folder.path().join("100.conf"), text).unwrap();
         let mut settings = ProxmoxSettings::new(folder.path().to_owned(), vec!["/q".into()]);
-        settings.look_after();
+        settings.check_thread();
         let own = settings.of(&"web-1".parse().unwrap()).unwrap();
         assert_eq!(own.managed, Some(false));
     }

@@ -147,7 +147,7 @@ fn user_number(text: &[u8]) -> Option<u32> {
     if !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let user = std::str::from_utf8(text).ok()?.parse().ok()?;
+    let user: u32 = std::str::from_utf8(text).ok()?.parse().ok()?;
     // To the kernel the largest number means no user.
     (user != u32::MAX).then_some(user)
 }
