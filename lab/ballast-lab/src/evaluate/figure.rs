@@ -509,8 +509,8 @@ mod tests {
         assert_eq!(over_budget(&run, 10), None);
     }
 
-    /// With all its memory: 100 touches a second. Under the policy: 40 a second until its memory has
-    /// settled at 4 s, and 80 after that.
+    /// With all its memory: 100 touches a second. Under the policy: 40 a second until its memory
+    /// has settled at 4 s, and 80 after that.
     #[test]
     fn work_is_compared_before_and_after_memory_settles() {
         let run = |policy: &str, rates: [u64; 2]| {

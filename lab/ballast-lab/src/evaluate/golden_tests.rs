@@ -1,9 +1,9 @@
 //! Tests that the figures of the goldens in `scenarios/golden` keep their verdicts.
 //!
-//! Idea: a golden freezes the output of a simulation, but `UPDATE_GOLDEN=1` freezes any other output
-//! in its place, however far that moves a paper's figure. So each golden counts here as the only
-//! repetition of its scenario, and the verdicts that `evaluate` would give are compared with those
-//! in `scenarios/golden/verdicts.txt`, which nothing but an editor changes.
+//! Idea: a golden freezes the output of a simulation, but `UPDATE_GOLDEN=1` freezes any other
+//! output in its place, however far that moves a paper's figure. So each golden counts here as the
+//! only repetition of its scenario, and the verdicts that `evaluate` would give are compared with
+//! those in `scenarios/golden/verdicts.txt`, which nothing but an editor changes.
 //! Limits: one seed, so a verdict may be stronger than that of several repetitions. Rows with
 //! policies of their own have no goldens. What is outside its band already may move further away.
 

@@ -66,7 +66,7 @@ impl Measure {
         })
     }
 
-    /// The figure of a run on real guests that it is, where papers' figures never are that.
+    /// The figure of a run on real guests that it is, if scenario files cannot name that.
     pub(crate) const fn run_figure(self) -> Option<RunFigure> {
         match self {
             Measure::WorkRatioUntilSettled => Some(RunFigure::OfBestBefore),
