@@ -63,8 +63,12 @@ fn judged() -> BTreeMap<String, (&'static str, String)> {
     for row in found.papers.iter().flat_map(|paper| &paper.rows) {
         for figure in &row.figures {
             let name = format!("{}: {}", row.id, figure.name());
-            let [ours, paper] = [figure.ours_shown(), figure.paper_shown()];
-            let rests_on = format!("ours {ours}, the paper {paper}, band: {}", figure.band.shown());
+            let (ours, band) = (figure.ours_shown(), figure.band.shown());
+            let paper = match figure.paper {
+                Some(_) => format!("the paper {}", figure.paper_shown()),
+                None => "no figure in the paper".to_owned(),
+            };
+            let rests_on = format!("ours {ours}, {paper}, band: {band}");
             let other = judged.insert(name.clone(), (word(&figure.verdict), rests_on));
             assert_eq!(other, None, "two figures have the name {name}");
         }
