@@ -56,7 +56,8 @@ fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
     out
 }
 
-/// Set `UPDATE_GOLDEN=1` to rewrite the golden outputs; then read the difference and justify it.
+/// Set `UPDATE_GOLDEN=1` to rewrite the golden outputs; then read the difference and justify it. The
+/// verdicts on papers' figures are compared with `scenarios/golden/verdicts.txt` by another test.
 #[test]
 fn recorded_outputs_are_given_again() {
     let folder = tempfile::tempdir().unwrap();
