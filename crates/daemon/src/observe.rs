@@ -33,6 +33,7 @@ use super::fencer::Fencer;
 use super::file_backing::FileBacking;
 use super::gathered::gathered;
 use super::occupancy::{Count, Occupancy, in_files, shared_in_memory};
+use super::page_kinds::{INCOMPLETE_AGE, judge_pages, overhead};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
@@ -45,10 +46,6 @@ const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
 /// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
-
-/// Age given to a resident size that may be incomplete: too old for any decision to use it as more
-/// than a lower bound. Twice the most that `guard.stale_after` may be.
-const INCOMPLETE_AGE: Duration = Duration::from_secs(7200);
 
 /// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
@@ -462,41 +459,6 @@ fn occupied(
     }
 }
 
-/// The hypervisor's own need, if its guest's memory is shared. `None`: most of its memory is
-/// private, which may include its guest's.
-fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
-    let shared = memory.resident_shared?;
-    let private = memory.resident.saturating_sub(shared);
-    let shared = shared.saturating_add(memory.huge.unwrap_or_default());
-    (shared >= RAM_MIN && shared > private).then_some(private)
-}
-
-/// Judges by the kinds of a hypervisor's pages whether its guest's memory stays on the host, and
-/// whether the resident size is all that the guest takes.
-fn judge_pages(sample: &mut GuestSample, memory: &ProcessMemory) {
-    // More is locked than a hypervisor has besides its guest's memory. QMP does not report
-    // `-overcommit mem-lock=on`, nor some passthrough devices.
-    let half = sample.allocation.map(|holds| holds.value.fraction(1, 2));
-    if memory.locked.zip(half).is_some_and(|(locked, half)| locked >= half) {
-        sample.pin(Pinned::Locked);
-    }
-    // Only guest memory is in huge pages, and at first little of it is filled.
-    if memory.huge > Some(Bytes::ZERO) {
-        sample.pin(Pinned::HugePages);
-    }
-    // Private memory is in no page table, and huge pages are reserved before they are touched. A
-    // guest that is moved by plugging is judged by its resident size all the same.
-    let takes_more = matches!(
-        sample.pinned,
-        Some(Pinned::SevSnp | Pinned::Tdx | Pinned::GuestMemfd | Pinned::HugePages)
-    ) && sample.hotplug.is_none();
-    if let Some(resident) = &mut sample.resident
-        && (takes_more || memory.on_disk() > Bytes::ZERO)
-    {
-        resident.age = INCOMPLETE_AGE;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -579,53 +541,6 @@ mod tests {
             let told = format!("{count:?}, {hidden:?}");
             let found = occupied(&memory, at, now, count, hidden);
             assert_eq!((found.value.get() >> 20, found.age.as_secs()), expected, "{told}");
-        }
-    }
-
-    /// A guest that holds 4 GiB and whose process occupies `memory`, as a tick finds it.
-    fn judged(memory: &ProcessMemory, by: Option<Pinned>) -> GuestSample {
-        let mut sample = GuestSample::unknown("web".parse().unwrap(), LinkState::Up);
-        sample.allocation = Some(Measured::fresh(Bytes::gib(4)));
-        sample.resident = Some(Measured::fresh(memory.occupied(None)));
-        if let Some(by) = by {
-            sample.pin(by);
-        }
-        judge_pages(&mut sample, memory);
-        sample
-    }
-
-    #[test]
-    fn kinds_of_pages_show_what_stays_on_the_host() {
-        let plain = ProcessMemory { resident: Bytes::mib(300), ..ProcessMemory::default() };
-        let locked = |gib| ProcessMemory { locked: Some(Bytes::gib(gib)), ..plain };
-        let huge = |mib| ProcessMemory { huge: Some(Bytes::mib(mib)), ..plain };
-        for (memory, expected) in [
-            (plain, None),
-            (locked(1), None),
-            (locked(2), Some(Pinned::Locked)),
-            (huge(0), None),
-            (huge(2), Some(Pinned::HugePages)),
-        ] {
-            let found = judged(&memory, None);
-            assert_eq!(found.pinned, expected, "{memory:?}");
-            assert_eq!(found.capabilities.discard_inhibited == Some(true), expected.is_some());
-        }
-    }
-
-    #[test]
-    fn a_size_that_lacks_guest_memory_is_no_present_size() {
-        let plain = ProcessMemory { resident: Bytes::mib(600), ..ProcessMemory::default() };
-        let file = |mib| ProcessMemory { resident_file: Some(Bytes::mib(mib)), ..plain };
-        for (memory, by, is_whole) in [
-            (plain, None, true),
-            (plain, Some(Pinned::Passthrough), true),
-            (plain, Some(Pinned::Tdx), false),
-            (plain, Some(Pinned::HugePages), false),
-            (file(60), None, true),
-            (file(500), None, false),
-        ] {
-            let found = judged(&memory, by).resident.unwrap();
-            assert_eq!(found.age < Duration::from_secs(60), is_whole, "{memory:?} {by:?}");
         }
     }
 }
