@@ -211,6 +211,7 @@ impl Assessment {
             sampled_most,
             committed,
             is_whole: sample.link == LinkState::Up
+                && allocation.is_some()
                 && sample.memory_max().is_some_and(|most| committed >= most),
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered())),

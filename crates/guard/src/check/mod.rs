@@ -315,9 +315,10 @@ impl<'a> Check<'a> {
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
-            let is_whole = || sample.memory_max().is_some_and(|most| own >= most);
-            let is_certain = sample.link == LinkState::Up && is_whole();
-            if memory.known_for(self.now) < SETTLES_IN && !is_certain {
+            let is_whole = sample.link == LinkState::Up
+                && sample.allocation.is_some()
+                && sample.memory_max().is_some_and(|most| own >= most);
+            if !is_whole && memory.known_for(self.now) < SETTLES_IN {
                 return (Bytes::ZERO, freed_by_caps);
             }
             committed = committed.saturating_add(own);
