@@ -6,8 +6,8 @@ use std::path::Path;
 
 use ballast_fuzz::assert_harmless;
 use ballast_host::{
-    ReadError, parse_meminfo, parse_number, parse_pressure, parse_release, parse_rights,
-    parse_start_time, parse_status, parse_swaps,
+    ReadError, parse_meminfo, parse_nodes, parse_number, parse_pressure, parse_release,
+    parse_rights, parse_start_time, parse_status, parse_swaps,
 };
 
 /// Longest error, in characters: a path, a line's beginning, and what was expected.
@@ -37,6 +37,7 @@ libfuzzer_sys::fuzz_target!(|text: &[u8]| {
     assert_eq!(rights, value_of_read(parse_rights(path, &later), lines + 1));
     value_of_read(parse_number(path, text), lines);
     value_of_read(parse_release(path, text), lines);
+    value_of_read(parse_nodes(path, text), lines);
     if let Some(areas) = value_of_read(parse_swaps(path, text), lines) {
         assert!(areas.len() < lines);
     }

@@ -33,6 +33,7 @@ use super::fencer::Fencer;
 use super::file_backing::FileBacking;
 use super::gathered::gathered;
 use super::occupancy::{Count, Occupancy, in_files, shared_in_memory};
+use super::page_kinds::{INCOMPLETE_AGE, judge_pages, overhead};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
@@ -45,10 +46,6 @@ const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
 /// Time between two looks at a hypervisor's open files: a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
-
-/// Age given to a resident size that may be incomplete: too old for any decision to use it as more
-/// than a lower bound. Twice the most that `guard.stale_after` may be.
-const INCOMPLETE_AGE: Duration = Duration::from_secs(7200);
 
 /// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
@@ -369,8 +366,8 @@ impl Observer {
         if process.pinned_at.is_none_or(|at| now.saturating_since(at) > PINNED_PERIOD) {
             process.pinned_at = Some(now);
             process.files.retry();
-            // Without permission to read, nothing is known.
-            process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or_default();
+            // What cannot be read now, for lack of open files say, has not changed thereby.
+            process.pinned = read_pinned(Path::new(PROC), pid).unwrap_or(process.pinned);
         }
         if let Some(by) = process.pinned {
             sample.pin(by);
@@ -411,11 +408,7 @@ impl Observer {
         sample.merged = process.merged;
         sample.overhead = overhead(&memory);
         sample.resident = Some(self.resident(&sample.id, process_id, &memory, at));
-        for (amount, by) in [(memory.locked, Pinned::Locked), (memory.huge, Pinned::HugePages)] {
-            if amount.is_some_and(|amount| holds_guest_memory(amount, &sample)) {
-                sample.pin(by);
-            }
-        }
+        judge_pages(&mut sample, &memory);
         sample
     }
 
@@ -471,21 +464,6 @@ fn occupied(
         None if hidden != Hidden::Much => mapped,
         None | Some(Some(_) | None) => incomplete,
     }
-}
-
-/// The hypervisor's own need, if its guest's memory is shared. `None`: most of its memory is
-/// private, which may include its guest's.
-fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
-    let shared = memory.resident_shared?;
-    let private = memory.resident.saturating_sub(shared);
-    let shared = shared.saturating_add(memory.huge.unwrap_or_default());
-    (shared >= RAM_MIN && shared > private).then_some(private)
-}
-
-/// Whether the hypervisor has more memory locked, or in huge pages, than it could have without the
-/// guest's. QMP does not report `-overcommit mem-lock=on` and some passthrough devices.
-fn holds_guest_memory(amount: Bytes, sample: &GuestSample) -> bool {
-    sample.allocation.is_some_and(|holds| amount >= holds.value.fraction(1, 2))
 }
 
 #[cfg(test)]
@@ -547,6 +525,7 @@ mod tests {
             mapped: Some(Bytes::gib(2)),
             resident_private: Some(Bytes::mib(100)),
             resident_shared: Some(Bytes::mib(200)),
+            resident_file: None,
             huge: None,
             swapped: None,
             locked: None,

@@ -156,7 +156,14 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &HoldReason) -> Gran
     }
     // Offer neither memory that the host does not see it hold, nor memory that it does not claim.
     let keeps = guest.claimed.unwrap_or_default().min(guest.owned).page_ceil();
-    if calls_off_shrinking(held) && in_force < keeps {
+    let is_called_off = match held {
+        // The host gains nothing of what the balloon would still take.
+        HoldReason::DiscardInhibited | HoldReason::Pinned { .. } => {
+            guest.by_balloon_alone && guest.bounds.is_some()
+        }
+        _ => calls_off_shrinking(held),
+    };
+    if is_called_off && in_force < keeps {
         return sent(keeps, Change::CancelShrink { why: held.clone() });
     }
     Grant::hold(held.clone())

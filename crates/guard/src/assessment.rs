@@ -33,6 +33,8 @@ pub struct Assessment {
     /// What it holds or was promised, whichever is more. Where the host caps it, at most what its
     /// process occupies or may occupy.
     pub committed: Bytes,
+    /// Whether `committed` is all that it can ever hold, as its hypervisor says now.
+    pub is_whole: bool,
     /// `committed` as it would be without the cap.
     pub uncapped: Bytes,
     /// The granted part of `committed`; all of it before anything was granted. A target up to this
@@ -50,6 +52,8 @@ pub struct Assessment {
     pub was_granted: bool,
     /// Whether the host has recently seen what its process occupies.
     pub is_seen: bool,
+    /// Whether its balloon alone moves what it holds: it has no memory devices.
+    pub by_balloon_alone: bool,
     /// What the host certainly sees it hold beyond its entitlement.
     pub beyond: Bytes,
     /// The most that it may use: its entitlement. While it releases memory, also its former
@@ -212,12 +216,16 @@ impl Assessment {
             min_without_swap,
             sampled_most,
             committed,
+            is_whole: sample.link == LinkState::Up
+                && allocation.is_some()
+                && sample.memory_max().is_some_and(|most| committed >= most),
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered())),
             entitlement,
             is_entitled: granted_or_share.is_some(),
             was_granted: granted.is_some(),
             is_seen: in_use.is_some(),
+            by_balloon_alone: sample.hotplug.is_none(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,
             filled,

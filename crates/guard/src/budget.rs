@@ -9,9 +9,9 @@
 //!   guests that are about to start is not divided.
 //! - *committed*: what guests hold or were promised. A guest that was granted memory and has not
 //!   touched it yet can do so at any moment, so a promise counts in full.
-//! - *grantable*: what can be promised now. Zero while a guest has just been found, see
-//!   [`NEWCOMER_SETTLES_IN`]. Otherwise limited by the uncommitted budget, and by what the host has
-//!   available beyond its reserve and beyond promises not yet touched.
+//! - *grantable*: what can be promised now. Zero while a guest has just been found that may take
+//!   more than is known, see [`NEWCOMER_SETTLES_IN`]. Otherwise limited by the uncommitted budget,
+//!   and by what the host has available beyond its reserve and beyond promises not yet touched.
 //!
 //! Cost: O(1) per guest. Limits: QEMU's own memory counts as occupied guest memory, up to what the
 //! guest is committed; the host's reserve has to cover the rest.
@@ -71,10 +71,12 @@ impl Totals {
 
 /// Whether it is uncertain what a guest holds or may take at once: it has just been found, or it
 /// has not been seen at all. The latter counts only for a while, or one socket that never answers
-/// would stop every grant.
+/// would stop every grant. A guest that is whole is committed all that it can take: if it counted
+/// too, guests that start one after the other would stop every grant.
 fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
-    guest.known_for < NEWCOMER_SETTLES_IN
-        || (!guest.is_counted && guest.known_for < settings.stale_after)
+    let is_new = guest.known_for < NEWCOMER_SETTLES_IN
+        || (!guest.is_counted && guest.known_for < settings.stale_after);
+    is_new && !guest.is_whole
 }
 
 /// The amounts of one tick.

@@ -54,6 +54,8 @@ pub struct HostFacts {
     /// Whether the kernel promises more memory than it has: 0 by a heuristic, 1 always, 2 never
     /// (`vm.overcommit_memory`).
     pub overcommit: Fact<u64>,
+    /// Number of NUMA nodes that have memory.
+    pub memory_nodes: Fact<u64>,
     /// Whether any process may use userfaultfd (`vm.unprivileged_userfaultfd`).
     pub open_userfaultfd: Fact<bool>,
     /// Whether this process may open `/dev/userfaultfd`; `None`: there is none.
@@ -104,6 +106,7 @@ impl HostFacts {
             overcommit: read_fact(at("proc/sys/vm/overcommit_memory"), |path, text| {
                 at_most(path, text, 2, "0, 1 or 2")
             }),
+            memory_nodes: read_fact(at("sys/devices/system/node/has_memory"), parse_nodes),
             open_userfaultfd: read_fact(
                 at("proc/sys/vm/unprivileged_userfaultfd"),
                 |path, text| Ok(at_most(path, text, 1, "0 or 1")? == 1),
@@ -146,6 +149,25 @@ fn parse_switch(path: &Path, text: &[u8]) -> Result<bool, ReadError> {
         b"N" | b"0" => Ok(false),
         _ => Err(ReadError::malformed(path, 1, text, "`Y` or `N`")),
     }
+}
+
+/// Parses the text of `/sys/devices/system/node/has_memory`: the number of nodes in a list such as
+/// `0-1,4`. `path` is for error messages.
+///
+/// # Errors
+/// It is no list of numbers and ranges.
+pub fn parse_nodes(path: &Path, text: &[u8]) -> Result<u64, ReadError> {
+    let malformed =
+        || ReadError::malformed(path, 1, text, "numbers and ranges of numbers: `0-1,4`");
+    let mut nodes: u64 = 0;
+    for part in text.trim_ascii().split(|&byte| byte == b',') {
+        let mut ends = part.splitn(2, |&byte| byte == b'-').map(number);
+        let first = ends.next().flatten().ok_or_else(malformed)?;
+        let last = ends.next().unwrap_or(Some(first)).ok_or_else(malformed)?;
+        let more = last.checked_sub(first).ok_or_else(malformed)?;
+        nodes = nodes.saturating_add(more).saturating_add(1);
+    }
+    Ok(nodes)
 }
 
 /// Parses the text of `/proc/sys/kernel/osrelease`; `path` is for error messages.

@@ -39,7 +39,7 @@ mod swap_areas;
 pub use balloon_owner::{balloon_owner, balloon_owners};
 pub use boot::boot_id;
 pub use error::ReadError;
-pub use facts::{Fact, HostFacts, KernelVersion, parse_release};
+pub use facts::{Fact, HostFacts, KernelVersion, parse_nodes, parse_release};
 pub use file::READ_BYTES_MAX;
 pub use meminfo::{MemInfo, parse_meminfo};
 pub use merging::{KSM, MergingControl, merging_owner, parse_number, read_merged, read_merging};

@@ -26,6 +26,9 @@ pub struct ProcessMemory {
     pub resident_private: Option<Bytes>,
     /// The part in shared memory, such as a guest's memfd (`RssShmem`, Linux 4.5 and later).
     pub resident_shared: Option<Bytes>,
+    /// The part in files on disks (`RssFile`, Linux 4.5 and later): the program, its libraries, and
+    /// whatever files a guest was given as memory.
+    pub resident_file: Option<Bytes>,
     /// Memory in huge pages of hugetlbfs, which is not in `resident` (`HugetlbPages`, Linux 4.4 and
     /// later).
     pub huge: Option<Bytes>,
@@ -141,6 +144,7 @@ pub fn parse_status(path: &Path, text: &[u8]) -> Result<Option<ProcessMemory>, R
             b"VmSize" => &mut memory.mapped,
             b"RssAnon" => &mut memory.resident_private,
             b"RssShmem" => &mut memory.resident_shared,
+            b"RssFile" => &mut memory.resident_file,
             b"HugetlbPages" => &mut memory.huge,
             b"VmSwap" => &mut memory.swapped,
             b"VmLck" => &mut memory.locked,

@@ -360,11 +360,12 @@ pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -
 }
 
 /// The order for a guest without plugged memory, or without the figures to plug any: the guard's
-/// target, unchanged; none if the balloon cannot be used. A pending hotplug request is withdrawn,
-/// because the balloon would offset it at once.
+/// target, unchanged. A guest with memory devices whose balloon cannot be used gets none; of one
+/// without, the guard only calls a reduction off. A pending hotplug request is withdrawn, because
+/// the balloon would offset it at once.
 pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
-    let target = send.filter(|_| why_plug_only(sample).is_none());
-    let Some(target) = target else { return Actuation::default() };
+    let is_usable = sample.hotplug.is_none() || why_plug_only(sample).is_none();
+    let Some(target) = send.filter(|_| is_usable) else { return Actuation::default() };
     let mut order = Actuation { target: Some(target), ..Actuation::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {

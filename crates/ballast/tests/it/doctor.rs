@@ -10,7 +10,7 @@ use ballast_rest::testing::{Reply, RestServer};
 use serde_json::Value;
 
 /// The topics that every host has a finding about.
-const HOST_TOPICS: [&str; 13] = [
+const HOST_TOPICS: [&str; 14] = [
     "cgroups",
     "damon",
     "huge-pages",
@@ -18,6 +18,7 @@ const HOST_TOPICS: [&str; 13] = [
     "ksm",
     "memory",
     "mglru",
+    "numa",
     "overcommit",
     "pressure",
     "swap",

@@ -245,6 +245,25 @@ fn an_inhibited_balloon_leaves_hotplug_alone() {
 }
 
 #[test]
+fn a_reduction_ends_when_the_guest_is_pinned() {
+    let a = ToyGuest { rate: 10, ..ToyGuest::new("a", 1024, 1024, 100) };
+    let guests = vec![a, ToyGuest::new("b", 1024, 512, 900)];
+    let mut world = World::new(settings(PolicyName::Global, 1536), guests);
+    while world.guest("a").target + 50 >= world.guest("a").holds {
+        world.tick();
+        assert!(world.second < 100, "nothing was asked of it");
+    }
+    world.guest("a").inhibited = true;
+    let plan = world.tick();
+    let change = &plan.guest(&id("a")).unwrap().change;
+    assert_eq!(*change, Change::CancelShrink { why: HoldReason::DiscardInhibited });
+    let left = world.guest("a").holds;
+    world.ticks(20);
+    assert_eq!((world.guest("a").holds, world.guest("a").target), (left, left));
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
 fn an_inhibited_balloon_is_held_where_nothing_plugs() {
     let mut world = with_hotplug();
     world.guest("a").inhibited = true;
@@ -694,6 +713,21 @@ fn nothing_is_granted_before_it_is_certain_what_guests_hold() {
         world.tick();
         assert!(world.committed() <= 1024, "{:?}", world.holds());
     }
+}
+
+#[test]
+fn guests_that_start_one_after_the_other_delay_nobody() {
+    let guests = vec![ToyGuest::new("a", 2048, 512, 900)];
+    let mut world = World::new(settings(PolicyName::Global, 8192), guests);
+    for number in 0..20 {
+        // Its balloon is empty.
+        world.guests.push(ToyGuest::new(&format!("n{number}"), 256, 256, 200));
+        let plan = world.tick();
+        assert!(number < 2 || plan.notes.is_empty(), "{:?} at {number} s", plan.notes);
+        assert!(world.committed() <= 8192);
+    }
+    assert!(world.guest("a").holds > 900, "{}", world.guest("a").holds);
+    assert_eq!(world.controller.plans_refused(), 0);
 }
 
 #[test]

@@ -46,6 +46,11 @@ pub(super) fn check_guest(
     let id = || sample.id.clone();
     // Where the balloon cannot be used, plugging still can.
     let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);
+    // What a balloon was asked to take, and the host would not gain, may be called off. That gives
+    // the guest nothing.
+    let keeps = sample.claimed().unwrap_or_default().page_ceil();
+    let calls_off =
+        memory.target().is_some_and(|in_force| (in_force..=keeps).contains(&action.target));
     let untouchable = if !limits.managed {
         Some("excluded by the operator")
     } else if matches!(sample.link, LinkState::Down(_)) {
@@ -56,7 +61,7 @@ pub(super) fn check_guest(
         None
     } else if sample.capabilities.balloon == Some(false) {
         Some("no balloon")
-    } else if sample.capabilities.discard_inhibited == Some(true) {
+    } else if sample.capabilities.discard_inhibited == Some(true) && !calls_off {
         Some("discard inhibited")
     } else {
         None

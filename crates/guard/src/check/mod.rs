@@ -38,8 +38,8 @@ mod violation;
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestId, GuestStats, LeftGuest, LimitTable, Measured, Mechanism,
-    PerGuest, Plan, Snapshot, Timestamp,
+    Bounds, Bytes, Change, GuestId, GuestStats, LeftGuest, LimitTable, LinkState, Measured,
+    Mechanism, PerGuest, Plan, Snapshot, Timestamp,
 };
 
 use action::{CheckedGuest, check_form, check_guest, new_memory};
@@ -49,7 +49,8 @@ use restart::LeftGuests;
 pub use rules::Rules;
 pub use violation::Violation;
 
-/// While any guest has been known for less than this, nothing is granted to any guest.
+/// While any guest that may take more than is known has been known for less than this, nothing is
+/// granted to any guest.
 const SETTLES_IN: Duration = Duration::from_secs(2);
 
 /// A process this little above its cap need not be paged out.
@@ -323,11 +324,14 @@ impl<'a> Check<'a> {
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
         for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
-            if memory.known_for(self.now) < SETTLES_IN {
-                return Bytes::ZERO;
-            }
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
+            let is_whole = sample.link == LinkState::Up
+                && sample.allocation.is_some()
+                && sample.memory_max().is_some_and(|most| own >= most);
+            if !is_whole && memory.known_for(self.now) < SETTLES_IN {
+                return Bytes::ZERO;
+            }
             committed = committed.saturating_add(own);
             let resident = sample.resident.map_or(Bytes::ZERO, |it| it.value);
             touched = touched.saturating_add(resident.min(own));

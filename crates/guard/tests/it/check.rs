@@ -263,6 +263,35 @@ fn memory_still_held_or_promised_cannot_be_granted() {
 }
 
 #[test]
+fn a_newcomer_that_can_take_no_more_delays_no_grant() {
+    type Change = fn(&mut Case);
+    let check = |change: Change| {
+        let whole = |c: &mut Case| {
+            c.past.remove(&id("b"));
+            c.guests[1].boot_memory = Some(Bytes::mib(512));
+        };
+        Case::new().with(whole).with(change).act("a", 540).check()
+    };
+    assert_eq!(check(|_| {}), []);
+    let changes: [(&str, Change); 3] = [
+        ("memory can be plugged in", |c| {
+            c.guests[1].hotplug = Some(Hotplug {
+                kind: HotplugKind::Dimm,
+                plugged: Bytes::ZERO,
+                requested: Bytes::ZERO,
+                max: Bytes::mib(128),
+                block: Bytes::mib(128),
+            });
+        }),
+        ("it does not answer", |c| c.guests[1].link = LinkState::Down(LinkDown::Taken)),
+        ("what it holds is not known", |c| c.guests[1].allocation = None),
+    ];
+    for (why, change) in changes {
+        assert!(matches!(check(change)[..], [Violation::Overcommitted { .. }]), "{why}");
+    }
+}
+
+#[test]
 fn floors_ceilings_and_steps_hold() {
     assert!(matches!(Case::new().act("a", 100).check()[..], [Violation::BelowFloor { .. }]));
     let ceiling = |c: &mut Case| {
@@ -535,6 +564,21 @@ fn guests_that_must_not_be_touched_are_not() {
     for (why, change) in changes {
         let found = Case::new().with(change).act("a", 400).check();
         assert_eq!(found, [Violation::Untouchable(id("a"), why)]);
+    }
+}
+
+#[test]
+fn a_reduction_of_a_pinned_guest_may_be_called_off() {
+    let pinned = |c: &mut Case| {
+        let past = Past { target: Some(Bytes::mib(400)), ..Past::default() };
+        c.past.insert(id("a"), past);
+        c.guests[0].capabilities.discard_inhibited = Some(true);
+    };
+    for (target, is_allowed) in [(399, false), (400, true), (512, true), (513, false)] {
+        let found = Case::new().with(pinned).act("a", target).check();
+        let untouchable = Violation::Untouchable(id("a"), "discard inhibited");
+        let expected = if is_allowed { vec![] } else { vec![untouchable] };
+        assert_eq!(found, expected, "{target}");
     }
 }
 

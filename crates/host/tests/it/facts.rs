@@ -8,7 +8,7 @@ use ballast_model::Bytes;
 use tempfile::TempDir;
 
 /// Every file that is read, with its content on some host.
-const FILES: [(&str, &str); 17] = [
+const FILES: [(&str, &str); 18] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 8388608 kB\nMemAvailable: 4194304 kB\n"),
     ("proc/pressure/memory", "some avg10=0.50\nfull avg10=0.00\n"),
@@ -25,6 +25,7 @@ const FILES: [(&str, &str); 17] = [
     ("sys/module/zswap/parameters/enabled", "Y\n"),
     ("proc/sys/vm/swappiness", "60\n"),
     ("proc/sys/vm/overcommit_memory", "2\n"),
+    ("sys/devices/system/node/has_memory", "0-1,4\n"),
     ("proc/sys/vm/unprivileged_userfaultfd", "1\n"),
     ("sys/kernel/mm/ksm/run", "1\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "256\n"),
@@ -57,6 +58,7 @@ fn errors(facts: &HostFacts) -> Vec<String> {
         facts.zswap.as_ref().err(),
         facts.swappiness.as_ref().err(),
         facts.overcommit.as_ref().err(),
+        facts.memory_nodes.as_ref().err(),
         facts.open_userfaultfd.as_ref().err(),
         facts.merging.as_ref().err(),
     ];
@@ -86,7 +88,7 @@ fn facts_are_what_the_files_say() {
     );
     assert_eq!((facts.zswap.unwrap(), facts.swappiness.unwrap()), (Some(true), Some(60)));
     assert_eq!((facts.overcommit.unwrap(), facts.open_userfaultfd.unwrap()), (Some(2), Some(true)));
-    assert_eq!(facts.userfaultfd_device, Some(true));
+    assert_eq!((facts.userfaultfd_device, facts.memory_nodes.unwrap()), (Some(true), Some(3)));
     let merging = facts.merging.unwrap().unwrap();
     assert_eq!((merging.knobs.is_running, merging.saved), (true, Bytes::mib(1)));
 }

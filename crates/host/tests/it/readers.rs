@@ -134,6 +134,7 @@ fn process_memory_and_start_time_are_parsed() {
         mapped: Some(Bytes::kib(800_000)),
         resident_private: Some(Bytes::kib(100_000)),
         resident_shared: Some(Bytes::kib(150_000)),
+        resident_file: Some(Bytes::kib(50_000)),
         huge: Some(Bytes::mib(8)),
         swapped: Some(Bytes::mib(2)),
         locked: Some(Bytes::kib(4)),
@@ -288,6 +289,7 @@ proptest! {
             parse_start_time(path, &text).err(),
             parse_swaps(path, &text).err(),
             parse_release(path, &text).err(),
+            parse_nodes(path, &text).err(),
             parse_rights(path, &text).err(),
             parse_number(path, &text).err(),
         ];

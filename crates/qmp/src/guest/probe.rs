@@ -42,9 +42,10 @@ const VIRTIO_MEM: &str = "virtio-mem";
 
 /// Type prefixes of devices and objects that inhibit discarding memory. The first match counts, so
 /// a longer prefix precedes a shorter one.
-const INHIBITING: [(&str, Pinned); 6] = [
+const INHIBITING: [(&str, Pinned); 7] = [
     ("vfio-pci", Pinned::Passthrough),
     ("vfio-platform", Pinned::Passthrough),
+    ("vfio-user", Pinned::Passthrough),
     ("vhost-vdpa", Pinned::Passthrough),
     ("sev-snp-guest", Pinned::SevSnp),
     ("sev-", Pinned::Sev),
@@ -182,9 +183,13 @@ mod tests {
 
     #[test]
     fn devices_that_inhibit_discarding_are_found_in_any_folder() {
-        for (at, kind) in
-            [(0, "vfio-pci"), (1, "vfio-pci-nohotplug"), (2, "sev-guest"), (2, "tdx-guest")]
-        {
+        for (at, kind) in [
+            (0, "vfio-pci"),
+            (1, "vfio-pci-nohotplug"),
+            (0, "vfio-user-pci"),
+            (2, "sev-guest"),
+            (2, "tdx-guest"),
+        ] {
             let json = format!(r#"[{{"name":"x","type":"child<{kind}>"}}]"#);
             let mut listings = ["[]"; 3];
             listings[at] = &json;

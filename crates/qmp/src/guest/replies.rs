@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 
 use ballast_model::{Bytes, LinkDown, OutcomeKind, Timestamp};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::actions::failure;
 use super::devices::{ADDRESSABLE_MAX, MemoryDevices};
@@ -23,7 +23,14 @@ struct RunStateReply<'a> {
 
 #[derive(Deserialize)]
 struct BalloonReply {
+    #[serde(deserialize_with = "at_least_zero")]
     actual: u64,
+}
+
+/// A driver can claim a balloon larger than its guest's memory. QEMU then reports a negative size.
+fn at_least_zero<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let size = i128::deserialize(deserializer)?;
+    Ok(u64::try_from(size.max(0)).unwrap_or(u64::MAX))
 }
 
 #[derive(Deserialize)]

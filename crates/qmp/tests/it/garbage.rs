@@ -214,11 +214,18 @@ fn texts_of_the_server_are_short_and_printable() {
 }
 
 #[test]
-fn an_allocation_never_exceeds_the_memory_that_is_there() {
+fn an_allocation_is_within_the_memory_that_is_there() {
+    assert_eq!(allocation_of("18446744073709551615"), Some(Bytes::mib(512)));
+    assert_eq!(allocation_of("-4096"), Some(Bytes::ZERO), "a balloon larger than the memory");
+}
+
+/// What a guest with 512 MiB holds whose balloon device says `actual`.
+fn allocation_of(actual: &str) -> Option<Bytes> {
     let mut guest = probing();
+    let balloon = format!(r#""return": {{"actual": {actual}}}, "id": 2"#);
     let replies = [
         r#""return": {"status": "running"}, "id": 1"#,
-        r#""return": {"actual": 18446744073709551615}, "id": 2"#,
+        &balloon,
         r#""return": {"base-memory": 536870913}, "id": 3"#,
         r#""return": [], "id": 4"#,
         r#""return": {"size": 536870912, "max-size": 536870912}, "id": 5"#,
@@ -230,7 +237,7 @@ fn an_allocation_never_exceeds_the_memory_that_is_there() {
         guest.receive(format!("{{{reply}}}").as_bytes(), Timestamp::ZERO, 1).unwrap();
     }
     let sample = guest.sample("a".parse::<GuestId>().unwrap(), Timestamp::ZERO);
-    assert_eq!(sample.allocation.map(|it| it.value), Some(Bytes::mib(512)));
+    sample.allocation.map(|it| it.value)
 }
 
 /// Mostly valid QMP.

@@ -53,6 +53,7 @@ pub(super) fn judge(
         zswap(facts),
         swappiness(facts, config),
         overcommit(facts),
+        numa(facts),
         huge_pages(facts),
         merging(facts, config),
         userfaultfd(facts, config),
@@ -220,6 +221,17 @@ fn overcommit(facts: &HostFacts) -> Finding {
         Ok(Some(_)) => check
             .warning("vm.overcommit_memory is 2: never, so a guest may fail to start")
             .remedy("sysctl -w vm.overcommit_memory=0"),
+    }
+}
+
+fn numa(facts: &HostFacts) -> Finding {
+    const WHY: &str = "A guest that is bound to NUMA nodes can grow only there: the ceilings of all \
+        guests bound to a node have to fit it.";
+    let check = Area::Host.check("numa", WHY);
+    match &facts.memory_nodes {
+        Err(error) => check.unreadable(error),
+        Ok(None | Some(0 | 1)) => check.ok("one node has memory"),
+        Ok(Some(nodes)) => check.note(format!("{nodes} nodes have memory, counted as one")),
     }
 }
 

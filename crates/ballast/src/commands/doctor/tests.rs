@@ -28,7 +28,7 @@ mod proxmox_machines;
 mod rest_apis;
 
 /// A host without faults.
-const GOOD: [(&str, &str); 18] = [
+const GOOD: [(&str, &str); 19] = [
     ("proc/sys/kernel/osrelease", "6.12.48+deb13-amd64\n"),
     ("proc/meminfo", "MemTotal: 16777216 kB\nMemAvailable: 8388608 kB\n"),
     ("proc/pressure/memory", "some avg10=0.50\nfull avg10=0.00\n"),
@@ -41,6 +41,7 @@ const GOOD: [(&str, &str); 18] = [
     ("sys/module/zswap/parameters/enabled", "N\n"),
     ("proc/sys/vm/swappiness", "60\n"),
     ("proc/sys/vm/overcommit_memory", "0\n"),
+    ("sys/devices/system/node/has_memory", "0\n"),
     ("proc/sys/vm/unprivileged_userfaultfd", "1\n"),
     ("sys/kernel/mm/ksm/run", "0\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "0\n"),
@@ -53,7 +54,7 @@ const GOOD: [(&str, &str); 18] = [
 ];
 const DELEGATED: (&str, &str) = ("sys/fs/cgroup/cgroup.subtree_control", "cpu memory\n");
 /// A host with many faults.
-const POOR: [(&str, &str); 15] = [
+const POOR: [(&str, &str); 16] = [
     ("proc/sys/kernel/osrelease", "5.4.0-generic\n"),
     ("proc/meminfo", "MemTotal: 4194304 kB\nMemAvailable: 102400 kB\n"),
     ("sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n"),
@@ -61,6 +62,7 @@ const POOR: [(&str, &str); 15] = [
     ("sys/module/zswap/parameters/enabled", "Y\n"),
     ("proc/sys/vm/swappiness", "0\n"),
     ("proc/sys/vm/overcommit_memory", "2\n"),
+    ("sys/devices/system/node/has_memory", "0-1\n"),
     ("proc/sys/vm/unprivileged_userfaultfd", "0\n"),
     ("sys/kernel/mm/ksm/run", "1\n"),
     ("sys/kernel/mm/ksm/pages_sharing", "51200\n"),
@@ -151,6 +153,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok zswap: off
             ok swappiness: vm.swappiness is 60
             ok overcommit: vm.overcommit_memory is 0: within reason
+            ok numa: one node has memory
             ok huge-pages: never; in shared memory never
             ok ksm: off
             ok userfaultfd: any process may use it
@@ -177,6 +180,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                   $ sysctl -w vm.swappiness=60
                 warning overcommit: vm.overcommit_memory is 2: never, so a guest may fail to start
                   $ sysctl -w vm.overcommit_memory=0
+                note numa: 2 nodes have memory, counted as one
                 note huge-pages: always; in shared memory never
                   $ echo never > /sys/kernel/mm/transparent_hugepage/enabled
                 note ksm: merges pages, saves 200MiB now
@@ -203,6 +207,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
             note overcommit: vm.overcommit_memory is not known: no such file
+            ok numa: one node has memory
             ok huge-pages: not in this kernel
             note ksm: stopped, and what it merged saves 1MiB
               $ echo 2 > /sys/kernel/mm/ksm/run
@@ -227,6 +232,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
             note overcommit: vm.overcommit_memory is not known: no such file
+            ok numa: one node has memory
             ok huge-pages: not in this kernel
             ok ksm: not in this kernel
             note userfaultfd: not in this kernel
