@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ballast_model::Timestamp;
 
-/// So much earlier than an interval after the last query a guest may be asked. With a tick each
+/// How much earlier than an interval after the last query a guest may be asked. With a tick each
 /// second, most guests are asked in their own ticks again within four intervals.
 const CATCH_UP: Duration = Duration::from_millis(1500);
 

@@ -271,8 +271,8 @@ mod tests {
 
     proptest! {
         /// Whenever the figures were true, and however late the answers: never more than is read in
-        /// eight seconds. Once answers are in time again, all of it but the 32nd that counts as read
-        /// in order.
+        /// eight seconds. Once answers are in time again, all of it but the 32nd that counts as
+        /// read in order.
         #[test]
         fn what_is_read_is_never_overstated(
             times in prop::collection::vec((0..10_000u64, 0..20_000u64, 0..=100u64), 0..20),

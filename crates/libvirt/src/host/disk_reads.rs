@@ -2,8 +2,8 @@
 //!
 //! Idea: a call of its own, for whose answer no sample waits. Libvirt queries the block layer of
 //! one hypervisor after the other, and a hypervisor whose storage hangs does not answer: in one
-//! call with state and balloon it would keep the figures of all domains back. While a call hangs, it
-//! has that domain's job. The next call does not wait for the job (`--nowait`), so it has the
+//! call with state and balloon it would keep the figures of all domains back. While a call hangs,
+//! it has that domain's job. The next call does not wait for the job (`--nowait`), so it has the
 //! figures of all other domains.
 //!
 //! Cost: one call every [`PERIOD`], two queries of each hypervisor, some 600 bytes per disk. The
