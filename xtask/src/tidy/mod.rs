@@ -18,6 +18,7 @@ mod names;
 mod paths;
 mod purity;
 mod records;
+mod riddles;
 mod rust;
 mod tree;
 mod unsafe_code;
@@ -27,7 +28,7 @@ pub use tree::{Dependency, DependencyKind, Package, Tree};
 
 /// All checks, sorted by the place of each finding.
 pub fn check(tree: &Tree) -> Vec<Finding> {
-    const CHECKS: [fn(&Tree) -> Vec<Finding>; 13] = [
+    const CHECKS: [fn(&Tree) -> Vec<Finding>; 14] = [
         arrows::check,
         comments::check,
         decisions::check,
@@ -40,6 +41,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
         paths::check,
         purity::check,
         records::check,
+        riddles::check,
         unsafe_code::check,
     ];
     let mut findings: Vec<Finding> = CHECKS.iter().flat_map(|check| check(tree)).collect();
