@@ -21,7 +21,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let is_whole = is_drawing || line.contains("://") || line.trim_end().ends_with('|');
             if width > WIDTH && !is_whole {
                 let what = format!("a comment of {width} characters, at most {WIDTH}: wrap it");
-                findings.push(Finding::failure(format!("{path}:{}", index + 1), what));
+                findings.push(Finding::new(format!("{path}:{}", index + 1), what));
             }
         }
     }

@@ -31,7 +31,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     "test {} has {words} words, at most {TEST_WORDS_MAX}: state one property",
                     test.name
                 );
-                findings.push(Finding::failure(format!("{path}:{}", test.line), what));
+                findings.push(Finding::new(format!("{path}:{}", test.line), what));
             }
         }
         if !has_glossary(path) {
@@ -45,7 +45,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                         "\"{word}\" of {} is not in {GLOSSARY}: explain it there, or use a known word",
                         defined.name
                     );
-                    findings.push(Finding::failure(format!("{path}:{}", defined.line), what));
+                    findings.push(Finding::new(format!("{path}:{}", defined.line), what));
                 }
                 used.extend(forms);
             }
@@ -55,7 +55,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     for word in list.unwrap_or_default().split(is_separator).filter(|word| !word.is_empty()) {
         if !used.contains(word) {
             let what = format!("plain word \"{word}\" is in no name of a type: remove it");
-            findings.push(Finding::failure(GLOSSARY, what));
+            findings.push(Finding::new(GLOSSARY, what));
         }
     }
     findings

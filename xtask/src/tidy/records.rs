@@ -52,7 +52,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (path, text) in &tree.files {
         if path.starts_with(RECORDS) && !names_commit(text) {
-            findings.push(Finding::failure(path, "name the commit that was measured"));
+            findings.push(Finding::new(path, "name the commit that was measured"));
         }
     }
     for (path, text) in tree.files.iter().filter(|(path, _)| is_guide(path)) {
@@ -67,7 +67,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     Some(Ok(())) if after_heading => section = true,
                     Some(Ok(())) => next = true,
                     Some(Err(what)) => {
-                        findings.push(Finding::failure(format!("{path}:{}", block.line), what));
+                        findings.push(Finding::new(format!("{path}:{}", block.line), what));
                     }
                     None => {}
                 },
@@ -126,7 +126,7 @@ fn unrecorded(path: &str, block: &Block) -> Option<Finding> {
         "{} looks measured: link its record in {FOLDER}, or mark it (xtask/src/tidy/records.rs)",
         figures.join(", ")
     );
-    (!figures.is_empty()).then(|| Finding::failure(format!("{path}:{}", block.line), what))
+    (!figures.is_empty()).then(|| Finding::new(format!("{path}:{}", block.line), what))
 }
 
 /// The sentences and table cells of `text`, as words. Text in backquotes becomes one word without

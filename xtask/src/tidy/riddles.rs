@@ -28,7 +28,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 }
                 if let Some(riddle) = riddle(before, word) {
                     let what = format!("`{riddle}`: say it as subject, verb, object");
-                    findings.push(Finding::failure(format!("{path}:{}", index + 1), what));
+                    findings.push(Finding::new(format!("{path}:{}", index + 1), what));
                 }
                 before = word;
             }
