@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use ballast_model::Timestamp;
 
-/// How much earlier than an interval after the last query a guest may be asked. With a tick each
-/// second, most guests are asked in their own ticks again within four intervals.
+/// A guest may be asked earlier than an interval after its last query by at most this. With a tick
+/// each second, most guests are asked in their own ticks again within four intervals.
 const CATCH_UP: Duration = Duration::from_millis(1500);
 
 /// 2^64 divided by the golden ratio: multiples of it spread well, also for numbers in a row.
