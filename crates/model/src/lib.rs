@@ -31,6 +31,7 @@ mod input;
 mod limit_layers;
 mod limit_table;
 mod limits;
+mod link_state;
 mod mapped;
 mod measured;
 mod mechanism;
@@ -73,6 +74,7 @@ pub use input::Input;
 pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
 pub use limit_table::{LimitTable, LimitsInOrder};
 pub use limits::{BoundsError, GuestLimits};
+pub use link_state::{LinkDown, LinkState};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, MechanismReason, Move, Paging, PressureLevel, Regret};
 pub use merging::{MergingKnobs, PageMerging};
@@ -94,8 +96,7 @@ pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING
 pub use reservation::Reservation;
 pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
-    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, LinkDown, LinkState, ProcessId,
-    RunState, Snapshot,
+    Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, ProcessId, RunState, Snapshot,
 };
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

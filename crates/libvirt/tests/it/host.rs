@@ -496,5 +496,5 @@ async fn news_ends_a_wait_and_moves_by_order_do_not() {
     host.host.wait_for_event().await;
     libvirt.start_again();
     host.sample().await;
-    assert_eq!(watched(&libvirt), 8, "a new connection is told of events, too");
+    assert_eq!(watched(&libvirt), 8, "a new connection asks for events, too");
 }
