@@ -91,7 +91,7 @@ fn a_release_begins_anew_after_a_pause() {
 }
 
 #[test]
-fn what_others_moved_counts_as_far_as_the_host_sees_it() {
+fn what_others_moved_counts_as_far_as_it_is_seen() {
     for (is_shared, resident, granted) in [(true, 600, 600), (true, 700, 700), (false, 700, 400)] {
         let mut guest = Paused::new(is_shared);
         guest.is_held = true;
