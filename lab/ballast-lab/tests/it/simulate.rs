@@ -55,8 +55,8 @@ fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
     assert_eq!(status, Some(0), "{arguments:?}: {err}");
     out
 }
-/// Set `UPDATE_GOLDEN=1` to rewrite the golden outputs; then read the difference and justify it. Another
-/// test compares the verdicts on papers' figures with `scenarios/golden/verdicts.txt`.
+/// Set `UPDATE_GOLDEN=1` to rewrite the golden outputs; then read the difference and justify it.
+/// Another test compares the verdicts on papers' figures with `scenarios/golden/verdicts.txt`.
 /// verdicts on papers' figures are compared with `scenarios/golden/verdicts.txt` by another test.
 #[test]
 fn recorded_outputs_are_given_again() {
