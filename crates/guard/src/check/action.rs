@@ -10,7 +10,7 @@ use ballast_model::{
     Action, Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Plan, RunState,
 };
 
-use super::memory::Memory;
+use super::memory::{Memory, swap_free};
 use super::rules::Rules;
 use super::violation::Violation;
 
@@ -120,14 +120,7 @@ fn used_without_swap(
     stale_after: Duration,
 ) -> Option<Bytes> {
     let stats = sample.stats?.value;
-    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
-    let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
-        (Some(true), _) => return None,
-        (Some(false), _) => Bytes::ZERO,
-        (None, Some(free)) => free,
-        (None, None) if stats.swap_out.unwrap_or_default() > Bytes::ZERO => return None,
-        (None, None) => Bytes::ZERO,
-    };
+    let swap_free = swap_free(sample, limits, stale_after)?;
     let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
     Some(sample.claimed()?.saturating_sub(spared))
 }

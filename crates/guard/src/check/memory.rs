@@ -31,13 +31,6 @@ const SPARE: Bytes = Bytes::mib(32);
 /// The last resident size counts for this long while no newer one can be read.
 const SEEN_EVER: Duration = Duration::from_secs(60);
 
-/// The part of a plan that concerns one guest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Planned {
-    pub(super) target: Option<Bytes>,
-    pub(super) stale_after: Duration,
-}
-
 /// One guest, from plan to plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Memory {
@@ -290,30 +283,32 @@ impl Memory {
         }
     }
 
-    /// What the guest may take beyond its commitment once `promise` is in force. Whatever the cap,
-    /// it may have its floor, and what it uses without swap. A new transient grant is an order not
-    /// yet seen to be followed, so the order before it still counts too.
+    /// What the guest may take beyond its commitment once `promise` and the plan's `target` are in
+    /// force. Whatever the cap, it may have its floor, and what it uses without swap. A new
+    /// transient grant is an order not yet seen to be followed, so the order before it still counts
+    /// too.
     pub(super) fn freed_by_raised_cap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
         promise: &Promise,
-        planned: Planned,
+        target: Option<Bytes>,
+        stale_after: Duration,
     ) -> Bytes {
         // Where the host does not see what the process occupies, everything that it holds counts
         // already.
-        if sample.resident.is_none_or(|it| it.age > planned.stale_after) {
+        if sample.resident.is_none_or(|it| it.age > stale_after) {
             return Bytes::ZERO;
         }
         let (Some(cap), Some(next)) = (self.cap, promise.cap) else { return Bytes::ZERO };
         let beyond = |entitled: Option<Bytes>, target: Option<Bytes>| {
             entitled.unwrap_or_default().saturating_sub(target.unwrap_or_default())
         };
-        let transient = beyond(promise.entitled, planned.target);
+        let transient = beyond(promise.entitled, target);
         let next =
             next.saturating_sub(transient.saturating_sub(beyond(self.entitled, self.target)));
         let floor = limits.bounds_for(sample).unwrap_or_default().floor;
-        let own = floor.max(self.needed_without_swap(sample, limits, planned.stale_after));
+        let own = floor.max(self.needed_without_swap(sample, limits, stale_after));
         let cap = cap.max(own.saturating_add(ROOM));
         let holds = self.holds(sample);
         holds.min(next.max(cap)) - holds.min(cap)
@@ -326,16 +321,27 @@ impl Memory {
         limits: &GuestLimits,
         stale_after: Duration,
     ) -> Bytes {
-        let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
-        let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
-        let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
-            (Some(true), _) => return Bytes::ZERO,
-            (Some(false), _) => Bytes::ZERO,
-            (None, Some(free)) => free,
-            (None, None) if has_swapped().is_some() => return Bytes::ZERO,
-            (None, None) => Bytes::ZERO,
+        let swap_free = swap_free(sample, limits, stale_after);
+        let (Some(swap_free), Some(used), Some(holds)) = (swap_free, self.used, sample.claimed())
+        else {
+            return Bytes::ZERO;
         };
-        let (Some(used), Some(holds)) = (self.used, sample.claimed()) else { return Bytes::ZERO };
         used.saturating_add(SPARE).saturating_sub(swap_free).page_ceil().min(holds)
+    }
+}
+
+/// What the guest's swap can still take; `None`: it has swap, and nobody knows how much.
+pub(super) fn swap_free(
+    sample: &GuestSample,
+    limits: &GuestLimits,
+    stale_after: Duration,
+) -> Option<Bytes> {
+    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
+    let swapped = sample.stats.and_then(|stats| stats.value.swap_out).unwrap_or_default();
+    match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
+        (Some(true), _) => None,
+        (Some(false), _) => Some(Bytes::ZERO),
+        (None, Some(free)) => Some(free),
+        (None, None) => (swapped == Bytes::ZERO).then_some(Bytes::ZERO),
     }
 }

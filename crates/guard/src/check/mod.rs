@@ -43,7 +43,7 @@ use ballast_model::{
 };
 
 use action::{Guest, check_form, check_guest, new_memory};
-use memory::{Memory, Planned};
+use memory::Memory;
 pub use promise::Promise;
 use restart::LeftGuests;
 pub use rules::Rules;
@@ -296,12 +296,12 @@ impl<'a> Check<'a> {
             };
             // A guest that is left alone for lack of figures is granted nothing.
             if !matches!(planned.change, Change::CancelShrink { .. }) {
-                let planned = Planned { target: planned.target, stale_after: rules.stale_after };
                 freed_by_caps = freed_by_caps.saturating_add(guest.memory.freed_by_raised_cap(
                     guest.sample,
                     guest.limits,
                     promise,
-                    planned,
+                    planned.target,
+                    rules.stale_after,
                 ));
             }
         }
