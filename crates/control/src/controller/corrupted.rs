@@ -1,12 +1,15 @@
-//! Tests: the guard's memory is corrupted; the checker, which keeps its own, still keeps the
-//! promises.
+//! Tests: the memory of guard and controller is corrupted; the checker, which keeps its own, still
+//! keeps the promises.
 
-use ballast_model::{Bytes, GuestId, PolicyName};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ballast_model::{Bytes, GuestId, Mode, PolicyName, Reservation, Timestamp};
 use proptest::prelude::*;
 
-use crate::Controller;
 use crate::state::GuestState;
-use crate::world::{Mood, ToyGuest, World, settings};
+use crate::world::{Mood, ToyGuest, World, id, settings};
+use crate::{Controller, Event};
 
 fn state<'a>(controller: &'a mut Controller, name: &str) -> &'a mut GuestState {
     let id: GuestId = name.parse().unwrap();
@@ -61,9 +64,57 @@ fn promised_memory_counts_though_the_guard_forgot_it() {
         "a".parse().unwrap(),
         ballast_model::GuestLimits { shares: 7, ..Default::default() },
     );
-    world.controller.handle_event(crate::Event::Reconfigure(Box::new(limits.clone())));
+    world.controller.handle_event(Event::Reconfigure(Box::new(limits.clone())));
     let plan = world.tick();
     assert!(world.controller.plans_refused() > 0, "{plan:?}");
+}
+
+/// Two guests of 1 GiB, each with half of a budget of 1 GiB, that use little.
+fn two() -> World {
+    let guests = vec![ToyGuest::new("a", 1024, 512, 100), ToyGuest::new("b", 1024, 512, 100)];
+    let mut world = World::new(settings(PolicyName::Global, 1024), guests);
+    world.ticks(5);
+    world
+}
+
+#[test]
+fn reserved_memory_stays_free_though_the_controller_forgot_it() {
+    let mut world = two();
+    let until = Timestamp::from_millis(world.second * 1000) + Duration::from_secs(600);
+    let reservation =
+        Reservation { guest: id("new"), size: Bytes::mib(400), until, free: Bytes::ZERO };
+    world.controller.handle_event(Event::Reserve(reservation));
+    let plan = world.ticks(20);
+    assert!(plan.reservations[0].is_ready(), "{:?}", plan.reservations);
+    world.guest("a").used = 1000;
+    world.controller.reservations.end(&id("new"));
+    for _ in 0..30 {
+        world.tick();
+        assert!(world.committed() <= 624, "{}", world.committed());
+    }
+    assert!(world.controller.plans_refused() > 0);
+}
+
+#[test]
+fn a_pause_or_observing_holds_though_the_controller_forgot_it() {
+    type Forget = fn(&mut Controller);
+    let forgotten: [(Event, Forget); 2] = [
+        (Event::Pause, |controller| controller.paused = false),
+        (Event::SetMode(Mode::Observe), |controller| {
+            Arc::make_mut(&mut controller.settings).mode = Mode::Balance;
+        }),
+    ];
+    for (event, forget) in forgotten {
+        let mut world = two();
+        world.controller.handle_event(event);
+        forget(&mut world.controller);
+        assert_eq!(world.controller.held(), None);
+        world.guest("a").used = 1000;
+        let sent = world.actions.len();
+        world.ticks(30);
+        assert!(world.controller.plans_refused() > 0);
+        assert_eq!(world.actions.len(), sent);
+    }
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -193,6 +193,14 @@ impl Memory {
         self.cap = handover.resident_cap;
     }
 
+    /// The guest for which `size` was reserved has appeared, as `process`.
+    pub(super) fn grant_reserved(&mut self, process: ProcessId, size: Bytes, now: Timestamp) {
+        self.process = Some(process);
+        (self.last_seen, self.occupied, self.changed_at) = (None, None, now);
+        (self.target, self.granted, self.granted_lately) = (Some(size), Some(size), Bytes::ZERO);
+        (self.entitled, self.cap) = (None, None);
+    }
+
     /// An order to balloon and plugged memory is carried out.
     pub(super) fn record_order(&mut self, total: Bytes) {
         self.ordered = Some(total);
@@ -330,7 +338,7 @@ impl Memory {
     }
 }
 
-/// What the guest's swap can still take; `None`: it has swap, and nobody knows how much.
+/// What the guest's swap can still take; `None`: enough, as far as is known.
 pub(super) fn swap_free(
     sample: &GuestSample,
     limits: &GuestLimits,

@@ -28,11 +28,6 @@ impl LeftGuests {
         LeftGuests { guests: guests.iter().map(by_name).collect(), until: None }
     }
 
-    pub(super) fn add(&mut self, left: &LeftGuest) {
-        self.guests.insert(left.handover.guest.clone(), left.clone());
-        self.until = None;
-    }
-
     /// Gives guests that appear in `snapshot` what they were promised.
     pub(super) fn join(&mut self, memories: &mut PerGuest<Memory>, snapshot: &Snapshot) {
         if self.guests.is_empty() {

@@ -7,7 +7,7 @@ use ballast_guard::{ComplianceLog, GuardSettings, Holding};
 use ballast_model::{
     Action, Budget, Bytes, Generation, GuestId, GuestSample, GuestStats, Handover, HostSample,
     LeftGuest, LimitTable, LinkDown, LinkState, Measured, Plan, PolicyName, PressureLevel,
-    ProcessId, Snapshot, Timestamp,
+    ProcessId, Restart, Snapshot, Timestamp,
 };
 
 const PROCESS: ProcessId = ProcessId { pid: 7, start_ticks: 70 };
@@ -64,7 +64,8 @@ fn ordering(
         ..HostSample::default()
     };
     let mut checker = Checker::default();
-    checker.restore(left.as_slice());
+    let guests = Vec::from_iter(left.clone());
+    checker.restore(&Restart { guests, ..Restart::default() });
     // The plan keeps the cap.
     let kept = |left: LeftGuest| {
         let cap = Some(left.handover.resident_cap?);
@@ -75,7 +76,7 @@ fn ordering(
     for (second, a) in (1..).step_by(8).zip(seen) {
         let at = Timestamp::from_millis(second * 1000);
         let snapshot = Snapshot::new(at, host.clone(), vec![a, guest("b", 500)]);
-        checker.observe(&snapshot, &LimitTable::default(), false);
+        checker.observe(&snapshot, &LimitTable::default());
         latest = Some(snapshot);
     }
     let snapshot = latest.unwrap();
@@ -100,13 +101,10 @@ fn ordering(
     let rules = Rules {
         budget: Some(Bytes::mib(1000)),
         host_reserve: Bytes::gib(1),
-        reserved: Bytes::ZERO,
         stale_after: Duration::from_secs(10),
         step_up_max: None,
         step_down_max: None,
         limits: &LimitTable::default(),
-        paused: false,
-        observing: false,
     };
     checker.check(&plan, &promises, &snapshot, &rules)
 }
