@@ -252,7 +252,16 @@ impl Controller {
     /// State of the guests, besides the last plan, that the next controller needs. Sorted by name.
     /// O(n).
     pub fn handovers(&self) -> Vec<Handover> {
-        self.guests.iter().filter_map(|(id, state)| state.handover(id)).collect()
+        let mut handovers = Vec::new();
+        for (place, (id, state)) in self.guests.iter().enumerate() {
+            let (held, target) = (state.log.last_seen(), state.log.target());
+            let mut handover = state.handover(id);
+            self.checker.hand_over(place, held, target, &mut handover);
+            if handover != Handover::nothing(id.clone()) {
+                handovers.push(handover);
+            }
+        }
+        handovers
     }
 
     fn note(&mut self, outcome: &Outcome) {

@@ -123,22 +123,21 @@ impl GuestState {
         }
     }
 
-    /// What the next daemon needs to know of the guest; `None`: nothing but its target.
-    pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
+    /// What the next daemon needs to know of the guest besides its target.
+    pub(crate) fn handover(&self, guest: &GuestId) -> Handover {
         let Identity { process, is_hidden, is_silent, left } = &self.identity;
         if let Some(left) = left {
             let held = self.log.last_seen();
-            return Some(Handover { process: *process, held, ..left.handover.clone() });
+            return Handover { process: *process, held, ..left.handover.clone() };
         }
-        let nothing = Handover::nothing(guest.clone());
         let mut handover = Handover {
             process: process.filter(|_| *is_hidden),
             held: self.log.last_seen().filter(|_| *is_silent),
             resident_cap: self.cap(),
             thrashed: self.thrash.thrashed(),
-            ..nothing.clone()
+            ..Handover::nothing(guest.clone())
         };
         self.log.hand_over(&mut handover);
-        (handover != nothing).then_some(handover)
+        handover
     }
 }

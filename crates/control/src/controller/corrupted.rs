@@ -43,6 +43,30 @@ fn an_unseen_guest_counts_though_the_guard_forgot_it() {
     assert!(world.committed() <= 3000, "{}", world.committed());
 }
 
+/// The same, but the next daemon goes on from what the guard forgot, and sees nothing of `a`.
+#[test]
+fn a_restart_restores_no_corrupted_memory() {
+    let guests = vec![
+        ToyGuest::new("a", 2048, 1500, 1400),
+        ToyGuest::new("b", 2048, 300, 290),
+        ToyGuest::new("c", 2048, 1200, 1190),
+    ];
+    let mut world = World::new(settings(PolicyName::Global, 3000), guests);
+    world.ticks(5);
+    let a = world.guest("a");
+    (a.mood, a.pid) = (Mood::Gone, 0);
+    world.guest("c").used = 2000;
+    world.ticks(2);
+    assert_eq!(world.controller.plans_refused(), 0);
+    swap_logs(&mut world.controller, "a", "b");
+    world.tick_and_restart(9);
+    for _ in 0..10 {
+        world.tick();
+        assert!(world.committed() <= 3000, "{}", world.committed());
+    }
+    assert!(world.controller.plans_refused() > 0);
+}
+
 /// `b` was promised memory and has not taken it yet; the guard takes that memory for free.
 #[test]
 fn promised_memory_counts_though_the_guard_forgot_it() {
@@ -149,11 +173,15 @@ fn corrupt(world: &mut World, corruption: Corruption) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Whatever the guard remembers wrongly, guests never hold, or may take, more than the budget.
+    /// Whatever the guard remembers wrongly, and hands over to the next daemon, guests never hold,
+    /// or may take, more than the budget.
     #[test]
     fn the_budget_holds_whatever_the_guard_forgets(
         sizes in prop::collection::vec((512..4096u64, 0..100u64, 10..400u64), 2..6),
-        turns in prop::collection::vec((0..5usize, 0..4096u64, 0..4u8, corruption(), 1..8u64), 1..12),
+        turns in prop::collection::vec(
+            (0..5usize, 0..4096u64, 0..4u8, corruption(), 1..8u64, any::<bool>()),
+            1..12,
+        ),
         spare in 0..1500u64,
     ) {
         let toy = |(at, (boot, used, rate)): (usize, &(u64, u64, u64))| {
@@ -164,12 +192,16 @@ proptest! {
         let budget = guests.iter().map(|guest| guest.holds).sum::<u64>() + spare;
         let mut world = World::new(settings(PolicyName::Global, budget), guests);
         world.ticks(3);
-        for (at, used, mood, corruption, ticks) in turns {
+        for (at, used, mood, corruption, ticks, restarts) in turns {
             let at = at % world.guests.len();
             let guest = &mut world.guests[at];
             guest.used = used.min(guest.boot);
             guest.mood = [Mood::Willing, Mood::Stubborn, Mood::Silent, Mood::Gone][usize::from(mood)];
             corrupt(&mut world, corruption);
+            if restarts {
+                world.tick_and_restart(usize::MAX);
+                prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());
+            }
             for _ in 0..ticks {
                 world.tick();
                 prop_assert!(world.committed() <= budget, "{} > {budget}", world.committed());

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId,
+    Bounds, Bytes, Change, CheckedGuest, GuestLimits, GuestPlan, GuestSample, LinkState, ProcessId,
     RunState, Timestamp,
 };
 
@@ -179,26 +179,31 @@ impl Memory {
         self.cap = promise.and_then(|promise| promise.cap);
     }
 
-    /// Promises of the previous daemon to this guest.
-    pub(super) fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
-        let LeftGuest { process, held, target, ref handover, .. } = *left;
+    /// What was remembered of this guest, whose process is `process`, before it appeared.
+    pub(super) fn restore(&mut self, process: ProcessId, left: CheckedGuest, now: Timestamp) {
+        let CheckedGuest { held, target, granted, granted_lately, entitled, resident_cap } = left;
         self.process = Some(process);
         self.last_seen = held;
         self.occupied = held.map(|held| (held, now));
         self.changed_at = now;
         self.target = target;
-        self.granted = handover.granted.or(target);
-        self.granted_lately = handover.granted_lately.unwrap_or_default();
-        self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
-        self.cap = handover.resident_cap;
+        self.granted = granted;
+        self.granted_lately = granted_lately.unwrap_or_default();
+        self.entitled = entitled;
+        self.cap = resident_cap;
     }
 
-    /// The guest for which `size` was reserved has appeared, as `process`.
-    pub(super) fn grant_reserved(&mut self, process: ProcessId, size: Bytes, now: Timestamp) {
-        self.process = Some(process);
-        (self.last_seen, self.occupied, self.changed_at) = (None, None, now);
-        (self.target, self.granted, self.granted_lately) = (Some(size), Some(size), Bytes::ZERO);
-        (self.entitled, self.cap) = (None, None);
+    /// What the next checker has to remember of this guest.
+    pub(super) fn hand_over(&self) -> CheckedGuest {
+        let is_releasing = |granted: &Bytes| self.granted_lately > *granted;
+        CheckedGuest {
+            held: self.last_seen.max(self.seen_by_host),
+            target: self.target,
+            granted: self.granted,
+            granted_lately: self.granted.filter(is_releasing).map(|_| self.granted_lately),
+            entitled: self.entitled,
+            resident_cap: self.cap,
+        }
     }
 
     /// An order to balloon and plugged memory is carried out.

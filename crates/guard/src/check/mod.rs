@@ -41,14 +41,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestId, GuestStats, LimitTable, Measured, Mechanism, Mode, PerGuest,
-    Plan, Reservation, Restart, Snapshot, Timestamp,
+    Bounds, Bytes, Change, CheckedGuest, GuestId, GuestStats, Handover, LimitTable, Measured,
+    Mechanism, Mode, PerGuest, Plan, Reservation, Restart, Snapshot, Timestamp,
 };
 
 use action::{Guest, check_form, check_guest, new_memory};
 use memory::Memory;
 pub use promise::Promise;
-use restart::LeftGuests;
+use restart::{LeftGuests, said_of, unsaid};
 pub use rules::Rules;
 pub use violation::Violation;
 
@@ -78,6 +78,20 @@ impl Checker {
         self.paused |= restart.paused;
         restart.reservations.iter().for_each(|it| self.reserve(it));
         self.left = LeftGuests::new(&restart.guests);
+    }
+
+    /// Adds to the `handover` of the guest at this place of the last snapshot what the checker
+    /// remembers of it, unless the rest of the tick says the same: the handover, what the guest
+    /// `held`, and the `target` in force. O(1).
+    pub fn hand_over(
+        &self,
+        place: usize,
+        held: Option<Bytes>,
+        target: Option<Bytes>,
+        handover: &mut Handover,
+    ) {
+        let known = self.guests.at(place).map(Memory::hand_over);
+        handover.checked = known.and_then(|known| unsaid(known, said_of(held, target, handover)));
     }
 
     /// The operator pauses acting, or resumes.
@@ -122,7 +136,10 @@ impl Checker {
         self.reservations.retain(|guest, reservation| {
             let process = snapshot.guest(guest).and_then(|sample| sample.process);
             if let (Some(process), Some(memory)) = (process, guests.named_mut(guest)) {
-                memory.grant_reserved(process, reservation.size.page_floor(), now);
+                let size = Some(reservation.size.page_floor());
+                let granted =
+                    CheckedGuest { target: size, granted: size, ..CheckedGuest::default() };
+                memory.restore(process, granted, now);
             }
             process.is_none() && reservation.until > now
         });
