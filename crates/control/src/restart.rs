@@ -38,11 +38,6 @@ impl LeftGuests {
         LeftGuests { guests: guests.into_iter().map(by_name).collect(), until: None }
     }
 
-    pub(crate) fn add(&mut self, left: LeftGuest) {
-        self.guests.insert(left.handover.guest.clone(), left);
-        self.until = None;
-    }
-
     /// Gives guests that appear in `snapshot` what they were promised. `states` is aligned with it.
     pub(crate) fn join(&mut self, states: &mut PerGuest<GuestState>, snapshot: &Snapshot) {
         if self.guests.is_empty() {
@@ -55,16 +50,21 @@ impl LeftGuests {
         for (state, sample) in states.values_mut().zip(snapshot.guests()) {
             let Some(left) = self.guests.remove(&sample.id) else { continue };
             if sample.process.is_none_or(|process| process == left.process) {
-                state.log.restore(&left, now);
-                state.holding.restore(left.held, now);
-                state.identity.process = Some(left.process);
-                state.identity.left = Some(Box::new(left));
+                state.restore(left, now);
             }
         }
     }
 }
 
 impl GuestState {
+    /// The guest was promised what `left` says; the rest of that waits until its process is seen.
+    pub(crate) fn restore(&mut self, left: LeftGuest, now: Timestamp) {
+        self.log.restore(&left, now);
+        self.holding.restore(left.held, now);
+        self.identity.process = Some(left.process);
+        self.identity.left = Some(Box::new(left));
+    }
+
     /// Notes which process the guest is. A different process is a different guest.
     pub(crate) fn identify(&mut self, sample: &GuestSample) {
         let before = self.identity.process;
@@ -123,22 +123,21 @@ impl GuestState {
         }
     }
 
-    /// What the next daemon needs to know of the guest; `None`: nothing but its target.
-    pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
+    /// What the next daemon needs to know of the guest besides its target.
+    pub(crate) fn handover(&self, guest: &GuestId) -> Handover {
         let Identity { process, lacks_process, lacks_allocation, left } = &self.identity;
         if let Some(left) = left {
             let held = self.log.last_seen();
-            return Some(Handover { process: *process, held, ..left.handover.clone() });
+            return Handover { process: *process, held, ..left.handover.clone() };
         }
-        let nothing = Handover::nothing(guest.clone());
         let mut handover = Handover {
             process: process.filter(|_| *lacks_process),
             held: self.log.last_seen().filter(|_| *lacks_allocation),
             resident_cap: self.cap(),
             thrashed: self.thrash.thrashed(),
-            ..nothing.clone()
+            ..Handover::nothing(guest.clone())
         };
         self.log.hand_over(&mut handover);
-        (handover != nothing).then_some(handover)
+        handover
     }
 }

@@ -94,7 +94,7 @@ pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Clamped, Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING_SET_AGE_MAX};
 pub use reservation::Reservation;
-pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
+pub use restart::{CheckedGuest, Handover, LeftGuest, Restart, Stuck, Thrashed};
 pub use sample::{
     Capabilities, GuestSample, GuestStats, Hotplug, HotplugKind, ProcessId, RunState, Snapshot,
 };

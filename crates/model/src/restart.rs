@@ -5,6 +5,9 @@
 //! else the controller remembers of a guest, and is recorded beside the plan. [`Restart::of`] puts
 //! the two together again.
 //!
+//! The checker of plans adds what it remembers of a guest by itself ([`CheckedGuest`]), where the
+//! rest of the tick does not say the same.
+//!
 //! Limits: moments are of the host's monotonic clock, so a handover is worthless after a reboot. A
 //! guest whose process is unknown is not handed over.
 
@@ -92,6 +95,9 @@ pub struct Handover {
     /// The limits that it brought from another host, if any.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub carried_limits: Option<GuestChange>,
+    /// What the checker of plans remembers of it; `None`: what the rest of the tick says.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub checked: Option<CheckedGuest>,
 }
 
 impl Handover {
@@ -109,8 +115,51 @@ impl Handover {
             thrashed: None,
             first_held: None,
             carried_limits: None,
+            checked: None,
         }
     }
+}
+
+/// What the checker of plans remembers of one guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct CheckedGuest {
+    /// What it was last seen to hold.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "held_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub held: Option<Bytes>,
+    /// The target in force.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "target_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub target: Option<Bytes>,
+    /// Its last grant.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "granted_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub granted: Option<Bytes>,
+    /// The most that it was granted since it last complied, if that exceeds its last grant.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "granted_lately_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub granted_lately: Option<Bytes>,
+    /// What it may come to hold, if that exceeds its target.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "entitled_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub entitled: Option<Bytes>,
+    /// The cap on its process.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "resident_cap_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub resident_cap: Option<Bytes>,
 }
 
 /// A guest that gives nothing of what it was asked for.

@@ -12,8 +12,8 @@ use ballast_guard::{
     Assessment, AssessmentInput, Lack, TickBudget, Totals, allocate_grants, budget_for,
 };
 use ballast_model::{
-    Bytes, Change, Compliance, Estimate, GuestPlan, HoldReason, HostSample, Mode, Note, PerGuest,
-    Plan, PressureLevel, RequestKind, Snapshot,
+    Bytes, Change, Compliance, Estimate, GuestPlan, HoldReason, HostSample, Note, PerGuest, Plan,
+    PressureLevel, RequestKind, Snapshot,
 };
 use ballast_policy::Pacing;
 
@@ -57,7 +57,7 @@ impl Controller {
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
         let is_held = self.held().is_some();
-        self.checker.observe(snapshot, &settings.limits, is_held);
+        self.checker.observe(snapshot, &settings.limits);
         observe(guests, snapshot, settings, is_held)
     }
 
@@ -303,13 +303,10 @@ impl Controller {
         let rules = Rules {
             budget: guard.budget,
             host_reserve: guard.host_reserve,
-            reserved: self.reservations.sum(),
             stale_after: guard.stale_after,
             step_up_max: guard.step_up_max,
             step_down_max: guard.step_down_max,
             limits: &settings.limits,
-            paused: self.paused,
-            observing: settings.mode == Mode::Observe,
         };
         let found = self.checker.check(&proposal.plan, &proposal.promises, snapshot, &rules);
         found.first().map(ToString::to_string)

@@ -16,7 +16,7 @@ use super::violation::Violation;
 
 /// A guest of the snapshot and what is remembered of it.
 #[derive(Clone, Copy)]
-pub(super) struct CheckedGuest<'a> {
+pub(super) struct GuestFacts<'a> {
     pub(super) sample: &'a GuestSample,
     pub(super) limits: &'a GuestLimits,
     pub(super) memory: &'a Memory,
@@ -37,12 +37,12 @@ pub(super) fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation
 /// Faults that concern one guest alone. The guest is believed to use no more than `believed`.
 pub(super) fn check_guest(
     action: &Action,
-    guest: CheckedGuest<'_>,
+    guest: GuestFacts<'_>,
     believed: Bytes,
     rules: &Rules<'_>,
     found: &mut Vec<Violation>,
 ) {
-    let CheckedGuest { sample, limits, memory, committed } = guest;
+    let GuestFacts { sample, limits, memory, committed } = guest;
     let id = || sample.id.clone();
     // Where the balloon cannot be used, plugging still can.
     let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);
@@ -139,8 +139,8 @@ fn leaves_balloon_alone(action: &Action, sample: &GuestSample) -> bool {
 }
 
 /// Faults of the plugged memory.
-fn check_plug(action: &Action, plug: Bytes, guest: CheckedGuest<'_>, found: &mut Vec<Violation>) {
-    let CheckedGuest { sample, memory, .. } = guest;
+fn check_plug(action: &Action, plug: Bytes, guest: GuestFacts<'_>, found: &mut Vec<Violation>) {
+    let GuestFacts { sample, memory, .. } = guest;
     let (max, block) = match sample.hotplug {
         Some(hotplug) => (hotplug.max.max(hotplug.plugged), hotplug.block),
         None => (Bytes::ZERO, Bytes::ZERO),
@@ -173,12 +173,12 @@ fn check_plug(action: &Action, plug: Bytes, guest: CheckedGuest<'_>, found: &mut
 /// use no more than `believed`.
 pub(super) fn new_memory(
     action: &Action,
-    guest: CheckedGuest<'_>,
+    guest: GuestFacts<'_>,
     planned: Option<&GuestPlan>,
     believed: Bytes,
     rules: &Rules<'_>,
 ) -> Bytes {
-    let CheckedGuest { sample, limits, memory, committed } = guest;
+    let GuestFacts { sample, limits, memory, committed } = guest;
     // It may be left more than its target because no mechanism can take that. Only what it is not
     // committed already is then a grant.
     let target = planned.and_then(|planned| planned.target).unwrap_or(action.target);

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId,
+    Bounds, Bytes, Change, CheckedGuest, GuestLimits, GuestPlan, GuestSample, LinkState, ProcessId,
     RunState, Timestamp,
 };
 
@@ -30,13 +30,6 @@ const SPARE: Bytes = Bytes::mib(32);
 
 /// The last resident size counts for this long while no newer one can be read.
 const SIZE_COUNTS_FOR: Duration = Duration::from_secs(60);
-
-/// The part of a plan that concerns one guest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Planned {
-    pub(super) target: Option<Bytes>,
-    pub(super) stale_after: Duration,
-}
 
 /// One guest, from plan to plan.
 #[derive(Clone, Copy, Debug, Default)]
@@ -187,18 +180,31 @@ impl Memory {
         self.cap = promise.and_then(|promise| promise.cap);
     }
 
-    /// Promises of the previous daemon to this guest.
-    pub(super) fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
-        let LeftGuest { process, held, target, ref handover, .. } = *left;
+    /// What was remembered of this guest, whose process is `process`, before it appeared.
+    pub(super) fn restore(&mut self, process: ProcessId, left: CheckedGuest, now: Timestamp) {
+        let CheckedGuest { held, target, granted, granted_lately, entitled, resident_cap } = left;
         self.process = Some(process);
         self.last_seen = held;
         self.occupied = held.map(|held| (held, now));
         self.changed_at = now;
         self.target = target;
-        self.granted = handover.granted.or(target);
-        self.granted_lately = handover.granted_lately.unwrap_or_default();
-        self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
-        self.cap = handover.resident_cap;
+        self.granted = granted;
+        self.granted_lately = granted_lately.unwrap_or_default();
+        self.entitled = entitled;
+        self.cap = resident_cap;
+    }
+
+    /// What the next checker has to remember of this guest.
+    pub(super) fn hand_over(&self) -> CheckedGuest {
+        let is_releasing = |granted: &Bytes| self.granted_lately > *granted;
+        CheckedGuest {
+            held: self.last_seen.max(self.seen_by_host),
+            target: self.target,
+            granted: self.granted,
+            granted_lately: self.granted.filter(is_releasing).map(|_| self.granted_lately),
+            entitled: self.entitled,
+            resident_cap: self.cap,
+        }
     }
 
     /// An order to balloon and plugged memory is carried out.
@@ -291,30 +297,32 @@ impl Memory {
         }
     }
 
-    /// What the guest may take beyond its commitment once `promise` is in force. Whatever the cap,
-    /// it may have its floor, and what it uses without swap. A new transient grant is an order not
-    /// yet seen to be followed, so the order before it still counts too.
+    /// What the guest may take beyond its commitment once `promise` and the plan's `target` are in
+    /// force. Whatever the cap, it may have its floor, and what it uses without swap. A new
+    /// transient grant is an order not yet seen to be followed, so the order before it still counts
+    /// too.
     pub(super) fn freed_by_raised_cap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
         promise: &Promise,
-        planned: Planned,
+        target: Option<Bytes>,
+        stale_after: Duration,
     ) -> Bytes {
         // Where the host does not see what the process occupies, everything that it holds counts
         // already.
-        if sample.resident.is_none_or(|it| it.age > planned.stale_after) {
+        if sample.resident.is_none_or(|it| it.age > stale_after) {
             return Bytes::ZERO;
         }
         let (Some(cap), Some(next)) = (self.cap, promise.cap) else { return Bytes::ZERO };
         let beyond = |entitled: Option<Bytes>, target: Option<Bytes>| {
             entitled.unwrap_or_default().saturating_sub(target.unwrap_or_default())
         };
-        let transient = beyond(promise.entitled, planned.target);
+        let transient = beyond(promise.entitled, target);
         let next =
             next.saturating_sub(transient.saturating_sub(beyond(self.entitled, self.target)));
         let floor = limits.bounds_for(sample).unwrap_or_default().floor;
-        let own = floor.max(self.needed_without_swap(sample, limits, planned.stale_after));
+        let own = floor.max(self.needed_without_swap(sample, limits, stale_after));
         let cap = cap.max(own.saturating_add(ROOM));
         let holds = self.holds(sample);
         holds.min(next.max(cap)) - holds.min(cap)
@@ -327,8 +335,8 @@ impl Memory {
         limits: &GuestLimits,
         stale_after: Duration,
     ) -> Bytes {
-        let (Some(swap_free), Some(used), Some(holds)) =
-            (swap_free(sample, limits, stale_after), self.used, sample.claimed())
+        let swap_free = swap_free(sample, limits, stale_after);
+        let (Some(swap_free), Some(used), Some(holds)) = (swap_free, self.used, sample.claimed())
         else {
             return Bytes::ZERO;
         };

@@ -5,9 +5,9 @@ use std::time::Duration;
 use ballast_guard::check::{Checker, Promise, Rules, Violation};
 use ballast_guard::{ComplianceLog, GuardSettings, Holding};
 use ballast_model::{
-    Action, Budget, Bytes, Generation, GuestId, GuestSample, GuestStats, Handover, HostSample,
-    LeftGuest, LimitTable, LinkDown, LinkState, Measured, Plan, PolicyName, PressureLevel,
-    ProcessId, Snapshot, Timestamp,
+    Action, Budget, Bytes, CheckedGuest, Generation, GuestId, GuestSample, GuestStats, Handover,
+    HostSample, LeftGuest, LimitTable, LinkDown, LinkState, Measured, Plan, PolicyName,
+    PressureLevel, ProcessId, Restart, Snapshot, Timestamp,
 };
 
 const PROCESS: ProcessId = ProcessId { pid: 7, start_ticks: 70 };
@@ -64,7 +64,8 @@ fn ordering(
         ..HostSample::default()
     };
     let mut checker = Checker::default();
-    checker.restore(left.as_slice());
+    let guests = Vec::from_iter(left.clone());
+    checker.restore(&Restart { guests, ..Restart::default() });
     // The plan keeps the cap.
     let kept = |left: LeftGuest| {
         let cap = Some(left.handover.resident_cap?);
@@ -75,7 +76,7 @@ fn ordering(
     for (second, a) in (1..).step_by(8).zip(seen) {
         let at = Timestamp::from_millis(second * 1000);
         let snapshot = Snapshot::new(at, host.clone(), vec![a, guest("b", 500)]);
-        checker.observe(&snapshot, &LimitTable::default(), false);
+        checker.observe(&snapshot, &LimitTable::default());
         latest = Some(snapshot);
     }
     let snapshot = latest.unwrap();
@@ -100,13 +101,10 @@ fn ordering(
     let rules = Rules {
         budget: Some(Bytes::mib(1000)),
         host_reserve: Bytes::gib(1),
-        reserved: Bytes::ZERO,
         stale_after: Duration::from_secs(10),
         step_up_max: None,
         step_down_max: None,
         limits: &LimitTable::default(),
-        paused: false,
-        observing: false,
     };
     checker.check(&plan, &promises, &snapshot, &rules)
 }
@@ -165,6 +163,43 @@ fn what_a_guest_was_releasing_is_still_its_own() {
     let granted = Bytes::mib(850 - 300 - 4);
     let too_much = vec![Violation::Overcommitted { granted, free: Bytes::ZERO }];
     assert_eq!(ordering("a", 850, Some(left(300)), seen()), too_much, "it had complied");
+}
+
+#[test]
+fn the_checkers_own_record_counts_before_the_guards() {
+    let seen = || [guest("a", 300), guest("a", 300)];
+    let mut forgotten = left(350);
+    forgotten.handover.checked =
+        Some(CheckedGuest { target: Some(Bytes::mib(450)), ..CheckedGuest::default() });
+    assert_eq!(granting(Some(forgotten.clone()), seen()), too_much(50));
+    forgotten.handover.checked = None;
+    assert_eq!(granting(Some(forgotten), seen()), []);
+}
+
+#[test]
+fn a_handover_has_what_the_guard_forgot() {
+    let mut checker = Checker::default();
+    checker.restore(&Restart { guests: vec![left(450)], ..Restart::default() });
+    let at = Timestamp::from_millis(1000);
+    let snapshot = Snapshot::new(at, HostSample::default(), vec![guest("a", 300)]);
+    checker.observe(&snapshot, &LimitTable::default());
+    let added = |held, target, change: fn(&mut Handover)| {
+        let mut handover = Handover::nothing(id("a"));
+        change(&mut handover);
+        checker.hand_over(0, Some(Bytes::mib(held)), Some(Bytes::mib(target)), &mut handover);
+        handover.checked
+    };
+    let same = |_: &mut Handover| {};
+    assert_eq!(added(300, 450, same), None);
+    assert_eq!(added(310, 450, same), None, "nobody loses by that");
+    let (held, target) = (Some(Bytes::mib(300)), Some(Bytes::mib(450)));
+    let own = CheckedGuest { held, target, granted: target, ..CheckedGuest::default() };
+    assert_eq!(added(290, 450, same), Some(own));
+    assert_eq!(added(300, 400, same), Some(own));
+    assert_eq!(added(300, 450, |it| it.granted = Some(Bytes::mib(500))), Some(own));
+    assert_eq!(added(300, 450, |it| it.granted_lately = Some(Bytes::mib(500))), Some(own));
+    assert_eq!(added(300, 450, |it| it.transient_grant = Bytes::mib(64)), Some(own));
+    assert_eq!(added(300, 450, |it| it.resident_cap = Some(Bytes::mib(400))), Some(own));
 }
 
 /// A guest's log, and what it hands over.

@@ -534,6 +534,14 @@ fn everything() -> OwnedTick {
                 take_over: Some(false),
                 ..GuestChange::default()
             }),
+            checked: Some(CheckedGuest {
+                held: Some(Bytes::mib(510)),
+                target: Some(Bytes::mib(210)),
+                granted: Some(Bytes::mib(220)),
+                granted_lately: Some(Bytes::mib(290)),
+                entitled: Some(Bytes::mib(270)),
+                resident_cap: Some(Bytes::mib(310)),
+            }),
         }],
         limits: BTreeMap::from([
             (id(0), bounded),

@@ -898,7 +898,18 @@ fn handover() -> impl Strategy<Value = Handover> {
         until,
         pause,
     });
-    let parts = (option::of(process), option::of(stuck), option::of(thrashed));
+    let checked = prop::array::uniform6(option::of(bytes())).prop_map(
+        |[held, target, granted, granted_lately, entitled, resident_cap]| CheckedGuest {
+            held,
+            target,
+            granted,
+            granted_lately,
+            entitled,
+            resident_cap,
+        },
+    );
+    let checked = option::of(checked);
+    let parts = (option::of(process), option::of(stuck), option::of(thrashed), checked);
     let limits = (option::of(bytes()), option::of(bytes()), any::<(Option<u32>, Option<bool>)>());
     let limits = limits.prop_map(|(floor, ceiling, (shares, managed))| GuestChange {
         floor,
@@ -910,7 +921,8 @@ fn handover() -> impl Strategy<Value = Handover> {
     let held = (option::of(bytes()), option::of(bytes()), option::of(limits));
     let granted = (bytes(), option::of(bytes()), option::of(bytes()), option::of(bytes()));
     (id(), held, granted, parts).prop_map(
-        |(guest, (held, first_held, carried_limits), granted, (process, stuck, thrashed))| {
+        |(guest, (held, first_held, carried_limits), granted, parts)| {
+            let (process, stuck, thrashed, checked) = parts;
             let (transient_grant, granted, granted_lately, resident_cap) = granted;
             Handover {
                 guest,
@@ -924,6 +936,7 @@ fn handover() -> impl Strategy<Value = Handover> {
                 thrashed,
                 first_held,
                 carried_limits,
+                checked,
             }
         },
     )
