@@ -45,12 +45,9 @@ bench: ## run the benchmarks and print their figures
 	@scripts/setup build
 	@cargo bench --workspace --bench '*'
 	@scripts/build
-	@$${CARGO_TARGET_DIR:-target}/release/ballast bench agent
-	@$${CARGO_TARGET_DIR:-target}/release/ballast bench mechanisms
-	@$${CARGO_TARGET_DIR:-target}/release/ballast bench mrc
-	@$${CARGO_TARGET_DIR:-target}/release/ballast bench policies
-	@$${CARGO_TARGET_DIR:-target}/release/ballast bench sim
-	@$${CARGO_TARGET_DIR:-target}/release/ballast bench solver
+	@for name in agent mechanisms mrc policies sim solver; do \
+		$${CARGO_TARGET_DIR:-target}/release/ballast bench $$name || exit; \
+	done
 
 lint: ## format, clippy, documentation, tidy: the quick part of test
 	@scripts/setup build

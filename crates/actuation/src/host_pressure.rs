@@ -81,9 +81,9 @@ impl HostPressureSettings {
 pub struct HostPressure {
     level: PressureLevel,
     /// Since when each level's threshold has been passed without a break.
-    passed: [Option<Timestamp>; ENTERED],
+    passed_since: [Option<Timestamp>; ENTERED],
     /// Since when the lower threshold of the present level has been kept.
-    better: Option<Timestamp>,
+    better_since: Option<Timestamp>,
 }
 
 impl HostPressure {
@@ -100,12 +100,12 @@ impl HostPressure {
         settings: &HostPressureSettings,
     ) -> PressureLevel {
         let Some(available) = host.memory_available else {
-            (self.passed, self.better) = ([None; ENTERED], None);
+            (self.passed_since, self.better_since) = ([None; ENTERED], None);
             return self.level;
         };
         let enter = reached(available, host.pressure, settings, false);
         let mut highest = PressureLevel::Normal;
-        for (index, passed) in self.passed.iter_mut().enumerate() {
+        for (index, passed) in self.passed_since.iter_mut().enumerate() {
             let level = PressureLevel::ALL[index + 1];
             if enter < level {
                 *passed = None;
@@ -118,19 +118,19 @@ impl HostPressure {
             }
         }
         if highest > self.level {
-            (self.level, self.better) = (highest, None);
+            (self.level, self.better_since) = (highest, None);
             return self.level;
         }
         if self.level == PressureLevel::Normal
             || reached(available, host.pressure, settings, true) >= self.level
         {
-            self.better = None;
+            self.better_since = None;
             return self.level;
         }
-        let since = *self.better.get_or_insert(now);
+        let since = *self.better_since.get_or_insert(now);
         if now.saturating_since(since) >= settings.left_after {
             self.level = PressureLevel::ALL[self.level as usize - 1];
-            self.better = Some(now);
+            self.better_since = Some(now);
         }
         self.level
     }

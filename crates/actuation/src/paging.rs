@@ -5,8 +5,8 @@
 //! had given the memory, and the host pages it out until that is so. While a cap is in force, the
 //! guest counts as what its process occupies, so that others get what was taken. When paging has
 //! nothing more to take, the cap ends, and the host reads back what it took before the guest
-//! touches it. The cap ends one decision later than that is found, so that the decision in which it
-//! ends counts the guest with everything that it may take again.
+//! touches it. It ends at the next decision only, so that this decision already counts everything
+//! that the guest may take again.
 //!
 //! A host that gets shorter does not wait for guests that owe memory. It also takes from the
 //! *richest*, those that hold most beyond what the policy wants for them, and no more than it
@@ -25,8 +25,8 @@ pub const OVERHEAD: Bytes = Bytes::mib(64);
 const SLACK: Bytes = Bytes::mib(8);
 /// A guest that holds less than this beyond its part is not rich.
 const RICH_MIN: Bytes = Bytes::mib(16);
-/// How long a guest is read back, counted from when its cap has ended and the host has memory for
-/// it. What it has not touched by then it may not need.
+/// How long a guest is read back, from the time when its cap has ended and the host has memory for
+/// it. What is still paged out then, the guest may not need.
 const READ_BACK_FOR: Duration = Duration::from_secs(10);
 
 /// How much of the host's swap paging may use.
@@ -51,9 +51,9 @@ impl SwapRules {
 pub struct PagingInput {
     /// The moment of the decision.
     pub now: Timestamp,
-    /// Memory that its process occupies.
+    /// Memory that the guest's process occupies.
     pub resident: Option<Measured<Bytes>>,
-    /// Memory that it holds.
+    /// Memory that the guest holds.
     pub holds: Option<Bytes>,
     /// The size to page it out to, and why; `None`: it is not paged out.
     pub take_to: Option<(Bytes, MechanismReason)>,
@@ -102,11 +102,6 @@ impl ResidentCap {
         ResidentCap { in_force, ..ResidentCap::default() }
     }
 
-    /// Removes the cap.
-    pub fn end(&mut self) {
-        *self = ResidentCap::default();
-    }
-
     /// Decides on this snapshot; call once for each.
     pub fn decide(&mut self, input: &PagingInput) -> Option<Page> {
         let resident = input.resident.filter(|it| it.age <= input.stale_after)?.value;
@@ -119,20 +114,18 @@ impl ResidentCap {
             }
         }
         if let (Some((to, why)), Some(floor)) = (&input.take_to, input.floor) {
-            let bound = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
-            *self = ResidentCap::restored(Some(bound));
-            return (resident > bound.saturating_add(SLACK))
-                .then(|| page(Mechanism::PageOut, resident, bound, why.clone()));
+            let cap = (*to).max(floor).saturating_add(OVERHEAD).page_ceil();
+            *self = ResidentCap::restored(Some(cap));
+            return page_out(resident, cap, why.clone());
         }
-        if let (Some(bound), Some(floor)) = (self.in_force, input.floor) {
+        if let (Some(cap), Some(floor)) = (self.in_force, input.floor) {
             // The cap stays in force for one decision more, and its memory may be granted to
             // others, so it must be kept.
-            let bound = bound.max(floor.saturating_add(OVERHEAD).page_ceil());
-            *self = ResidentCap { in_force: Some(bound), is_ending: true, readable_since: None };
+            let cap = cap.max(floor.saturating_add(OVERHEAD).page_ceil());
+            *self = ResidentCap { in_force: Some(cap), is_ending: true, readable_since: None };
             let why =
-                MechanismReason::BeyondEntitlement { entitlement: bound.saturating_sub(OVERHEAD) };
-            return (resident > bound.saturating_add(SLACK))
-                .then(|| page(Mechanism::PageOut, resident, bound, why));
+                MechanismReason::BeyondEntitlement { entitlement: cap.saturating_sub(OVERHEAD) };
+            return page_out(resident, cap, why);
         }
         if self.in_force.is_some() {
             // A cap of the last daemon on a guest with an unknown floor, which counted for nothing.
@@ -140,7 +133,7 @@ impl ResidentCap {
         }
         let since = self.readable_since?;
         if !input.may_read_back {
-            // A host takes longer than this to come down from being short.
+            // `READ_BACK_FOR` begins once the host is no longer short.
             self.readable_since = Some(input.now);
             return None;
         }
@@ -184,6 +177,12 @@ pub fn richest(wealth: &[Wealth], lacking: Bytes) -> Vec<bool> {
     taken
 }
 
+/// Pages a process out to its cap, if it exceeds that by enough to be worth it.
+fn page_out(resident: Bytes, cap: Bytes, why: MechanismReason) -> Option<Page> {
+    let is_due = resident > cap.saturating_add(SLACK);
+    is_due.then(|| page(Mechanism::PageOut, resident, cap, why))
+}
+
 fn page(mechanism: Mechanism, from: Bytes, to: Bytes, why: MechanismReason) -> Page {
     Page { mechanism, resident: to, as_move: Move { mechanism, from, to, why } }
 }
@@ -214,95 +213,95 @@ mod tests {
 
     #[test]
     fn a_stuck_guest_is_paged_out_to_its_target() {
-        let mut bound = ResidentCap::default();
-        assert_eq!(bound.decide(&input(None, 560)), None);
-        let page = bound.decide(&input(not_given(), 560)).unwrap();
+        let mut cap = ResidentCap::default();
+        assert_eq!(cap.decide(&input(None, 560)), None);
+        let page = cap.decide(&input(not_given(), 560)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         assert_eq!(
             page.as_move.to_string(),
             "page-out 560MiB to 264MiB: 312MiB still not released 20s after the request"
         );
-        assert_eq!(bound.decide(&input(not_given(), 270)), None, "near enough");
-        assert_eq!(bound.in_force(), Some(Bytes::mib(264)), "and held there");
+        assert_eq!(cap.decide(&input(not_given(), 270)), None, "near enough");
+        assert_eq!(cap.in_force(), Some(Bytes::mib(264)), "and held there");
     }
 
     #[test]
     fn paged_memory_is_read_back_once_nothing_is_owed() {
-        let mut bound = ResidentCap::default();
-        bound.decide(&input(not_given(), 560));
-        assert_eq!(bound.decide(&input(None, 264)), None);
-        assert!(bound.in_force().is_some() && bound.is_ending(), "in force for one decision more");
+        let mut cap = ResidentCap::default();
+        cap.decide(&input(not_given(), 560));
+        assert_eq!(cap.decide(&input(None, 264)), None);
+        assert!(cap.in_force().is_some() && cap.is_ending(), "in force for one decision more");
         let short = PagingInput { may_read_back: false, ..input(None, 264) };
-        assert_eq!(bound.clone().decide(&short), None, "the host has no memory for that");
-        let page = bound.decide(&input(None, 264)).unwrap();
+        assert_eq!(cap.clone().decide(&short), None, "the host has no memory for that");
+        let page = cap.decide(&input(None, 264)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageIn, Bytes::mib(576)));
-        assert_eq!(bound.in_force(), None);
+        assert_eq!(cap.in_force(), None);
         let later = PagingInput { now: Timestamp::from_millis(111_000), ..input(None, 264) };
-        assert_eq!(bound.decide(&later), None, "not for ever");
-        assert_eq!(bound.decide(&later), None);
+        assert_eq!(cap.decide(&later), None, "not for ever");
+        assert_eq!(cap.decide(&later), None);
     }
 
     #[test]
     fn paged_memory_is_read_back_while_the_host_is_short() {
-        let mut bound = ResidentCap::default();
-        bound.decide(&input(not_given(), 560));
-        bound.decide(&input(None, 264));
+        let mut cap = ResidentCap::default();
+        cap.decide(&input(not_given(), 560));
+        cap.decide(&input(None, 264));
         let at = |second: u64| PagingInput {
             now: Timestamp::from_millis(second * 1000),
             ..input(None, 264)
         };
         for second in 100..150 {
             let short = PagingInput { may_read_back: false, ..at(second) };
-            assert_eq!(bound.decide(&short), None);
+            assert_eq!(cap.decide(&short), None);
         }
-        assert_eq!(bound.decide(&at(150)).unwrap().mechanism, Mechanism::PageIn);
-        assert_eq!(bound.decide(&at(161)), None, "for ten seconds");
+        assert_eq!(cap.decide(&at(150)).unwrap().mechanism, Mechanism::PageIn);
+        assert_eq!(cap.decide(&at(161)), None, "for ten seconds");
     }
 
     #[test]
     fn a_cap_that_ends_is_kept_until_then() {
-        let mut bound = ResidentCap::default();
-        bound.decide(&input(not_given(), 560));
-        let page = bound.decide(&input(None, 300)).unwrap();
+        let mut cap = ResidentCap::default();
+        cap.decide(&input(not_given(), 560));
+        let page = cap.decide(&input(None, 300)).unwrap();
         assert_eq!((page.mechanism, page.resident), (Mechanism::PageOut, Bytes::mib(264)));
         // The operator has raised the floor since then.
-        let mut bound = ResidentCap::default();
-        bound.decide(&input(not_given(), 560));
+        let mut cap = ResidentCap::default();
+        cap.decide(&input(not_given(), 560));
         let raised = PagingInput { floor: Some(Bytes::mib(230)), ..input(None, 310) };
-        assert_eq!(bound.decide(&raised).unwrap().resident, Bytes::mib(294));
-        assert_eq!(bound.in_force(), Some(Bytes::mib(294)));
+        assert_eq!(cap.decide(&raised).unwrap().resident, Bytes::mib(294));
+        assert_eq!(cap.in_force(), Some(Bytes::mib(294)));
     }
 
     #[test]
     fn a_cap_ends_where_no_floor_is_known() {
-        let mut bound = ResidentCap::restored(Some(Bytes::mib(264)));
+        let mut cap = ResidentCap::restored(Some(Bytes::mib(264)));
         let unknown = PagingInput { floor: None, may_read_back: false, ..input(not_given(), 560) };
-        assert_eq!(bound.decide(&unknown), None);
-        assert_eq!(bound.in_force(), None);
+        assert_eq!(cap.decide(&unknown), None);
+        assert_eq!(cap.in_force(), None);
     }
 
     #[test]
     fn a_cap_that_is_needed_again_restarts() {
-        let mut bound = ResidentCap::default();
-        bound.decide(&input(not_given(), 560));
-        bound.decide(&input(None, 264));
-        assert_eq!(bound.decide(&input(not_given(), 560)), None);
-        assert_eq!(bound.in_force(), None, "others were divided memory as if it had ended");
-        assert!(bound.decide(&input(not_given(), 560)).is_some());
-        assert!(bound.in_force().is_some() && !bound.is_ending());
+        let mut cap = ResidentCap::default();
+        cap.decide(&input(not_given(), 560));
+        cap.decide(&input(None, 264));
+        assert_eq!(cap.decide(&input(not_given(), 560)), None);
+        assert_eq!(cap.in_force(), None, "others were divided memory as if it had ended");
+        assert!(cap.decide(&input(not_given(), 560)).is_some());
+        assert!(cap.in_force().is_some() && !cap.is_ending());
     }
 
     #[test]
     fn nothing_is_done_without_figures() {
-        let mut bound = ResidentCap::default();
+        let mut cap = ResidentCap::default();
         let unknown = PagingInput { resident: None, ..input(not_given(), 560) };
-        assert_eq!(bound.decide(&unknown), None);
+        assert_eq!(cap.decide(&unknown), None);
         let mut stale = input(not_given(), 560);
         stale.resident.as_mut().unwrap().age = Duration::from_secs(11);
-        assert_eq!(bound.decide(&stale), None);
+        assert_eq!(cap.decide(&stale), None);
         let no_floor = PagingInput { floor: None, ..input(not_given(), 560) };
-        assert_eq!(bound.decide(&no_floor), None);
-        assert_eq!(bound.in_force(), None);
+        assert_eq!(cap.decide(&no_floor), None);
+        assert_eq!(cap.in_force(), None);
     }
 
     #[test]
@@ -331,8 +330,8 @@ mod tests {
         fn paging_stops_at_floor_and_target(
             resident in 0..4096u64, holds in 0..4096u64, to in 0..4096u64, floor in 0..4096u64,
         ) {
-            let mut bound = ResidentCap::default();
-            let page = bound.decide(&PagingInput {
+            let mut cap = ResidentCap::default();
+            let page = cap.decide(&PagingInput {
                 holds: Some(Bytes::mib(holds)),
                 floor: Some(Bytes::mib(floor)),
                 ..input(Some((Bytes::mib(to), MechanismReason::Growing)), resident)

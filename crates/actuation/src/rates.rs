@@ -54,20 +54,20 @@ const fn assumed(mechanism: Mechanism) -> Bytes {
 pub struct OrdersInForce {
     /// What the guest should hold, balloon and plugged memory together.
     pub target: Option<Bytes>,
-    /// The most that its process may occupy.
-    pub bound: Option<Bytes>,
+    /// The cap on its process.
+    pub cap: Option<Bytes>,
 }
 
 /// Measured rates of one guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Rates {
-    balloon: Rate,
-    paging: Rate,
+    balloon: MeasuredRate,
+    paging: MeasuredRate,
 }
 
 /// The rate of one mechanism.
 #[derive(Clone, Copy, Debug, Default)]
-struct Rate {
+struct MeasuredRate {
     measured: Option<Bytes>,
     /// The amount it governed when it was last seen under way, and when that was read.
     mark: Option<(Bytes, Timestamp)>,
@@ -99,11 +99,11 @@ impl Rates {
     pub fn observe(&mut self, now: Timestamp, sample: &GuestSample, in_force: OrdersInForce) {
         let (balloon, page_out) = (assumed(Mechanism::Balloon), assumed(Mechanism::PageOut));
         self.balloon.observe(now, sample.allocation, in_force.target, balloon);
-        self.paging.observe(now, sample.resident, in_force.bound, page_out);
+        self.paging.observe(now, sample.resident, in_force.cap, page_out);
     }
 }
 
-impl Rate {
+impl MeasuredRate {
     fn observe(
         &mut self,
         now: Timestamp,
@@ -112,7 +112,7 @@ impl Rate {
         assumed: Bytes,
     ) {
         let governed = governed.filter(|size| size.age <= APART_MAX);
-        let now = governed.map_or(now, |size| read_at(now, size.age));
+        let now = governed.map_or(now, |size| now.saturating_sub(size.age));
         let governed = governed.map(|size| size.value);
         let before = self.mark;
         if let Some((_, since)) = before
@@ -147,12 +147,6 @@ impl Rate {
     }
 }
 
-/// The moment of a size that is `age` old at `now`.
-fn read_at(now: Timestamp, age: Duration) -> Timestamp {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
-}
-
 /// A reduction that needs a mechanism.
 #[derive(Clone, Copy, Debug)]
 pub struct Reduction<'a> {
@@ -164,13 +158,12 @@ pub struct Reduction<'a> {
     pub amount: Bytes,
     /// The host's pressure level.
     pub level: PressureLevel,
-    /// Whether the host can page guests out at all.
-    pub may_page: bool,
 }
 
-/// The mechanism to take memory by, and why; `None`: there is none for this guest.
+/// The mechanism to take memory by on a host that can page guests out, and why; `None`: there is
+/// none for this guest.
 pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, MechanismReason)> {
-    let Reduction { sample, compliance, amount, level, may_page } = *reduction;
+    let Reduction { sample, compliance, amount, level } = *reduction;
     let no_balloon = sample.capabilities.balloon == Some(false);
     let inhibited = sample.capabilities.discard_inhibited == Some(true);
     if inhibited || no_balloon || compliance == Compliance::Inhibited {
@@ -188,24 +181,20 @@ pub fn choose(reduction: &Reduction<'_>, rates: &Rates) -> Option<(Mechanism, Me
         };
         return Some((mechanism, why));
     }
-    if may_page {
-        match compliance {
-            Compliance::Slow { left, asked } => {
-                return Some((Mechanism::PageOut, MechanismReason::NotGiven { left, asked }));
-            }
-            Compliance::Stuck { idle } => {
-                return Some((
-                    Mechanism::PageOut,
-                    MechanismReason::NotGiven { left: amount, asked: idle },
-                ));
-            }
-            _ => {}
+    let not_given = match compliance {
+        Compliance::Slow { left, asked } => Some(MechanismReason::NotGiven { left, asked }),
+        Compliance::Stuck { idle: asked } => {
+            Some(MechanismReason::NotGiven { left: amount, asked })
         }
-        let balloon = rates.time_for(Mechanism::Balloon, amount);
-        let paging = rates.time_for(Mechanism::PageOut, amount);
-        if level >= PressureLevel::ReclaimOwed && balloon > SHORT_WAITS && paging < balloon {
-            return Some((Mechanism::PageOut, MechanismReason::HostShort { level }));
-        }
+        _ => None,
+    };
+    if let Some(why) = not_given {
+        return Some((Mechanism::PageOut, why));
+    }
+    let balloon = rates.time_for(Mechanism::Balloon, amount);
+    let paging = rates.time_for(Mechanism::PageOut, amount);
+    if level >= PressureLevel::ReclaimOwed && balloon > SHORT_WAITS && paging < balloon {
+        return Some((Mechanism::PageOut, MechanismReason::HostShort { level }));
     }
     Some((Mechanism::Balloon, MechanismReason::BalloonTakesIt))
 }

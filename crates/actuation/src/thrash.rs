@@ -4,8 +4,7 @@
 //! files for a while is what it lacked. Where that exceeds a part of what was taken, the guest
 //! thrashes: the reduction should be undone, and the guest must not be shrunk below that point
 //! again for a pause that grows each time. Memory that it read back at its usual pace before is not
-//! counted against the reduction. For granted memory, the detector checks whether the guest's free
-//! memory was drawn on: what stays free was not needed.
+//! counted against the reduction.
 //!
 //! Successive reductions are judged together, because the guest feels their sum.
 //!
@@ -18,7 +17,7 @@ mod restart;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ballast_model::{Bytes, GuestSample, Regret, Timestamp};
+use ballast_model::{Bytes, GuestSample, Regret, Thrashed, Timestamp};
 
 /// Smaller changes are a balloon's last pages.
 const CHANGE_MIN: Bytes = Bytes::mib(1);
@@ -67,51 +66,37 @@ impl ThrashSettings {
     pub const PAUSE_MAX: Duration = Duration::from_secs(960);
 }
 
-/// The verdict on a guest that was shrunk.
+/// A guest thrashes: what was taken from it should be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It thrashes: restore what was taken.
-    Undo {
-        /// What it held before.
-        to: Bytes,
-        /// What was taken.
-        taken: Bytes,
-        /// What it read back.
-        read_back: Bytes,
-    },
+pub struct Thrashing {
+    /// What it held before.
+    pub held: Bytes,
+    /// What was taken.
+    pub taken: Bytes,
+    /// What it read back.
+    pub read_back: Bytes,
 }
 
-/// How much of the granted memory was used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Grants {
-    /// Memory granted.
-    pub granted: Bytes,
-    /// The part of it for which the guest's free memory was seen to be drawn on.
-    pub used: Bytes,
-}
-
-/// Watches the changes of one guest.
+/// Watches the reductions of one guest.
 #[derive(Clone, Debug, Default)]
 pub struct ThrashDetector {
-    last: Option<Bytes>,
+    /// What it held after its last change; `None`: it was not seen yet.
+    held: Option<Bytes>,
     read: ReadBack,
-    free: Option<Bytes>,
     baseline: BaselineReadBack,
     recent: RecentReadBack,
-    /// `None`: nothing was taken from it or granted to it yet.
-    changes: Option<Box<Changes>>,
+    /// `None`: nothing was taken from it yet.
+    reductions: Option<Box<Reductions>>,
 }
 
-/// Changes of a guest and their cost.
+/// Reductions of a guest and their cost.
 #[derive(Clone, Debug, Default)]
-struct Changes {
-    reduction: Option<WatchedReduction>,
-    grant: Option<WatchedGrant>,
-    /// The cost of the last reductions.
-    remembered: VecDeque<Cost>,
+struct Reductions {
+    watched: Option<WatchedReduction>,
+    /// The cost of the last ones.
+    costs: VecDeque<Cost>,
     undone: u64,
-    hold: Option<Hold>,
-    grants: Grants,
+    thrashed: Option<Thrashed>,
 }
 
 /// The cost of a sequence of reductions to the guest.
@@ -129,19 +114,10 @@ struct WatchedReduction {
     begun: Timestamp,
     /// When the latest part was taken.
     last: Timestamp,
-    /// Total read back before that.
+    /// Total read back when they began.
     before: Bytes,
     /// What the guest usually reads back in a window.
     usual: Bytes,
-}
-
-/// Grants under observation.
-#[derive(Clone, Copy, Debug)]
-struct WatchedGrant {
-    granted: Bytes,
-    free_before: Bytes,
-    used: Bytes,
-    last: Timestamp,
 }
 
 /// What a guest reads back while nothing is taken from it.
@@ -169,38 +145,25 @@ impl RecentReadBack {
     }
 }
 
-/// The size below which a guest that thrashed may not be shrunk.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    at: Bytes,
-    until: Timestamp,
-    pause: Duration,
-}
-
 impl ThrashDetector {
     /// The cost of the last reductions; `None`: not known yet.
     pub fn regret(&self) -> Option<Regret> {
-        let Changes { remembered, undone, .. } = self.changes.as_deref()?;
-        if remembered.is_empty() {
+        let Reductions { costs, undone, .. } = self.reductions.as_deref()?;
+        if costs.is_empty() {
             return None;
         }
         Some(Regret {
-            taken: remembered.iter().map(|cost| cost.taken).sum(),
-            read_back: remembered.iter().map(|cost| cost.read_back).sum(),
+            taken: costs.iter().map(|cost| cost.taken).sum(),
+            read_back: costs.iter().map(|cost| cost.read_back).sum(),
             undone: *undone,
         })
-    }
-
-    /// How much of the granted memory was used.
-    pub fn grants(&self) -> Grants {
-        self.changes.as_ref().map_or_else(Grants::default, |changes| changes.grants)
     }
 
     /// The size below which the guest may not be shrunk for now because it thrashed; `None`: no
     /// such bound.
     pub fn least(&self, now: Timestamp) -> Option<Bytes> {
-        let hold = self.changes.as_ref()?.hold?;
-        (now < hold.until).then_some(hold.at)
+        let thrashed = self.reductions.as_ref()?.thrashed?;
+        (now < thrashed.until).then_some(thrashed.least)
     }
 
     /// Whether it is reading back much at present, for whatever cause: it has too little memory.
@@ -208,35 +171,35 @@ impl ThrashDetector {
         self.recent.now.max(self.recent.before) > settings.thrash_min
     }
 
-    /// Takes in a sample. Returns what must be done at once. Call once for every snapshot.
+    /// Takes in a sample. Returns whether the guest was now found to thrash. Call once for every
+    /// snapshot.
     pub fn observe(
         &mut self,
         now: Timestamp,
         sample: &GuestSample,
         settings: &ThrashSettings,
-    ) -> Option<Verdict> {
+    ) -> Option<Thrashing> {
         let holds = sample.allocation?.value;
-        let last = self.last.unwrap_or(holds);
-        let (given, taken) = (holds.saturating_sub(last), last.saturating_sub(holds));
-        if given.max(taken) >= CHANGE_MIN || self.last.is_none() {
-            self.last = Some(holds);
+        let before = self.held.unwrap_or(holds);
+        let (given, taken) = (holds.saturating_sub(before), before.saturating_sub(holds));
+        if given.max(taken) >= CHANGE_MIN || self.held.is_none() {
+            self.held = Some(holds);
         }
-        self.measure_use(now, sample, given, settings.window);
-        match self.read.observe(sample) {
-            Some(true) => {}
+        let goes_on = self.read.observe(sample);
+        if goes_on != Some(true) {
             // Most guests report no counter; their state is left as it is, to save writing it each
             // time.
-            None if self.reduction().is_none() && self.recent.mark.is_none() => return None,
-            known => {
-                if let Some(changes) = &mut self.changes {
-                    changes.reduction = None;
-                }
-                self.recent = RecentReadBack::default();
-                if known.is_some() {
-                    self.baseline = BaselineReadBack::default();
-                }
+            if goes_on.is_none() && self.watched().is_none() && self.recent.mark.is_none() {
                 return None;
             }
+            if let Some(reductions) = &mut self.reductions {
+                reductions.watched = None;
+            }
+            self.recent = RecentReadBack::default();
+            if goes_on == Some(false) {
+                self.baseline = BaselineReadBack::default();
+            }
+            return None;
         }
         let read = self.read.sum;
         self.recent.observe(now, read, settings.window);
@@ -245,22 +208,21 @@ impl ThrashDetector {
             self.close(now, settings.window);
         }
         if taken >= CHANGE_MIN {
-            self.record_reduction(now, last, taken);
-        } else if self.reduction().is_none() {
+            self.record_reduction(now, before, taken);
+        } else if self.watched().is_none() {
             self.baseline.observe(now, read, settings.window);
         }
         self.judge(now, settings)
     }
 
-    fn reduction(&self) -> Option<WatchedReduction> {
-        self.changes.as_ref()?.reduction
+    fn watched(&self) -> Option<WatchedReduction> {
+        self.reductions.as_ref()?.watched
     }
 
-    /// Records a reduction.
     fn record_reduction(&mut self, now: Timestamp, from: Bytes, by: Bytes) {
         let (usual, read) = (self.baseline.in_window, self.read.sum);
-        let changes = self.changes.get_or_insert_default();
-        let reduction = changes.reduction.get_or_insert(WatchedReduction {
+        let reductions = self.reductions.get_or_insert_default();
+        let reduction = reductions.watched.get_or_insert(WatchedReduction {
             from,
             taken: Bytes::ZERO,
             begun: now,
@@ -275,31 +237,31 @@ impl ThrashDetector {
 
     /// Judges the reductions under way: they cost too much, or they are long enough ago to be
     /// remembered.
-    fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Verdict> {
-        let changes = self.changes.as_mut()?;
-        let reduction = changes.reduction?;
+    fn judge(&mut self, now: Timestamp, settings: &ThrashSettings) -> Option<Thrashing> {
+        let reductions = self.reductions.as_mut()?;
+        let reduction = reductions.watched?;
         let read_back = reduction.cost(self.read.sum, now, settings.window);
         let too_much =
             reduction.taken.fraction(settings.thrash_percent, 100).max(settings.thrash_min);
         if read_back > too_much {
-            changes.close(read_back);
-            changes.undone += 1;
-            let pause = match changes.hold {
-                Some(hold) => (hold.pause * 2).min(ThrashSettings::PAUSE_MAX),
+            reductions.close(read_back);
+            reductions.undone += 1;
+            let pause = match reductions.thrashed {
+                Some(last) => (last.pause * 2).min(ThrashSettings::PAUSE_MAX),
                 None => settings.pause,
             };
-            changes.hold = Some(Hold { at: reduction.from, until: now + pause, pause });
-            let WatchedReduction { from, taken, .. } = reduction;
-            return Some(Verdict::Undo { to: from, taken, read_back });
+            let WatchedReduction { from: held, taken, .. } = reduction;
+            reductions.thrashed = Some(Thrashed { least: held, until: now + pause, pause });
+            return Some(Thrashing { held, taken, read_back });
         }
         let over = now.saturating_since(reduction.last) >= settings.window
             || now.saturating_since(reduction.begun) >= settings.window * WINDOWS_MAX;
         if over {
-            changes.close(read_back);
+            reductions.close(read_back);
             // It was shrunk to where it thrashed and did not thrash, so the next pause is a first
             // one.
-            if changes.hold.is_some_and(|hold| now >= hold.until && reduction.to() < hold.at) {
-                changes.hold = None;
+            if reductions.thrashed.is_some_and(|it| now >= it.until && reduction.to() < it.least) {
+                reductions.thrashed = None;
             }
         }
         None
@@ -307,58 +269,20 @@ impl ThrashDetector {
 
     /// Ends the observation of the reductions under way.
     fn close(&mut self, now: Timestamp, window: Duration) {
-        let Some(changes) = &mut self.changes else { return };
-        if let Some(reduction) = changes.reduction {
-            changes.close(reduction.cost(self.read.sum, now, window));
-        }
-    }
-
-    /// Measures how much of a grant is used.
-    fn measure_use(&mut self, now: Timestamp, sample: &GuestSample, by: Bytes, window: Duration) {
-        let stats = sample.stats;
-        let Some((free, age)) = stats.and_then(|stats| Some((stats.value.free?, stats.age))) else {
-            self.free = None;
-            if let Some(changes) = &mut self.changes {
-                changes.grant = None;
-            }
-            return;
-        };
-        let before = self.free.replace(free);
-        if by >= CHANGE_MIN
-            && let Some(free_before) = before
-        {
-            let changes = self.changes.get_or_insert_default();
-            let grant = changes.grant.get_or_insert(WatchedGrant {
-                granted: Bytes::ZERO,
-                free_before,
-                used: Bytes::ZERO,
-                last: now,
-            });
-            grant.granted = grant.granted.saturating_add(by);
-            grant.last = now;
-        }
-        let Some(changes) = &mut self.changes else { return };
-        let Some(grant) = changes.grant.as_mut() else { return };
-        // Older figures do not include the grant.
-        if age <= now.saturating_since(grant.last) {
-            let untouched = grant.free_before.saturating_add(grant.granted);
-            grant.used = grant.used.max(untouched.saturating_sub(free).min(grant.granted));
-        }
-        if now.saturating_since(grant.last) >= window {
-            changes.grants.granted = changes.grants.granted.saturating_add(grant.granted);
-            changes.grants.used = changes.grants.used.saturating_add(grant.used);
-            changes.grant = None;
+        let Some(reductions) = &mut self.reductions else { return };
+        if let Some(reduction) = reductions.watched {
+            reductions.close(reduction.cost(self.read.sum, now, window));
         }
     }
 }
 
-impl Changes {
+impl Reductions {
     /// The reductions under way are over, at a cost of `read_back`.
     fn close(&mut self, read_back: Bytes) {
-        let Some(reduction) = self.reduction.take() else { return };
-        self.remembered.push_back(Cost { taken: reduction.taken, read_back });
-        if self.remembered.len() > REMEMBERED_MAX {
-            self.remembered.pop_front();
+        let Some(reduction) = self.watched.take() else { return };
+        self.costs.push_back(Cost { taken: reduction.taken, read_back });
+        if self.costs.len() > REMEMBERED_MAX {
+            self.costs.pop_front();
         }
     }
 }

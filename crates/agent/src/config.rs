@@ -1,7 +1,7 @@
 //! The agent's configuration file.
 //!
-//! The file is optional and command-line options override it. The agent touches only applications
-//! that one of the two names.
+//! The file is optional, and command-line options override it. The agent shrinks only applications
+//! that are named in the file or in the options.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -70,6 +70,7 @@ impl Requester {
         let is_emergency = self.settings.emergencies && thresholds.is_emergency(reclaim);
         let wanted = thresholds.wanted_change(&state, before, reclaim);
         let request = self.limiter.next_request(wanted, is_emergency, now)?;
+        // A request that would be made even without reclaim is made because free memory falls.
         let without_reclaim = thresholds.wanted_change(&state, before, ReclaimDelta::default());
         let is_falling = matches!(without_reclaim, Some(WantedChange::More(_)));
         self.number += 1;

@@ -125,7 +125,6 @@ impl HostAddress {
     }
 }
 
-/// A virtio-serial port.
 struct VirtioPort(File);
 
 impl Transport for VirtioPort {
@@ -151,7 +150,6 @@ impl Transport for VirtioPort {
     }
 }
 
-/// A connected socket.
 struct HostSocket(File);
 
 impl HostSocket {

@@ -148,12 +148,12 @@ impl Xenstore {
         let frame = str::from_utf8(&value).ok().and_then(|it| decode::<HostFrame>(it).ok());
         self.answer = value;
         if let Some(frame) = frame {
-            self.say(frame.message);
+            self.deliver(frame.message);
         }
     }
 
     /// Adds a frame for the agent, as a host would send it.
-    fn say(&mut self, message: HostMessage) {
+    fn deliver(&mut self, message: HostMessage) {
         self.seq += 1;
         // Encoding cannot fail: these messages were made here or decoded before.
         if let Ok(frame) = encode(&HostFrame { seq: self.seq, message }) {
@@ -167,7 +167,7 @@ impl Xenstore {
         let key = match message {
             GuestMessage::Hello(_) if !self.is_greeted => {
                 self.is_greeted = true;
-                self.say(HostMessage::Hello {
+                self.deliver(HostMessage::Hello {
                     version: VERSION,
                     oldest: VERSION_OLDEST,
                     session: 1,
@@ -200,7 +200,7 @@ impl Transport for Xenstore {
     fn read(&mut self, chunk: &mut [u8]) -> io::Result<Option<usize>> {
         self.exchange()?;
         if self.is_greeted && self.last_frame_at.elapsed() >= HEARTBEAT {
-            self.say(HostMessage::Heartbeat {});
+            self.deliver(HostMessage::Heartbeat {});
         }
         let count = self.received.len().min(chunk.len());
         for (to, byte) in chunk.iter_mut().zip(self.received.drain(..count)) {
@@ -269,7 +269,7 @@ mod tests {
             self.peer.write_all(&self.store.take_outgoing(self.client)).unwrap();
         }
 
-        fn say(&mut self, seq: u64, message: GuestMessage) {
+        fn deliver(&mut self, seq: u64, message: GuestMessage) {
             let frame = encode(&GuestFrame { seq, uptime_ms: seq, message }).unwrap();
             assert_eq!(self.transport.write(&frame).unwrap(), frame.len());
             self.answer_requests();
@@ -302,24 +302,24 @@ mod tests {
     #[test]
     fn statistics_become_the_value_of_a_key() {
         let mut pair = Pair::new();
-        pair.say(1, hello(0));
+        pair.deliver(1, hello(0));
         assert!(matches!(pair.receive_messages()[..], [HostMessage::Hello { session: 1, .. }]));
-        pair.say(2, hello(1));
+        pair.deliver(2, hello(1));
         assert_eq!(pair.receive_messages(), [], "one greeting is enough");
         let mut statistics = Statistics::default();
         statistics.memory.total_bytes = Some(5);
-        pair.say(3, GuestMessage::Statistics(Box::new(statistics)));
+        pair.deliver(3, GuestMessage::Statistics(Box::new(statistics)));
         let value = pair.store.read(STATS).unwrap().to_vec();
         let frame: GuestFrame = decode(str::from_utf8(&value).unwrap()).unwrap();
         assert_eq!((frame.seq, frame.message), (3, GuestMessage::Statistics(Box::new(statistics))));
-        pair.say(4, GuestMessage::Heartbeat {});
+        pair.deliver(4, GuestMessage::Heartbeat {});
         assert_eq!(pair.store.read(REQUEST), None);
     }
 
     #[test]
     fn an_answer_of_the_host_is_received_once() {
         let mut pair = Pair::new();
-        pair.say(1, hello(0));
+        pair.deliver(1, hello(0));
         pair.receive_messages();
         let answer = HostMessage::Answer {
             request: 1,

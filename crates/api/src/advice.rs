@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::tick::version;
+use crate::API_VERSION;
 
 /// Answer to `GET /v1/what-if`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct WhatIfReply {
 impl WhatIfReply {
     /// The reply with `advice`.
     pub fn new(advice: AdviceView) -> Self {
-        WhatIfReply { api_version: version(), advice }
+        WhatIfReply { api_version: API_VERSION, advice }
     }
 }
 

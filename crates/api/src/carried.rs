@@ -10,7 +10,8 @@ use ballast_model::{Bytes, GuestChange, Thrashed, Timestamp};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-use crate::tick::{millis, version};
+use crate::API_VERSION;
+use crate::tick::millis;
 
 /// Most credits of a guest.
 const CREDITS_MAX: u64 = 1 << 62;
@@ -68,7 +69,7 @@ pub struct CarriedReply {
 impl CarriedReply {
     /// The reply about `guest`.
     pub fn new(guest: String, carried: CarriedView, taken: Option<CarriedView>) -> CarriedReply {
-        CarriedReply { api_version: version(), guest, carried, taken }
+        CarriedReply { api_version: API_VERSION, guest, carried, taken }
     }
 }
 

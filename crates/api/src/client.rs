@@ -41,8 +41,8 @@ const EXCERPT_CHARS_MAX: usize = 120;
 pub enum ClientError {
     /// There is no socket, or no daemon listens on it.
     #[error(
-        "no daemon listens on {}: start one with `ballast daemon --config FILE`, or name its socket \
-         with --socket", .socket.display()
+        "no daemon listens on {}: start one with `systemctl start ballast` or `ballast daemon --config \
+         FILE`, or name its socket with --socket", .socket.display()
     )]
     NoDaemon {
         /// The socket's path.

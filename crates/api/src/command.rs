@@ -5,8 +5,8 @@ use std::fmt::Display;
 use ballast_model::ModeChoice;
 use serde::{Deserialize, Serialize};
 
+use crate::API_VERSION;
 use crate::Coded;
-use crate::tick::version;
 
 /// Body of `POST /v1/policy`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub struct ModeReply {
 impl From<ModeChoice> for ModeReply {
     fn from(choice: ModeChoice) -> Self {
         ModeReply {
-            api_version: version(),
+            api_version: API_VERSION,
             mode: choice.in_force().to_string(),
             configured: choice.configured().to_string(),
         }
@@ -73,7 +73,7 @@ pub struct CommandReply {
 impl CommandReply {
     /// A reply with `message`.
     pub fn new(message: impl Into<String>) -> Self {
-        CommandReply { api_version: version(), message: message.into() }
+        CommandReply { api_version: API_VERSION, message: message.into() }
     }
 }
 
@@ -93,6 +93,6 @@ pub struct ErrorReply {
 impl ErrorReply {
     /// A refusal with its code and sentence.
     pub fn new(code: &str, text: impl Display) -> Self {
-        ErrorReply { api_version: version(), error: Coded::new(code, text), nearest: None }
+        ErrorReply { api_version: API_VERSION, error: Coded::new(code, text), nearest: None }
     }
 }

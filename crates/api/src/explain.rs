@@ -8,10 +8,10 @@ use ballast_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::tick::{Tick, TickView, millis, unix_millis, version};
+use crate::tick::{Tick, TickView, millis, unix_millis};
 use crate::{
-    AgentView, BudgetView, CapabilitiesView, ChangeView, Coded, ComplianceView, EstimateView,
-    FenceView, HotplugView, MoveView, RegretView, TrackingView,
+    API_VERSION, AgentView, BudgetView, CapabilitiesView, ChangeView, Coded, ComplianceView,
+    EstimateView, FenceView, HotplugView, MoveView, RegretView, TrackingView,
 };
 
 /// Answer to `GET /v1/guests/{id}/explain`: the last decision about one guest, step by step.
@@ -60,7 +60,7 @@ impl ExplainReply {
         let plan = tick.plan.guest(id);
         let bounds = plan.and_then(|plan| plan.bounds);
         Some(ExplainReply {
-            api_version: version(),
+            api_version: API_VERSION,
             tick: tick.view(),
             guest: id.to_string(),
             inputs: InputsView {

@@ -54,7 +54,7 @@ pub use fleet::FleetReply;
 pub use mechanism::{HotplugView, MoveView, PagingView, RegretView};
 pub use metrics_format::MetricsFormat;
 pub use plan::{ActionView, PlanGuestView, PlanReply};
-pub use socket::{NoRuntimeFolder, default_socket, fleet_socket};
+pub use socket::{NoRuntimeFolder, client_socket, default_socket, fleet_socket};
 pub use status::{
     BudgetView, GuestView, GuestsReply, HostView, MergingView, ReservationView, StatusReply,
 };

@@ -3,9 +3,10 @@
 use ballast_model::{Action, Bytes, GuestPlan, Plan, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::tick::{Tick, TickView, millis, version};
+use crate::tick::{Tick, TickView, millis};
 use crate::{
-    BudgetView, ChangeView, Coded, ComplianceView, DesiredView, MoveView, PagingView, RegretView,
+    API_VERSION, BudgetView, ChangeView, Coded, ComplianceView, DesiredView, MoveView, PagingView,
+    RegretView,
 };
 
 /// Answer to `GET /v1/plan`.
@@ -34,7 +35,8 @@ pub struct PlanReply {
     /// How short of memory the host is, and how far it goes to regain some: `normal`,
     /// `balloon-only`, `reclaim-owed`, `reclaim-richest` or `freeze`; each includes the ones before
     /// it.
-    pub rung: Coded,
+    #[serde(rename = "rung")]
+    pub host_pressure: Coded,
     /// The guests that the host pages out or in.
     pub paging: Vec<PagingView>,
 }
@@ -52,7 +54,7 @@ impl PlanReply {
 
     fn new(tick: &Tick<'_>, plan: &Plan, dry_run: bool) -> Self {
         PlanReply {
-            api_version: version(),
+            api_version: API_VERSION,
             tick: tick.view(),
             dry_run,
             generation: plan.generation.0,
@@ -61,7 +63,7 @@ impl PlanReply {
             notes: plan.notes.iter().map(Coded::from).collect(),
             guests: plan.guests.iter().map(PlanGuestView::new).collect(),
             actions: plan.actions.iter().map(|a| ActionView::new(a, plan.decided_at)).collect(),
-            rung: Coded::new(plan.host_pressure.code(), plan.host_pressure),
+            host_pressure: Coded::new(plan.host_pressure.code(), plan.host_pressure),
             paging: plan.paging.iter().map(|p| PagingView::new(p, plan.decided_at)).collect(),
         }
     }

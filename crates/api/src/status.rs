@@ -3,10 +3,10 @@
 use ballast_model::{Bytes, Estimate, GuestSample, PageMerging, Plan, Provenance, Reservation};
 use serde::{Deserialize, Serialize};
 
-use crate::tick::{DaemonView, Tick, TickView, millis, version};
+use crate::tick::{DaemonView, Tick, TickView, millis};
 use crate::{
-    CapabilitiesView, ChangeView, Coded, ComplianceView, FenceView, HotplugView, RegretView,
-    TrackingView,
+    API_VERSION, CapabilitiesView, ChangeView, Coded, ComplianceView, FenceView, HotplugView,
+    RegretView, TrackingView,
 };
 
 /// Answer to `GET /v1/status`.
@@ -26,7 +26,8 @@ pub struct StatusReply {
     /// How short of memory the host is, and how far it goes to regain some: `normal`,
     /// `balloon-only`, `reclaim-owed`, `reclaim-richest` or `freeze`; each includes the ones before
     /// it.
-    pub rung: Coded,
+    #[serde(rename = "rung")]
+    pub host_pressure: Coded,
     /// Memory that is kept free for guests that are about to start, sorted by name.
     #[serde(default)]
     pub reservations: Vec<ReservationView>,
@@ -39,12 +40,12 @@ pub struct StatusReply {
 impl From<&Tick<'_>> for StatusReply {
     fn from(tick: &Tick<'_>) -> Self {
         StatusReply {
-            api_version: version(),
+            api_version: API_VERSION,
             tick: tick.view(),
             daemon: tick.daemon.clone(),
             host: HostView::from(&tick.snapshot.host),
             budget: BudgetView::from(&tick.plan.budget),
-            rung: Coded::new(tick.plan.host_pressure.code(), tick.plan.host_pressure),
+            host_pressure: Coded::new(tick.plan.host_pressure.code(), tick.plan.host_pressure),
             reservations: reservations(tick.plan),
             notes: tick.plan.notes.iter().map(Coded::from).collect(),
             guests: guests(tick),
@@ -90,7 +91,7 @@ pub struct GuestsReply {
 
 impl From<&Tick<'_>> for GuestsReply {
     fn from(tick: &Tick<'_>) -> Self {
-        GuestsReply { api_version: version(), tick: tick.view(), guests: guests(tick) }
+        GuestsReply { api_version: API_VERSION, tick: tick.view(), guests: guests(tick) }
     }
 }
 

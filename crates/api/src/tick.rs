@@ -9,8 +9,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ballast_model::{GuestId, GuestLimits, LimitSources, Mode, Outcome, Plan, Snapshot};
 use serde::{Deserialize, Serialize};
 
-use crate::API_VERSION;
-
 /// Where a reply's figures come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -152,11 +150,6 @@ pub struct FairnessView {
     pub mean_basis_points: u32,
     /// Number of decisions in the mean, at most 300.
     pub decisions: u64,
-}
-
-/// The version in every reply.
-pub(crate) const fn version() -> u32 {
-    API_VERSION
 }
 
 /// Whole milliseconds; saturates.

@@ -3,13 +3,14 @@
 //!
 //! Idea: a [`Backend`] finds guests, samples them and carries out orders. [`Backends`] joins the
 //! guests of all backends into one list under one budget, so the engine does not know which backend
-//! manages a guest. [`GenerationGate`] and [`StatsAge`] are helpers for backends.
+//! manages a guest. [`GenerationGate`], [`SpreadQuery`] and [`StatsAge`] are helpers for backends.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_macros, clippy::disallowed_methods, clippy::disallowed_types)]
 
 mod backends;
 mod gate;
+mod spread_query;
 mod stats_age;
 
 use std::collections::BTreeSet;
@@ -25,6 +26,7 @@ use ballast_model::{Action, Bytes, GuestChange, GuestId, GuestSample, Outcome, P
 
 pub use backends::Backends;
 pub use gate::GenerationGate;
+pub use spread_query::SpreadQuery;
 pub use stats_age::StatsAge;
 
 /// The readings of one guest.

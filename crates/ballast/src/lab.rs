@@ -61,9 +61,19 @@ pub fn lab_program(name: &str) -> anyhow::Result<Command> {
 
 fn program(program: &str, name: &str) -> anyhow::Result<Command> {
     let executable = env::current_exe().ok();
-    let folder = executable.as_deref().and_then(Path::parent).map(Path::to_owned);
-    let path = env::var_os("PATH").unwrap_or_default();
-    let found = find(folder.iter().cloned().chain(env::split_paths(&path)), OsStr::new(program));
+    let folder = executable.as_deref().and_then(Path::parent);
+    program_in(folder, &env::var_os("PATH").unwrap_or_default(), program, name)
+}
+
+/// `program` for the command `name`: the one in `folder`, else the first on `path`.
+fn program_in(
+    folder: Option<&Path>,
+    path: &OsStr,
+    program: &str,
+    name: &str,
+) -> anyhow::Result<Command> {
+    let folders = folder.map(Path::to_owned).into_iter().chain(env::split_paths(path));
+    let found = find(folders, OsStr::new(program));
     found.map(Command::new).ok_or_else(|| {
         // The fleet's program comes with the daemon.
         let package = if program == FLEET { "ballast" } else { program };
@@ -96,5 +106,21 @@ mod tests {
         }
         assert_eq!(find(folders.clone(), OsStr::new("x")), Some(folders[1].join("x")));
         assert_eq!(find(folders, OsStr::new("y")), None);
+    }
+
+    #[test]
+    fn a_missing_program_is_named_with_its_package() {
+        let folder = tempfile::tempdir().unwrap();
+        let found =
+            |program: &str| program_in(Some(folder.path()), OsStr::new(""), program, "demo");
+        let missing = |program: &str| found(program).unwrap_err().to_string();
+        for (program, package) in [(LAB, "ballast-lab"), (FLEET, "ballast")] {
+            let why = missing(program);
+            assert!(why.contains(&format!("`ballast demo` needs the program {program},")), "{why}");
+            assert!(why.contains(&format!("install the package {package}, or build it")), "{why}");
+        }
+        std::fs::write(folder.path().join(LAB), "").unwrap();
+        let program = folder.path().join(LAB);
+        assert_eq!(found(LAB).unwrap().get_program(), program.as_os_str());
     }
 }

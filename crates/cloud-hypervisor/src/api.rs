@@ -51,7 +51,7 @@ pub struct Info {
 
 /// The answer to `vm.counters`: the counters of each device since the guest was booted.
 #[derive(Deserialize)]
-pub(crate) struct Counters(BTreeMap<String, DeviceCounters>);
+pub(crate) struct CounterMap(BTreeMap<String, DeviceCounters>);
 
 /// The counters of a device. Only a disk has these.
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ struct DeviceCounters {
     read_ops: Option<u64>,
 }
 
-impl Counters {
+impl CounterMap {
     /// What was read from all disks together; `None` if none is counted.
     pub(crate) fn disk_reads(&self) -> Option<DiskReads> {
         let mut sum: Option<DiskReads> = None;

@@ -5,7 +5,6 @@
 //! takes precedence.
 
 use std::path::Path;
-use std::time::Duration;
 
 use ballast_model::{
     Action, Bytes, Capabilities, DiskReads, GuestId, GuestSample, LinkDown, LinkState, Measured,
@@ -13,7 +12,7 @@ use ballast_model::{
 };
 use ballast_rest::{Answer, Call, HypervisorKind, RestGuest};
 
-use crate::api::{Counters, Info, Ping, Version};
+use crate::api::{CounterMap, Info, Ping, Version};
 use crate::memory::Layout;
 
 /// The calls that read.
@@ -21,16 +20,11 @@ const PING: Call = Call::get("/api/v1/vmm.ping");
 const INFO: Call = Call::get("/api/v1/vm.info");
 const COUNTERS: Call = Call::get("/api/v1/vm.counters");
 
-/// Time between two calls of `vm.counters`: disk reads are for slow judgements.
-const COUNTERS_PERIOD: Duration = Duration::from_secs(5);
-
 /// A guest of Cloud Hypervisor.
 #[derive(Debug, Default)]
 pub struct CloudHypervisorGuest {
-    /// The time of a sample that is due.
-    due: Option<Timestamp>,
-    /// When the counters were last requested.
-    counters_asked_at: Option<Timestamp>,
+    /// Whether a sample is due, and whether it is in full.
+    due: Option<bool>,
     /// The answer to `vmm.ping`, with its version; `None` if it was not read yet.
     ping: Option<(Ping, Version)>,
     /// The last answer to `vm.info`, and when it was queried; `None` if it has no guest.
@@ -68,16 +62,14 @@ pub const CLOUD_HYPERVISOR: HypervisorKind = HypervisorKind {
 };
 
 impl RestGuest for CloudHypervisorGuest {
-    fn begin(&mut self, now: Timestamp) {
-        self.due = Some(now);
+    fn begin(&mut self, _now: Timestamp, in_full: bool) {
+        self.due = Some(in_full);
     }
 
     fn calls(&mut self) -> Vec<Call> {
-        let Some(now) = self.due.take() else { return Vec::new() };
+        let Some(in_full) = self.due.take() else { return Vec::new() };
         let mut calls = if self.ping.is_some() { vec![INFO] } else { vec![PING, INFO] };
-        let last = self.counters_asked_at;
-        if last.is_none_or(|at| now.saturating_since(at) >= COUNTERS_PERIOD) {
-            self.counters_asked_at = Some(now);
+        if in_full {
             calls.push(COUNTERS);
         }
         calls
@@ -88,7 +80,7 @@ impl RestGuest for CloudHypervisorGuest {
         call: &Call,
         answer: &Answer,
         asked_at: Timestamp,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<(), LinkDown> {
         if *call == PING {
             let ping: Ping = answer.read(call)?;
@@ -101,7 +93,9 @@ impl RestGuest for CloudHypervisorGuest {
         }
         if *call == COUNTERS {
             // The call fails while the guest is not booted: it says nothing of the connection.
-            if let Some(reads) = answer.read::<Counters>(call).ok().and_then(|it| it.disk_reads()) {
+            if let Some(reads) = answer.read::<CounterMap>(call).ok().and_then(|it| it.disk_reads())
+            {
+                let reads = DiskReads { took: now.saturating_since(asked_at), ..reads };
                 self.disk_reads = Some((reads, asked_at));
             }
             return Ok(());

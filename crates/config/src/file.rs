@@ -9,7 +9,7 @@ use ballast_control::Settings;
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, GuestId};
 use ballast_policy::PolicySettings;
-use ballast_working_set::Budget;
+use ballast_working_set::WatchBudget;
 use serde::Deserialize;
 
 use crate::external::ExternalTable;
@@ -265,7 +265,7 @@ impl Default for TrackingTable {
             enabled: true,
             source: SourceChoice::default(),
             interval: Duration::from_secs(1),
-            budget: Budget::default().limit(),
+            budget: WatchBudget::default().limit(),
             budget_total: 0.05,
             intermittent: Intermittent::default(),
             every: false,

@@ -8,6 +8,7 @@ use ballast_reclaim::SwapBounds;
 use serde::Deserialize;
 
 use crate::paging::{PagerSettings, PagingWay};
+use crate::range::Mistake;
 
 /// `[mechanisms]`
 #[derive(Debug, Default, Deserialize)]
@@ -77,10 +78,7 @@ impl PagingTable {
     ///
     /// # Errors
     /// The key and its mistake.
-    pub(super) fn settings(
-        &self,
-        host_reserve: Bytes,
-    ) -> Result<Option<PagerSettings>, (&'static str, String)> {
+    pub(super) fn settings(&self, host_reserve: Bytes) -> Result<Option<PagerSettings>, Mistake> {
         if self.per_second < Bytes::mib(1) {
             return Err(("per_second", format!("{}: expected at least 1MiB", self.per_second)));
         }
@@ -103,7 +101,7 @@ impl HotplugTable {
     pub(super) fn settings(
         &self,
         stale_after: Duration,
-    ) -> Result<Option<HotplugSettings>, (&'static str, String)> {
+    ) -> Result<Option<HotplugSettings>, Mistake> {
         if self.ahead < self.keep {
             let (ahead, keep) = (self.ahead, self.keep);
             let message = format!("{ahead} is less than keep = {keep}: plugging would never end");

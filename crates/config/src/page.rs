@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
+use crate::range::Mistake;
+
 /// Most names of reverse proxies.
 const HOSTS_MAX: usize = 16;
 
@@ -44,7 +46,7 @@ pub struct PortSettings {
 
 impl PageTable {
     /// The validated settings, or the invalid key and what is wrong with it.
-    pub(super) fn settings(self) -> Result<PageSettings, (&'static str, String)> {
+    pub(super) fn settings(self) -> Result<PageSettings, Mistake> {
         if self.hosts.len() > HOSTS_MAX {
             return Err((
                 "hosts",

@@ -15,11 +15,11 @@ use ballast_model::{
 };
 use ballast_rest::{SocketPattern, SocketPatternError};
 use ballast_toml_strict::{Error, nearest};
-use ballast_working_set::Budget;
+use ballast_working_set::WatchBudget;
 
 use crate::file::{EventsTable, File, GuestTable, RestTable};
 use crate::policy_parameters::PolicyParameters;
-use crate::range::in_range;
+use crate::range::{Mistake, in_range};
 use crate::settings::{
     AgentSettings, Config, ContainerSettings, EventSettings, JournalSettings, LibvirtSettings,
     RestSettings, TrackingSettings, XenSettings,
@@ -32,6 +32,9 @@ const BELIEVED_MAX: f64 = 1000.0;
 /// Shortest time between two emergencies of a guest, if `policy.interval` is not set.
 const EMERGENCY_PERIOD: Duration = Duration::from_secs(1);
 
+/// A smaller budget, reserve or bound is a number whose unit was forgotten.
+const SIZE_MIN: Bytes = Bytes::mib(1);
+
 /// Least `journal.keep_age`: the longest tick, so that a tick is recorded when the next one is due.
 const KEEP_AGE_MIN: Duration = Duration::from_secs(60);
 /// Most `journal.keep_age`: ten years, in effect no limit.
@@ -43,10 +46,11 @@ const KEEP_AGE_MAX: Duration = Duration::from_secs(3650 * 24 * 3600);
 /// The file cannot be read, or has a mistake; the error names its place.
 pub fn load(path: &Path) -> anyhow::Result<Config> {
     let text = std::fs::read_to_string(path).with_context(|| {
-        format!(
-            "cannot read configuration {}: write one, starting from docs/ballast.example.toml",
-            path.display()
-        )
+        let remedy = match path.exists() {
+            true => "",
+            false => ": write one, starting from /usr/share/doc/ballast/ballast.example.toml",
+        };
+        format!("cannot read configuration {}{remedy}", path.display())
     })?;
     Ok(parse(&text, path)?)
 }
@@ -63,42 +67,17 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         Some(name) => name.parse().map_err(|e: ParseModeError| at(&["mode"], e.to_string()))?,
         None => Mode::default(),
     };
-    in_range(file.daemon.tick, Duration::from_millis(100), Duration::from_secs(60))
-        .map_err(|message| at(&["daemon", "tick"], message))?;
-    in_range(file.qmp.timeout, Duration::from_millis(10), Duration::from_secs(30))
-        .map_err(|message| at(&["qmp", "timeout"], message))?;
-    in_range(file.libvirt.timeout, Duration::from_millis(10), Duration::from_secs(30))
-        .map_err(|message| at(&["libvirt", "timeout"], message))?;
-    in_range(file.xen.timeout, Duration::from_millis(10), Duration::from_secs(30))
-        .map_err(|message| at(&["xen", "timeout"], message))?;
-    if let Some(interval) = file.policy.interval {
-        in_range(interval, file.daemon.tick, Duration::from_secs(3600))
-            .map_err(|message| at(&["policy", "interval"], message))?;
-    }
+    check_durations(&file).map_err(|(key, message)| at(&key, message))?;
     let believed = file.policy.believed_without_evidence;
     if !(0.0..=BELIEVED_MAX).contains(&believed) {
         let message = format!("{believed} is out of range: expected 0 to {BELIEVED_MAX}");
         return Err(at(&["policy", "believed_without_evidence"], message));
     }
-    in_range(file.guard.stale_after, file.daemon.tick * 2, Duration::from_secs(3600))
-        .map_err(|message| at(&["guard", "stale_after"], message))?;
-    in_range(file.guard.release_grace, Duration::ZERO, Duration::from_secs(3600))
-        .map_err(|message| at(&["guard", "release_grace"], message))?;
-    in_range(file.guard.stuck_after, file.daemon.tick * 2, Duration::from_secs(3600))
-        .map_err(|message| at(&["guard", "stuck_after"], message))?;
-    in_range(file.guard.stuck_retry, file.daemon.tick, GuardSettings::STUCK_RETRY_MAX)
-        .map_err(|message| at(&["guard", "stuck_retry"], message))?;
-    in_range(file.journal.keep_age, KEEP_AGE_MIN, KEEP_AGE_MAX)
-        .map_err(|message| at(&["journal", "keep_age"], message))?;
-    in_range(file.tracking.interval, Duration::from_millis(100), Duration::from_secs(3600))
-        .map_err(|message| at(&["tracking", "interval"], message))?;
-    in_range(file.agents.interval, Duration::from_millis(100), Duration::from_secs(60))
-        .map_err(|message| at(&["agents", "interval"], message))?;
     if file.agents.enabled && file.agents.folders.is_empty() && !file.agents.vsock {
         let message = "lists no folder, and vsock is off, so no agent can be found".to_owned();
         return Err(at(&["agents", "folders"], message));
     }
-    let tracking_budget = Budget::new(file.tracking.budget)
+    let tracking_budget = WatchBudget::new(file.tracking.budget)
         .map_err(|error| at(&["tracking", "budget"], error.to_string()))?;
     let budget_total = file.tracking.budget_total;
     if !(budget_total > 0.0 && budget_total <= 1.0) {
@@ -157,10 +136,19 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
         let message = "`external` needs a program: name it under [policy.external]".to_owned();
         return Err(at(&["policy", "name"], message));
     }
+    for (key, size) in [("budget", file.host.budget), ("reserve", Some(file.host.reserve))] {
+        has_unit(size).map_err(|message| at(&["host", key], message))?;
+    }
+    for (key, size) in file.defaults.sizes() {
+        has_unit(size).map_err(|message| at(&["defaults", key], message))?;
+    }
     let limits_default = file.defaults.limits();
     limits_default.validate().map_err(|e| at(&["defaults"], e.to_string()))?;
     let (mut limits, mut given) = (BTreeMap::new(), BTreeMap::new());
     for (id, table) in &file.guests {
+        for (key, size) in table.sizes() {
+            has_unit(size).map_err(|message| at(&["guests", id.as_str(), key], message))?;
+        }
         let own = table.limits_or(&limits_default);
         own.validate().map_err(|e| at(&["guests", id.as_str()], e.to_string()))?;
         limits.insert(id.clone(), own);
@@ -277,12 +265,45 @@ pub fn parse(text: &str, path: &Path) -> Result<Config, Error> {
     })
 }
 
+/// Checks the durations of the tables without a check of their own.
+///
+/// # Errors
+/// The table and the key of the first one that is out of range, and what was expected.
+fn check_durations(file: &File) -> Result<(), ([&'static str; 2], String)> {
+    let (ms, seconds) = (Duration::from_millis, Duration::from_secs);
+    let tick = file.daemon.tick;
+    // The tick is not checked yet.
+    let two_ticks = tick.saturating_mul(2);
+    let guard = &file.guard;
+    let ranges = [
+        (["daemon", "tick"], tick, ms(100), seconds(60)),
+        (["qmp", "timeout"], file.qmp.timeout, ms(10), seconds(30)),
+        (["libvirt", "timeout"], file.libvirt.timeout, ms(10), seconds(30)),
+        (["xen", "timeout"], file.xen.timeout, ms(10), seconds(30)),
+        (["guard", "stale_after"], guard.stale_after, two_ticks, seconds(3600)),
+        (["guard", "release_grace"], guard.release_grace, Duration::ZERO, seconds(3600)),
+        (["guard", "stuck_after"], guard.stuck_after, two_ticks, seconds(3600)),
+        (["guard", "stuck_retry"], guard.stuck_retry, tick, GuardSettings::STUCK_RETRY_MAX),
+        (["journal", "keep_age"], file.journal.keep_age, KEEP_AGE_MIN, KEEP_AGE_MAX),
+        (["tracking", "interval"], file.tracking.interval, ms(100), seconds(3600)),
+        (["agents", "interval"], file.agents.interval, ms(100), seconds(60)),
+    ];
+    for (key, value, least, most) in ranges {
+        in_range(value, least, most).map_err(|message| (key, message))?;
+    }
+    if let Some(interval) = file.policy.interval {
+        in_range(interval, tick, seconds(3600))
+            .map_err(|message| (["policy", "interval"], message))?;
+    }
+    Ok(())
+}
+
 impl RestTable {
     /// The validated settings; `None`: no socket is listed.
     ///
     /// # Errors
     /// The key whose value is invalid, and what was expected.
-    fn settings(self) -> Result<Option<RestSettings>, (&'static str, String)> {
+    fn settings(self) -> Result<Option<RestSettings>, Mistake> {
         let RestTable { sockets, timeout } = self;
         in_range(timeout, Duration::from_millis(10), Duration::from_secs(30))
             .map_err(|message| ("timeout", message))?;
@@ -300,7 +321,7 @@ impl EventsTable {
     ///
     /// # Errors
     /// The key whose value is invalid, and what was expected.
-    fn settings(self) -> Result<Option<EventSettings>, (&'static str, String)> {
+    fn settings(self) -> Result<Option<EventSettings>, Mistake> {
         let EventsTable { run, timeout, apart } = self;
         in_range(timeout, Duration::from_millis(100), Duration::from_secs(300))
             .map_err(|message| ("timeout", message))?;
@@ -325,6 +346,16 @@ fn address(text: &str) -> Result<SocketAddr, String> {
     })
 }
 
+/// Checks that a size is none, 0, or large enough to be meant.
+fn has_unit(size: Option<Bytes>) -> Result<(), String> {
+    match size.filter(|size| *size > Bytes::ZERO && *size < SIZE_MIN) {
+        Some(size) => Err(format!(
+            "{size} is less than {SIZE_MIN}: a number without a unit is bytes: expected a size such as 512MiB"
+        )),
+        None => Ok(()),
+    }
+}
+
 /// Checks that the floors of all managed guests together fit the budget.
 ///
 /// # Errors
@@ -343,6 +374,11 @@ pub fn floors_fit(
 }
 
 impl GuestTable {
+    /// Its sizes, by their keys.
+    fn sizes(&self) -> [(&'static str, Option<Bytes>); 2] {
+        [("floor", self.floor), ("ceiling", self.ceiling)]
+    }
+
     fn limits(&self) -> GuestLimits {
         self.limits_or(&GuestLimits::default())
     }

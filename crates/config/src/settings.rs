@@ -10,7 +10,7 @@ use ballast_estimate::phase::IntermittentSettings;
 use ballast_model::Bytes;
 use ballast_reclaim::SwapBounds;
 use ballast_rest::SocketPattern;
-use ballast_working_set::Budget;
+use ballast_working_set::WatchBudget;
 
 use crate::external::ExternalSettings;
 use crate::page::PageSettings;
@@ -105,7 +105,7 @@ pub struct TrackingSettings {
     /// Length of an interval.
     pub interval: Duration,
     /// Largest cost of tracking a guest, as a share of one core.
-    pub budget: Budget,
+    pub budget: WatchBudget,
     /// Largest cost of tracking all guests together, as a share of the host's processors.
     pub budget_total: f64,
     /// When tracking rests; `None`: never.

@@ -247,8 +247,16 @@ fn errors_name_place_mistake_and_expected_value() {
         ),
         ("[host]\nbudget = \"1GB\"", &["ballast.toml:2:", "1GB", "GiB"]),
         ("[host]\nbudget = -1", &["ballast.toml:2:", "-1", "negative"]),
+        ("[host]\nbudget = 4096", &["ballast.toml:2:", "host.budget", "4KiB", "without a unit"]),
+        ("[host]\nreserve = 512", &["ballast.toml:2:", "host.reserve", "512B", "512MiB"]),
+        ("[defaults]\nfloor = 512", &["ballast.toml:2:", "defaults.floor", "without a unit"]),
+        (
+            "[guests.web]\nshares = 5\nceiling = \"512\"",
+            &["ballast.toml:3:", "guests.web.ceiling", "512B"],
+        ),
         ("[daemon]\ntick = \"1ms\"", &["ballast.toml:2:", "1ms", "100ms"]),
         ("[daemon]\ntick = 1", &["ballast.toml:2:", "1s"]),
+        ("[daemon]\ntick = \"500000000000y\"", &["ballast.toml:2:", "100ms to 60s"]),
         ("[guard]\nstuck_retry = \"0s\"", &["ballast.toml:2:", "stuck_retry", "1s to 960s"]),
         // Twice as long could not be counted.
         ("[guard]\nstuck_retry = \"500000000000y\"", &["ballast.toml:2:", "1s to 960s"]),

@@ -31,7 +31,7 @@ pub(crate) type PendingOrder = oneshot::Receiver<Result<(), String>>;
 
 /// The figures in its files.
 #[derive(Clone, Copy, Debug)]
-struct Figures {
+struct CgroupFigures {
     /// Memory charged to it, without swap.
     holds: Bytes,
     limits: Limits,
@@ -45,10 +45,10 @@ struct Figures {
     is_frozen: bool,
 }
 
-impl Figures {
-    fn read(folder: &Path) -> Result<Figures, String> {
+impl CgroupFigures {
+    fn read(folder: &Path) -> Result<CgroupFigures, String> {
         let events = text(folder, "cgroup.events")?;
-        Ok(Figures {
+        Ok(CgroupFigures {
             holds: amount(folder, "memory.current")?.unwrap_or_default(),
             limits: Limits {
                 high: amount(folder, "memory.high")?,
@@ -88,7 +88,7 @@ pub(crate) struct Container {
     inode: u64,
     pub(crate) gate: GenerationGate,
     note: Note,
-    latest: Figures,
+    latest: CgroupFigures,
     read_at: Timestamp,
     /// The most that it may have if it has no limit.
     memory: Option<Bytes>,
@@ -117,7 +117,7 @@ impl Container {
         memory: Option<Bytes>,
         now: Timestamp,
     ) -> Result<Container, String> {
-        let latest = Figures::read(folder)?;
+        let latest = CgroupFigures::read(folder)?;
         let container = Container {
             folder: folder.to_owned(),
             inode,
@@ -153,7 +153,7 @@ impl Container {
     /// A file cannot be read; the last figures stay, and age.
     pub(crate) fn observe(&mut self, now: Timestamp) -> Result<(), String> {
         let before = self.latest;
-        self.latest = Figures::read(&self.folder)?;
+        self.latest = CgroupFigures::read(&self.folder)?;
         self.read_at = now;
         if let (Some(now), Some(before)) = (self.latest.swapped, before.swapped) {
             self.swapped_out = self.swapped_out.saturating_add(now.saturating_sub(before));
@@ -173,7 +173,7 @@ impl Container {
 
     /// Its sample at `now`.
     pub(crate) fn sample(&self, id: &GuestId, now: Timestamp) -> GuestSample {
-        let Figures { holds, limits, stat, is_frozen, .. } = self.latest;
+        let CgroupFigures { holds, limits, stat, is_frozen, .. } = self.latest;
         let age = now.saturating_since(self.read_at);
         let most = self.most().unwrap_or(holds);
         let may_hold = limits.high.map_or(most, |high| high.min(most)).max(holds).page_floor();

@@ -5,7 +5,7 @@
 //! is idle. What that takes beyond the targets comes from the memory that the guard's grants left
 //! over. Cost: O(1) per guest. Limits: no order for guests that may not be moved.
 
-use ballast_actuation::hotplug::{ActuationInput, Band, HotplugSettings, balloon_only, by_balloon};
+use ballast_actuation::hotplug::{Actuation, ActuationInput, Band, HotplugSettings, balloon_only};
 use ballast_guard::GuardSettings;
 use ballast_model::{Bytes, Timestamp};
 
@@ -33,9 +33,8 @@ pub(crate) fn actuate(
         let is_over = is_done && (sample.hotplug.is_none() || !is_held);
         let next = (is_over && state.actuator.is_some()).then_some(NextActuator(None));
         let order = match send {
-            // A guest whose pages stay on the host is sent nothing but the end of a reduction.
-            Some(target) if sample.hotplug.is_none() => by_balloon(sample, target),
-            _ => balloon_only(sample, send),
+            Some(_) => balloon_only(sample, send),
+            None => Actuation::default(),
         };
         return Actuated { order, next };
     };

@@ -16,11 +16,12 @@ use crate::state::GuestState;
 use crate::tick::{GuestTick, ObservedGuest};
 
 /// Takes in a sample of every guest: what happened to each since the last one. `guests` is aligned
-/// with the snapshot.
+/// with the snapshot. `is_held`: nothing is moved at all.
 pub(crate) fn observe<'a>(
     guests: &'a mut PerGuest<GuestState>,
     snapshot: &'a Snapshot,
     settings: &'a Settings,
+    is_held: bool,
 ) -> impl Iterator<Item = ObservedGuest<'a>> {
     let (now, stale_after) = (snapshot.taken_at, settings.guard.stale_after);
     let mut limits = settings.limits.in_order();
@@ -28,7 +29,7 @@ pub(crate) fn observe<'a>(
     snapshot.guests().iter().zip(guests.values_mut()).map(move |(sample, state)| {
         let limits = limits.of(&sample.id);
         let verdict = verdict(sample, limits, stale_after, settings.hotplug.is_some());
-        let thrashes = state.observe(sample, verdict.is_ok(), now, settings);
+        let thrashes = state.observe(sample, verdict.is_ok(), is_held, now, settings);
         if limits.take_over {
             // Moves made before the take-over must not make Ballast stand back later.
             state.owner = OwnerWatch::default();
@@ -42,7 +43,7 @@ pub(crate) fn observe<'a>(
 }
 
 /// A smaller debt (memory beyond the entitlement) is not collected from a guest.
-const DEBT_MIN: Bytes = Bytes::mib(16);
+const COLLECTED_DEBT_MIN: Bytes = Bytes::mib(16);
 
 /// Input of an assessment besides the guest itself.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +88,7 @@ pub(crate) fn assess<'a>(
         estimate.map(|it| it.demand.size).map_err(held_without)
     });
     // Memory taken by a resident cap counts as free only while the cap is certain to be kept.
-    let is_kept = |_: &Bytes| {
+    let is_cap_kept = || {
         let verdict = match &stuck {
             Some(stuck) => Err(stuck),
             None => demand.as_ref().map(|_| ()),
@@ -102,7 +103,7 @@ pub(crate) fn assess<'a>(
         sample,
         limits,
         log: &state.log,
-        cap: state.cap().filter(is_kept),
+        cap: state.cap().filter(|_| is_cap_kept()),
         holding: &state.holding,
         shared,
         paged_out,
@@ -118,7 +119,7 @@ pub(crate) fn assess<'a>(
         };
         assessment.bounds = within(assessment.bounds, range);
     }
-    let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= DEBT_MIN;
+    let is_beyond = assessment.debt() > Bytes::ZERO && assessment.beyond >= COLLECTED_DEBT_MIN;
     state.beyond_since = is_beyond.then(|| state.beyond_since.unwrap_or(now));
     count(&assessment);
     GuestTick { sample, limits, state, assessment }

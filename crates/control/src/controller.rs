@@ -21,7 +21,7 @@ use crate::Settings;
 use crate::divide::PosedProblem;
 use crate::event::Event;
 use crate::reserve::Reservations;
-use crate::restart::Left;
+use crate::restart::LeftGuests;
 use crate::state::GuestState;
 use crate::tick::Tick;
 use crate::transfer::Transfer;
@@ -33,7 +33,7 @@ pub struct Controller {
     policy: Box<dyn Policy>,
     guests: PerGuest<GuestState>,
     /// Handovers from the previous controller of guests that have not appeared yet.
-    left: Left,
+    left_guests: LeftGuests,
     reservations: Reservations,
     checker: Checker,
     host: HostPressure,
@@ -67,13 +67,15 @@ impl Controller {
     /// A controller with the given policy instead of the one that `settings` name.
     pub fn with_policy(mut settings: Settings, policy: Box<dyn Policy>, now: Timestamp) -> Self {
         settings.policy = policy.name();
+        let mut checker = Checker::default();
+        checker.set_mode(settings.mode);
         Controller {
             policy,
             settings: Arc::new(settings),
             guests: PerGuest::default(),
-            left: Left::default(),
+            left_guests: LeftGuests::default(),
             reservations: Reservations::default(),
-            checker: Checker::default(),
+            checker,
             host: HostPressure::default(),
             shortfall: Bytes::ZERO,
             policy_notes: Vec::new(),
@@ -162,17 +164,19 @@ impl Controller {
     /// next sample.
     pub fn handle_event(&mut self, event: Event) {
         match event {
-            Event::Outcome(outcome) => self.note(&outcome),
+            Event::Outcome(outcome) => self.record_outcome(&outcome),
             Event::Pause => {
-                self.paused = true;
+                self.set_paused(true);
                 self.drop_actions();
             }
-            Event::Resume => self.paused = false,
+            Event::Resume => self.set_paused(false),
             Event::Reserve(reservation) => {
+                self.checker.reserve(&reservation);
                 self.reservations.set(reservation);
                 self.next_decision = None;
             }
             Event::Unreserve(guest) => {
+                self.checker.unreserve(&guest);
                 self.reservations.end(&guest);
                 self.next_decision = None;
             }
@@ -186,21 +190,15 @@ impl Controller {
                     self.next_decision = None;
                 }
             }
-            Event::SetMode(mode) => {
-                Arc::make_mut(&mut self.settings).mode = mode;
-                if mode == Mode::Observe {
-                    self.drop_actions();
-                }
-            }
+            Event::SetMode(mode) => self.set_mode(mode),
             Event::SetPolicy(name) => {
                 Arc::make_mut(&mut self.settings).policy = name;
                 self.replace_policy();
             }
             Event::Reconfigure(settings) => {
+                let mode = settings.mode;
                 self.settings = settings.into();
-                if self.settings.mode == Mode::Observe {
-                    self.drop_actions();
-                }
+                self.set_mode(mode);
                 self.replace_policy();
             }
             Event::Answer(answer) => self.policy.take_answer(answer),
@@ -210,14 +208,27 @@ impl Controller {
         }
     }
 
+    fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+        self.checker.set_paused(paused);
+    }
+
+    fn set_mode(&mut self, mode: Mode) {
+        Arc::make_mut(&mut self.settings).mode = mode;
+        self.checker.set_mode(mode);
+        if mode == Mode::Observe {
+            self.drop_actions();
+        }
+    }
+
     /// Goes on where the last controller left off.
     fn go_on(&mut self, restart: Restart) {
+        self.checker.restore(&restart);
         let Restart { paused, reservations, guests } = restart;
         self.paused |= paused;
         reservations.into_iter().for_each(|it| self.reservations.set(it));
         self.has_caps |= guests.iter().any(|left| left.handover.resident_cap.is_some());
-        self.checker.restore(&guests);
-        self.left = Left::new(guests);
+        self.left_guests = LeftGuests::new(guests);
     }
 
     /// Goes on with a guest where another host's controller left off.
@@ -241,10 +252,20 @@ impl Controller {
     /// State of the guests, besides the last plan, that the next controller needs. Sorted by name.
     /// O(n).
     pub fn handovers(&self) -> Vec<Handover> {
-        self.guests.iter().filter_map(|(id, state)| state.handover(id)).collect()
+        let mut handovers = Vec::new();
+        for (place, (id, state)) in self.guests.iter().enumerate() {
+            let (held, target) = (state.log.last_seen(), state.log.target());
+            let mut handover = state.handover(id);
+            self.checker.hand_over(place, held, target, &mut handover);
+            if handover != Handover::nothing(id.clone()) {
+                handovers.push(handover);
+            }
+        }
+        handovers
     }
 
-    fn note(&mut self, outcome: &Outcome) {
+    /// A target that may not have reached its guest has to be sent again.
+    fn record_outcome(&mut self, outcome: &Outcome) {
         match outcome.kind {
             OutcomeKind::Accepted => {}
             OutcomeKind::Failed(_)
@@ -276,8 +297,8 @@ impl Controller {
     pub fn dry_run(&self, snapshot: &Snapshot) -> Arc<Plan> {
         let mut copy = self.clone();
         copy.next_decision = None;
-        copy.paused = false;
-        Arc::make_mut(&mut copy.settings).mode = Mode::Balance;
+        copy.set_paused(false);
+        copy.set_mode(Mode::Balance);
         copy.handle_sample(snapshot)
     }
 
@@ -343,11 +364,12 @@ impl Controller {
     ) -> Tick<'a> {
         self.latest = snapshot.taken_at;
         guests.align(snapshot);
+        self.left_guests.join(guests, snapshot);
         for arrival in self.reservations.arrivals(snapshot, self.latest) {
-            self.checker.promise(&arrival);
-            self.left.add(arrival);
+            if let Some(state) = guests.named_mut(&arrival.handover.guest) {
+                state.restore(arrival, self.latest);
+            }
         }
-        self.left.join(guests, snapshot);
         let seen = self.observe(guests, snapshot, settings);
         let mut tick = self.assess(snapshot, seen, settings);
         tick.notes.extend(unmapped(snapshot));

@@ -3,7 +3,7 @@
 use ballast_actuation::thrash::ThrashSettings;
 use ballast_guard::Assessment;
 use ballast_model::{
-    Bounds, Bytes, Clamped, DemandSource, Desired, Estimate, Mechanism, RequestKind, Timestamp,
+    Bounds, Bytes, Clamped, DemandSource, Desired, Estimate, Mechanism, RequestKind,
 };
 use ballast_policy::{Contender, Problem};
 
@@ -118,20 +118,29 @@ fn believed_use(assessment: &Assessment) -> Bytes {
     assessment.believed.min(assessment.may_use)
 }
 
-/// What a guest claims, and how much of that is believed. The claim is its use or, where its whole
-/// use is believed, its demand.
-fn claim(guest: &GuestTick<'_>) -> Option<(Bytes, Bytes)> {
+/// What a guest claims to need.
+struct GuestClaim {
+    /// Its use or, where its whole use is believed, its demand.
+    claimed: Bytes,
+    /// How much of that is believed.
+    believed: Bytes,
+}
+
+fn claim(guest: &GuestTick<'_>) -> Option<GuestClaim> {
     let (assessment, estimate) = (&guest.assessment, guest.estimate()?);
     let use_at_most = believed_use(assessment);
     Some(match estimate.used > use_at_most {
-        true => (estimate.used, use_at_most),
-        false => (estimate.demand.size.max(estimate.needed()), assessment.believed),
+        true => GuestClaim { claimed: estimate.used, believed: use_at_most },
+        false => GuestClaim {
+            claimed: estimate.demand.size.max(estimate.needed()),
+            believed: assessment.believed,
+        },
     })
 }
 
 /// The part of a guest's claim that was withheld from the policy, if any.
 pub(crate) fn unproven(guest: &GuestTick<'_>) -> Option<Clamped> {
-    let (claimed, believed) = claim(guest)?;
+    let GuestClaim { claimed, believed } = claim(guest)?;
     let filled = guest.assessment.filled;
     (claimed > believed).then_some(Clamped::Unproven { claimed, believed, filled })
 }
@@ -141,7 +150,7 @@ pub(crate) fn unproven(guest: &GuestTick<'_>) -> Option<Clamped> {
 pub(crate) fn has_proven_more(guest: &GuestTick<'_>) -> bool {
     let clamps = guest.state.goal.as_ref().map_or(&[][..], |goal| &goal.clamps);
     let Some(Clamped::Unproven { believed, .. }) = clamps.first() else { return false };
-    let now = claim(guest).map_or(Bytes::ZERO, |(_, now)| now);
+    let now = claim(guest).map_or(Bytes::ZERO, |claim| claim.believed);
     now.saturating_sub(*believed) >= PROVEN_MIN
 }
 
@@ -167,7 +176,7 @@ pub(crate) fn given_back(
     if !tick.has_thrashed {
         return Vec::new();
     }
-    let now: Timestamp = tick.snapshot.taken_at;
+    let now = tick.snapshot.taken_at;
     let mut given: Vec<Option<Bytes>> =
         tick.guests.iter().map(|guest| guest.state.thrash.least(now)).collect();
     // A guest may still lack memory with what it is given back.
@@ -179,22 +188,29 @@ pub(crate) fn given_back(
     let mut needed = Bytes::ZERO;
     for (place, guest) in tick.guests.iter().enumerate() {
         let held = given[place].filter(|_| count == usize::from(lacking[place]));
-        let (held, needs) = needed_by(guest, held);
-        given[place] = held;
-        needed = needed.saturating_add(needs);
+        given[place] = held.and_then(|held| gets_back(guest, held));
+        needed = needed.saturating_add(needed_by(guest, given[place]));
     }
     if needed > left { Vec::new() } else { given }
 }
 
-/// What a guest gets back of `held`, within its bounds, and the least it needs.
-fn needed_by(guest: &GuestTick<'_>, held: Option<Bytes>) -> (Option<Bytes>, Bytes) {
-    let Assessment { verdict, bounds, .. } = &guest.assessment;
-    let (Ok(()), Some(estimate), Some(Bounds { floor, ceiling })) =
-        (verdict, guest.estimate(), *bounds)
-    else {
-        return (None, Bytes::ZERO);
+/// What a guest gets back of `held`: as much as its bounds allow, if it may be moved.
+fn gets_back(guest: &GuestTick<'_>, held: Bytes) -> Option<Bytes> {
+    let Bounds { floor, ceiling } = movable_bounds(guest)?;
+    Some(held.clamp(floor, ceiling))
+}
+
+/// The least that a guest needs, with what it gets back.
+fn needed_by(guest: &GuestTick<'_>, gets_back: Option<Bytes>) -> Bytes {
+    let (Some(bounds), Some(estimate)) = (movable_bounds(guest), guest.estimate()) else {
+        return Bytes::ZERO;
     };
-    let held = held.map(|held| held.clamp(floor, ceiling));
     let demand = estimate.demand.size.min(guest.assessment.believed);
-    (held, demand.max(floor).max(held.unwrap_or_default()))
+    demand.max(bounds.floor).max(gets_back.unwrap_or_default())
+}
+
+/// The bounds of a guest that may be moved and has an estimate.
+fn movable_bounds(guest: &GuestTick<'_>) -> Option<Bounds> {
+    let is_movable = guest.assessment.verdict.is_ok() && guest.estimate().is_some();
+    guest.assessment.bounds.filter(|_| is_movable)
 }

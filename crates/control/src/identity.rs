@@ -11,9 +11,9 @@ pub(crate) struct Identity {
     /// `None`: never known.
     pub(crate) process: Option<ProcessId>,
     /// Whether the last sample lacked the process.
-    pub(crate) is_hidden: bool,
+    pub(crate) lacks_process: bool,
     /// Whether the last sample lacked the guest's allocation.
-    pub(crate) is_silent: bool,
+    pub(crate) lacks_allocation: bool,
     /// State to take over once the process is seen.
     pub(crate) left: Option<Box<LeftGuest>>,
 }

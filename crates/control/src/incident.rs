@@ -100,7 +100,7 @@ pub struct Incident {
 }
 
 /// What a condition is about.
-type Subject = (IncidentKind, Option<GuestId>);
+type IncidentSubject = (IncidentKind, Option<GuestId>);
 
 /// A condition that holds, or held a short while ago.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +124,7 @@ struct SwapIn {
 /// Watches ticks for incidents.
 #[derive(Clone, Debug, Default)]
 pub struct IncidentWatch {
-    conditions: BTreeMap<Subject, Condition>,
+    conditions: BTreeMap<IncidentSubject, Condition>,
     swap_in: BTreeMap<GuestId, SwapIn>,
 }
 
@@ -170,7 +170,7 @@ impl IncidentWatch {
     }
 
     /// Every condition that holds in this tick, with its text.
-    fn conditions_now(&self, plan: &Plan) -> BTreeMap<Subject, String> {
+    fn conditions_now(&self, plan: &Plan) -> BTreeMap<IncidentSubject, String> {
         let mut holding = BTreeMap::new();
         for guest in &plan.guests {
             let mut hold = |kind, text| holding.insert((kind, Some(guest.id.clone())), text);
@@ -234,8 +234,7 @@ impl IncidentWatch {
 /// What a guest has read from swap since its boot, and the moment of that figure.
 fn swap_in_of(now: Timestamp, sample: &GuestSample) -> Option<(Timestamp, Bytes)> {
     let stats = sample.stats.as_ref()?;
-    let age = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
-    Some((Timestamp::from_millis(now.as_millis().saturating_sub(age)), stats.value.swap_in?))
+    Some((now.saturating_sub(stats.age), stats.value.swap_in?))
 }
 
 /// How far a guest is below its floor. A guest that Ballast is to leave alone has no floor.

@@ -37,27 +37,27 @@ impl Need {
     }
 }
 
-/// Adds what each guest needs to its memory in use, as far as `left`, the memory of all contenders,
-/// allows.
-pub(crate) fn add_needs(contenders: &mut [Contender], needs: &mut [Need], left: Bytes) {
+/// Adds what each guest needs to its memory in use, as far as `budget`, the memory of all
+/// contenders, allows.
+pub(crate) fn add_needs(contenders: &mut [Contender], needs: &mut [Need], budget: Bytes) {
     if needs.is_empty() {
         return;
     }
-    add_in_proportion(contenders, needs, |need| need.swap, unused(contenders, left));
+    add_in_proportion(contenders, needs, |need| need.swap, unused(contenders, budget));
     let shares: u64 = contenders.iter().map(|contender| u64::from(contender.shares)).sum();
     for need in needs.iter_mut() {
         let contender = &contenders[need.place];
-        need.divide_cache(contender, left.fraction(u64::from(contender.shares), shares));
+        need.divide_cache(contender, budget.fraction(u64::from(contender.shares), shares));
     }
-    add_in_proportion(contenders, needs, |need| need.cache, unused(contenders, left));
+    add_in_proportion(contenders, needs, |need| need.cache, unused(contenders, budget));
     let reserved: Bytes = contenders.iter().map(headroom).sum();
-    let spare = unused(contenders, left).saturating_sub(reserved);
+    let spare = unused(contenders, budget).saturating_sub(reserved);
     add_in_proportion(contenders, needs, |need| need.more_cache, spare);
 }
 
-/// What is left beyond all that is used.
-fn unused(contenders: &[Contender], left: Bytes) -> Bytes {
-    left.saturating_sub(contenders.iter().map(|it| it.used.max(it.floor)).sum())
+/// The part of `budget` that no contender uses.
+fn unused(contenders: &[Contender], budget: Bytes) -> Bytes {
+    budget.saturating_sub(contenders.iter().map(|it| it.used.max(it.floor)).sum())
 }
 
 /// Room for a guest to grow into before others' page cache gives way: an eighth of what it uses, at
@@ -82,7 +82,7 @@ fn add_in_proportion(
     }
 }
 
-/// Counts more memory as used.
+/// Counts more memory as used, and as demanded where that is the guest's use.
 fn add_use(contender: &mut Contender, more: Bytes) {
     contender.used = contender.used.saturating_add(more);
     if let Some(demand) = &mut contender.demand

@@ -15,7 +15,7 @@ use crate::state::GuestState;
 use crate::tick::{GuestTick, Paged, Tick};
 
 /// A smaller debt keeps no cap in force.
-const DEBT_MIN: Bytes = Bytes::mib(4);
+const CAPPED_DEBT_MIN: Bytes = Bytes::mib(4);
 
 /// The host as paging sees it.
 #[derive(Clone, Copy, Debug)]
@@ -40,9 +40,14 @@ pub(crate) fn page(guest: &GuestTick<'_>, is_rich: bool, host: Host<'_>) -> Page
         return Paged { cap: ResidentCap::default(), page: None };
     }
     let mut cap = state.resident_cap;
-    let short = || Some((wanted_target(state)?, MechanismReason::HostShort { level: host.level }));
     let take_to = if is_known(guest) {
-        owed(guest, host).or_else(|| still_owed(guest)).or_else(|| is_rich.then(short).flatten())
+        let owed = owed(guest, host).or_else(|| still_owed(guest));
+        match (owed, wanted_target(state)) {
+            (None, Some(wanted)) if is_rich => {
+                Some((wanted, MechanismReason::HostShort { level: host.level }))
+            }
+            (owed, _) => owed,
+        }
     } else {
         // A guest that does not answer, or does not answer truly, is held to its entitlement: its
         // figures justify taking no more, and giving no more.
@@ -106,7 +111,7 @@ fn still_owed(guest: &GuestTick<'_>) -> Option<(Bytes, MechanismReason)> {
     let entitlement = guest.state.log.entitlement()?;
     let holds = guest.assessment.allocation?;
     let owes = guest.state.resident_cap.in_force().is_some()
-        && holds.saturating_sub(entitlement) >= DEBT_MIN;
+        && holds.saturating_sub(entitlement) >= CAPPED_DEBT_MIN;
     owes.then_some((entitlement, MechanismReason::BeyondEntitlement { entitlement }))
 }
 
@@ -117,7 +122,7 @@ fn owed(guest: &GuestTick<'_>, host: Host<'_>) -> Option<(Bytes, MechanismReason
     let amount = guest.sample.allocation?.value.saturating_sub(asked);
     let compliance = state.log.compliance(host.now);
     let level = host.level;
-    let reduction = Reduction { sample: guest.sample, compliance, amount, level, may_page: true };
+    let reduction = Reduction { sample: guest.sample, compliance, amount, level };
     match choose(&reduction, &state.rates)? {
         (Mechanism::PageOut, why) => Some((asked, why)),
         // Others may have the memory that the host took, so the cap stays at what was asked for

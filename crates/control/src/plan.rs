@@ -91,17 +91,7 @@ impl<'a> Draft<'a> {
         let id = &sample.id;
         let target = send.or(state.log.target());
         if let Some(to) = order.target {
-            // A release: less than its target, and less than it claims to hold.
-            let claimed = assessment.claimed.unwrap_or_default();
-            let is_release = to < state.log.target().unwrap_or(claimed).min(claimed);
-            let list = if is_release { &mut self.plan.actions } else { &mut self.grants };
-            list.push(Action {
-                guest: id.clone(),
-                target: to,
-                plug: order.plug,
-                generation: self.plan.generation,
-                deadline: self.deadline,
-            });
+            self.add_action(guest, to, order.plug);
         }
         let mut moves = order.moves;
         let mut cap = state.resident_cap;
@@ -118,35 +108,16 @@ impl<'a> Draft<'a> {
         let transient_grant =
             next.as_ref().map_or(state.log.transient_grant(), NextActuator::transient_grant);
         let entitled = target.map(|target| target.saturating_add(transient_grant));
-        let entitles = || {
-            // A guest that is left alone is entitled to no more than before.
-            let is_moved = assessment.verdict.is_ok() || send <= state.log.entitlement();
-            // Nor is a guest that still shrinks towards its grant entitled to the steps between.
-            let is_on_its_way = matches!(change, Change::Shrink { .. })
-                && state.log.granted().is_some_and(|granted| send > Some(granted));
-            let is_called_off = matches!(change, Change::CancelShrink { .. });
-            is_moved && !is_on_its_way && !is_called_off
-        };
-        let cap_next = cap_of(cap, || {
-            let granted = match send {
-                Some(_) if entitles() => entitled,
-                _ => state.log.entitlement(),
-            };
-            ask.or_else(|| state.log.asked_of_stuck()).or(granted)
-        });
+        let entitles = send.is_some_and(|send| is_entitled_to(guest, send, &change));
+        let granted = if entitles { entitled } else { state.log.entitlement() };
+        let cap_next = cap_of(cap, || ask.or_else(|| state.log.asked_of_stuck()).or(granted));
         let entitled = entitled.filter(|_| transient_grant > Bytes::ZERO);
         if entitled.is_some() || ask.is_some() || cap_next.is_some() {
             self.promises.push(Promise { guest: id.clone(), entitled, asked: ask, cap: cap_next });
         }
         if send.is_some() || ask.is_some() || next.is_some() || cap != state.resident_cap {
-            self.changes.push(StateChange {
-                place,
-                target: send,
-                entitles: entitles(),
-                ask,
-                actuator: next,
-                cap,
-            });
+            let (target, actuator) = (send, next);
+            self.changes.push(StateChange { place, target, entitles, ask, actuator, cap });
         }
         let goal = state.goal.as_ref();
         let of_goal = goal.map_or(&[][..], |goal| &goal.clamps);
@@ -172,6 +143,21 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Adds an order to balloon and plugged memory. It is a release if it is less than the guest's
+    /// target and less than the guest claims to hold.
+    fn add_action(&mut self, guest: &GuestTick<'_>, target: Bytes, plug: Option<Bytes>) {
+        let claimed = guest.assessment.claimed.unwrap_or_default();
+        let is_release = target < guest.state.log.target().unwrap_or(claimed).min(claimed);
+        let list = if is_release { &mut self.plan.actions } else { &mut self.grants };
+        list.push(Action {
+            guest: guest.sample.id.clone(),
+            target,
+            plug,
+            generation: self.plan.generation,
+            deadline: self.deadline,
+        });
+    }
+
     /// The proposal with the lines of all guests, releases before grants.
     pub(crate) fn finish(self, lines: Vec<GuestPlan>) -> Proposal {
         let Draft { mut plan, mut grants, promises, changes, involved, .. } = self;
@@ -179,6 +165,19 @@ impl<'a> Draft<'a> {
         plan.actions.append(&mut grants);
         let transfer = involved.transfer(&plan);
         Proposal { plan, promises, changes, transfer }
+    }
+}
+
+/// Whether a guest is entitled to the target that it is sent.
+fn is_entitled_to(guest: &GuestTick<'_>, send: Bytes, change: &Change) -> bool {
+    let log = &guest.state.log;
+    // A guest that is left alone is entitled to no more than before.
+    let is_moved = guest.assessment.verdict.is_ok() || Some(send) <= log.entitlement();
+    match change {
+        // Nor is a guest that still shrinks towards its grant entitled to the steps between.
+        Change::Shrink { .. } => is_moved && log.granted().is_none_or(|granted| send <= granted),
+        Change::CancelShrink { .. } => false,
+        Change::Grow { .. } | Change::Hold(_) => is_moved,
     }
 }
 

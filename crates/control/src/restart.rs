@@ -27,20 +27,15 @@ const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
 /// Guests of the last daemon that have not appeared yet.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct LeftGuests {
     guests: BTreeMap<GuestId, LeftGuest>,
     until: Option<Timestamp>,
 }
 
-impl Left {
-    pub(crate) fn new(guests: Vec<LeftGuest>) -> Left {
+impl LeftGuests {
+    pub(crate) fn new(guests: Vec<LeftGuest>) -> LeftGuests {
         let by_name = |left: LeftGuest| (left.handover.guest.clone(), left);
-        Left { guests: guests.into_iter().map(by_name).collect(), until: None }
-    }
-
-    pub(crate) fn add(&mut self, left: LeftGuest) {
-        self.guests.insert(left.handover.guest.clone(), left);
-        self.until = None;
+        LeftGuests { guests: guests.into_iter().map(by_name).collect(), until: None }
     }
 
     /// Gives guests that appear in `snapshot` what they were promised. `states` is aligned with it.
@@ -55,16 +50,21 @@ impl Left {
         for (state, sample) in states.values_mut().zip(snapshot.guests()) {
             let Some(left) = self.guests.remove(&sample.id) else { continue };
             if sample.process.is_none_or(|process| process == left.process) {
-                state.log.restore(&left, now);
-                state.holding.restore(left.held, now);
-                state.identity.process = Some(left.process);
-                state.identity.left = Some(Box::new(left));
+                state.restore(left, now);
             }
         }
     }
 }
 
 impl GuestState {
+    /// The guest was promised what `left` says; the rest of that waits until its process is seen.
+    pub(crate) fn restore(&mut self, left: LeftGuest, now: Timestamp) {
+        self.log.restore(&left, now);
+        self.holding.restore(left.held, now);
+        self.identity.process = Some(left.process);
+        self.identity.left = Some(Box::new(left));
+    }
+
     /// Notes which process the guest is. A different process is a different guest.
     pub(crate) fn identify(&mut self, sample: &GuestSample) {
         let before = self.identity.process;
@@ -73,8 +73,8 @@ impl GuestState {
             *self = GuestState { estimator, ..GuestState::default() };
         }
         self.identity.process = sample.process.or(before);
-        self.identity.is_hidden = sample.process.is_none();
-        self.identity.is_silent = sample.allocation.is_none();
+        self.identity.lacks_process = sample.process.is_none();
+        self.identity.lacks_allocation = sample.allocation.is_none();
         self.take_over(sample);
     }
 
@@ -123,22 +123,21 @@ impl GuestState {
         }
     }
 
-    /// What the next daemon needs to know of the guest; `None`: nothing but its target.
-    pub(crate) fn handover(&self, guest: &GuestId) -> Option<Handover> {
-        let Identity { process, is_hidden, is_silent, left } = &self.identity;
+    /// What the next daemon needs to know of the guest besides its target.
+    pub(crate) fn handover(&self, guest: &GuestId) -> Handover {
+        let Identity { process, lacks_process, lacks_allocation, left } = &self.identity;
         if let Some(left) = left {
             let held = self.log.last_seen();
-            return Some(Handover { process: *process, held, ..left.handover.clone() });
+            return Handover { process: *process, held, ..left.handover.clone() };
         }
-        let nothing = Handover::nothing(guest.clone());
         let mut handover = Handover {
-            process: process.filter(|_| *is_hidden),
-            held: self.log.last_seen().filter(|_| *is_silent),
+            process: process.filter(|_| *lacks_process),
+            held: self.log.last_seen().filter(|_| *lacks_allocation),
             resident_cap: self.cap(),
             thrashed: self.thrash.thrashed(),
-            ..nothing.clone()
+            ..Handover::nothing(guest.clone())
         };
         self.log.hand_over(&mut handover);
-        (handover != nothing).then_some(handover)
+        handover
     }
 }

@@ -5,7 +5,7 @@
 use ballast_actuation::hotplug::Actuator;
 use ballast_actuation::paging::{OVERHEAD, ResidentCap};
 use ballast_actuation::rates::{OrdersInForce, Rates};
-use ballast_actuation::thrash::{ThrashDetector, Verdict};
+use ballast_actuation::thrash::ThrashDetector;
 use ballast_estimate::Estimator;
 use ballast_guard::{ComplianceLog, Goal, Holding, OwnerWatch};
 use ballast_model::{Bounds, Bytes, GuestSample, Timestamp};
@@ -47,12 +47,13 @@ pub(crate) struct GuestState {
 }
 
 impl GuestState {
-    /// Takes in a sample. `usable`: its figures may be acted on. Returns whether the guest thrashes
-    /// with what it was left.
+    /// Takes in a sample. `usable`: its figures may be acted on. `is_held`: nothing is moved at
+    /// all. Returns whether the guest thrashes with what it was left.
     pub(crate) fn observe(
         &mut self,
         sample: &GuestSample,
         usable: bool,
+        is_held: bool,
         now: Timestamp,
         settings: &Settings,
     ) -> bool {
@@ -65,12 +66,17 @@ impl GuestState {
             // anything.
             self.goal = None;
         }
-        self.owner.observe(sample, &self.log, now);
-        self.log.observe(sample, &self.holding, usable, now, &settings.guard);
-        let in_force =
-            OrdersInForce { target: self.log.promised(), bound: self.resident_cap.in_force() };
+        self.owner.observe(sample, &self.log, is_held, now);
+        self.log.observe(sample, &self.holding, usable, is_held, now, &settings.guard);
+        // While nothing is moved, a mechanism that stands still is not slow.
+        let in_force = match is_held {
+            true => OrdersInForce::default(),
+            false => {
+                OrdersInForce { target: self.log.promised(), cap: self.resident_cap.in_force() }
+            }
+        };
         self.rates.observe(now, sample, in_force);
-        matches!(self.thrash.observe(now, sample, &settings.thrash), Some(Verdict::Undo { .. }))
+        self.thrash.observe(now, sample, &settings.thrash).is_some()
     }
 
     /// The cap on the process of a guest that owes memory.

@@ -33,14 +33,14 @@ pub(crate) struct ApiThread {
     serve: Serve,
     config: ServerConfig,
     handle: Handle,
-    running: Option<Running>,
+    running: Option<RunningApi>,
     started_at: Instant,
     health: ApiState,
     /// Notified when a thread ends.
     ended: Arc<Notify>,
 }
 
-struct Running {
+struct RunningApi {
     thread: JoinHandle<Result<(), ServerError>>,
     /// Dropping it stops the thread too.
     stop: oneshot::Sender<()>,
@@ -87,7 +87,7 @@ impl ApiThread {
         Ok(api)
     }
 
-    /// Notified when the thread ends; then call [`ApiThread::look_after`].
+    /// Notified when the thread ends; then call [`ApiThread::restart_if_ended`].
     pub(crate) fn ended(&self) -> Arc<Notify> {
         Arc::clone(&self.ended)
     }
@@ -98,9 +98,9 @@ impl ApiThread {
         ApiState { metrics_trouble, ..self.health.clone() }
     }
 
-    /// Notes if the thread ended, and starts another once it is time. Call this when
-    /// [`ApiThread::ended`] is notified, and at every tick.
-    pub(crate) fn look_after(&mut self) {
+    /// If the thread has ended, logs why and starts another, at most once in [`APART_MIN`]. Call
+    /// this when [`ApiThread::ended`] is notified, and at every tick.
+    pub(crate) fn restart_if_ended(&mut self) {
         if let Some(why) = self.failure() {
             warn!("the API is not served: {why}; it is started again");
             self.health.restarts += 1;
@@ -123,7 +123,7 @@ impl ApiThread {
     /// # Errors
     /// It panicked, or could not take connections.
     pub(crate) fn stop(mut self) -> anyhow::Result<()> {
-        let Some(Running { thread, stop }) = self.running.take() else { return Ok(()) };
+        let Some(RunningApi { thread, stop }) = self.running.take() else { return Ok(()) };
         let _ = stop.send(());
         let ended = thread.join();
         let served =
@@ -155,7 +155,7 @@ impl ApiThread {
             let _ended = WakeOnDrop(ended);
             serve(server, handle, stopped)
         })?;
-        self.running = Some(Running { thread, stop });
+        self.running = Some(RunningApi { thread, stop });
         Ok(())
     }
 }
@@ -216,7 +216,7 @@ mod tests {
         // The notice comes just before the thread ends.
         let end = Instant::now() + PATIENCE;
         while api.health().restarts == 0 {
-            api.look_after();
+            api.restart_if_ended();
             assert!(Instant::now() < end);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(api.health(), state);
         assert!(api.running.is_none() && UnixStream::connect(&socket).is_err(), "not at once");
         api.started_at -= APART_MIN;
-        api.look_after();
+        api.restart_if_ended();
         assert!(UnixStream::connect(&socket).is_ok());
         assert_eq!(api.health().restarts, 1);
         api.stop().unwrap();

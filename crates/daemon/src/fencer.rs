@@ -56,7 +56,7 @@ struct Fenced {
 #[derive(Debug)]
 struct FenceCheck {
     thread: JoinHandle<()>,
-    at: Vec<ProcessId>,
+    processes: Vec<ProcessId>,
 }
 
 /// The fences of all guests. Dropping it lifts them, waiting for that for a bounded time.
@@ -68,8 +68,8 @@ pub(crate) struct Fencer {
     /// Guests that should have a fence but have no thread, and why.
     refused: BTreeMap<GuestId, String>,
     /// Processes that were checked: no fence of an earlier daemon stands around them.
-    looked_at: BTreeSet<(u32, u64)>,
-    looking: Option<FenceCheck>,
+    checked: BTreeSet<(u32, u64)>,
+    check: Option<FenceCheck>,
     warnings: WarnOnce,
 }
 
@@ -86,8 +86,8 @@ impl Fencer {
             swap,
             fenced: BTreeMap::new(),
             refused: BTreeMap::new(),
-            looked_at: BTreeSet::new(),
-            looking: None,
+            checked: BTreeSet::new(),
+            check: None,
             warnings: WarnOnce::default(),
         }
     }
@@ -103,7 +103,7 @@ impl Fencer {
         fences: Fences,
         present: impl Iterator<Item = (&'a GuestId, ProcessId)>,
     ) {
-        self.look_after_threads();
+        self.check_threads();
         let Fences::Set(orders) = fences else { return };
         let ordered: BTreeMap<&GuestId, ProcessId> =
             gathered(orders.iter().map(|order| (&order.guest, order.process)));
@@ -112,10 +112,10 @@ impl Fencer {
                 fenced.worker.end();
             }
         }
-        self.lift_left(present, |guest| ordered.contains_key(guest));
+        self.lift_leftovers(present, |guest| ordered.contains_key(guest));
         self.refused.clear();
         for order in orders {
-            self.give(order);
+            self.assign(order);
         }
         self.warn();
     }
@@ -128,10 +128,11 @@ impl Fencer {
         self.fenced.get(guest).map(|fenced| lock(&fenced.found).clone())
     }
 
-    fn give(&mut self, order: FenceOrder) {
+    /// Passes an order to the guest's thread, and starts that if there is none.
+    fn assign(&mut self, order: FenceOrder) {
         let guest = order.guest.clone();
         // The thread that checks must be done with the process first.
-        if self.looking.as_ref().is_some_and(|looking| looking.at.contains(&order.process)) {
+        if self.check.as_ref().is_some_and(|check| check.processes.contains(&order.process)) {
             return;
         }
         if !self.fenced.contains_key(&guest) {
@@ -162,24 +163,24 @@ impl Fencer {
 
     /// Lifts fences of an earlier daemon around processes that are new, except those of guests that
     /// are fenced now: their threads take over what is there.
-    fn lift_left<'a>(
+    fn lift_leftovers<'a>(
         &mut self,
         present: impl Iterator<Item = (&'a GuestId, ProcessId)>,
         is_ordered: impl Fn(&GuestId) -> bool,
     ) {
-        if let Some(ended) = self.looking.take_if(|looking| looking.thread.is_finished())
+        if let Some(ended) = self.check.take_if(|check| check.thread.is_finished())
             && let Err(panic) = ended.thread.join()
         {
             self.warnings.warn("fences", &format!("a thread panicked: {}", panic_text(&*panic)));
         }
-        if self.looking.is_some() {
+        if self.check.is_some() {
             return;
         }
-        let before = std::mem::take(&mut self.looked_at);
+        let before = std::mem::take(&mut self.checked);
         let mut new = Vec::new();
         for (guest, process) in present {
             let key = (process.pid, process.start_ticks);
-            let is_new = self.looked_at.insert(key) && !before.contains(&key);
+            let is_new = self.checked.insert(key) && !before.contains(&key);
             if is_new && !is_ordered(guest) && !self.fenced.contains_key(guest) {
                 new.push((guest.clone(), process));
             }
@@ -188,14 +189,14 @@ impl Fencer {
             return;
         }
         let root = self.root.clone();
-        let at = new.iter().map(|(_, process)| *process).collect();
+        let processes = new.iter().map(|(_, process)| *process).collect();
         let work = move || {
             for (guest, process) in new {
                 lift_one(&root, &guest, process);
             }
         };
         match start_thread("fences", Box::new(work)) {
-            Ok(thread) => self.looking = Some(FenceCheck { thread, at }),
+            Ok(thread) => self.check = Some(FenceCheck { thread, processes }),
             Err(error) => self.warnings.warn("fences", &format!("no thread: {error}")),
         }
     }
@@ -208,13 +209,13 @@ impl Fencer {
             let subject = format!("{guest} (fence)");
             match trouble {
                 Some(trouble) => self.warnings.warn(&subject, &trouble),
-                None => drop(self.warnings.over(&subject)),
+                None => drop(self.warnings.clear(&subject)),
             }
         }
     }
 
     /// Forgets threads that ended; warns about those that panicked or hang.
-    fn look_after_threads(&mut self) {
+    fn check_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.fenced.retain(|guest, fenced| {
             let deadline = WorkerDeadline {
@@ -231,7 +232,7 @@ impl Drop for Fencer {
     fn drop(&mut self) {
         self.fenced.values().for_each(|fenced| fenced.worker.end());
         wait_for_end(END_WAIT_MAX, || {
-            self.look_after_threads();
+            self.check_threads();
             self.fenced.is_empty()
         });
         for guest in self.fenced.keys() {

@@ -22,7 +22,7 @@ pub(super) struct FileBacking {
 }
 
 impl FileBacking {
-    /// Takes in how much memory the guest has at `now`. Another size calls for a count.
+    /// Takes in how much memory the guest has at `now`. If that changed, a new count is awaited.
     pub(super) fn observe(&mut self, memory: Option<Bytes>, now: Timestamp) {
         if memory.is_some() && memory != self.memory {
             self.most = self.most.filter(|_| memory >= self.memory);
@@ -30,7 +30,7 @@ impl FileBacking {
         }
     }
 
-    /// Takes in a count. One that began before the guest's memory changed does not count.
+    /// Takes in a count, unless it began before the guest's memory changed.
     pub(super) fn take(&mut self, count: Count) {
         if self.awaited.is_some_and(|since| count.at >= since) {
             self.awaited = None;
@@ -39,7 +39,7 @@ impl FileBacking {
         }
     }
 
-    /// Calls for another count if the last one found nothing.
+    /// Awaits another count, from the next [`FileBacking::observe`] on, if the last found nothing.
     pub(super) fn retry(&mut self) {
         if self.latest().is_none() && !self.is_awaited() {
             self.memory = None;

@@ -249,7 +249,7 @@ impl World for HostWorld {
         target: Bytes,
     ) -> bool {
         let agents = self.observer.agents.as_mut();
-        agents.is_some_and(|agents| agents.waits(guest, holds, free, target))
+        agents.is_some_and(|agents| agents.must_wait(guest, holds, free, target))
     }
 
     fn tell_balloon(&mut self, guest: &GuestId, holds: Bytes, target: Bytes) {

@@ -26,6 +26,7 @@ mod merger;
 mod observe;
 mod occupancy;
 mod operator_program;
+mod page_kinds;
 mod pager;
 mod policy_program;
 mod proxmox_settings;

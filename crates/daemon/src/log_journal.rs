@@ -22,7 +22,6 @@ use tracing_subscriber::layer::Context;
 
 use super::log_queue::LogQueue;
 
-/// The journal's socket.
 pub(crate) const SOCKET: &str = "/run/systemd/journal/socket";
 /// Most bytes of one value: an entry stays far below what a datagram may hold (208 KiB).
 const VALUE_BYTES_MAX: usize = 16 << 10;
@@ -60,7 +59,7 @@ impl JournalLayer {
 
 impl<S: Subscriber> Layer<S> for JournalLayer {
     fn on_event(&self, event: &Event<'_>, _: Context<'_, S>) {
-        let mut entry = Entry::of(event.metadata());
+        let mut entry = LogEntry::of(event.metadata());
         event.record(&mut entry);
         entry.append("MESSAGE", &entry.message.clone());
         if self.socket.send(&entry.bytes).is_err() {
@@ -71,14 +70,14 @@ impl<S: Subscriber> Layer<S> for JournalLayer {
 }
 
 /// An entry under construction.
-struct Entry {
+struct LogEntry {
     message: String,
     bytes: Vec<u8>,
 }
 
-impl Entry {
-    fn of(metadata: &Metadata<'_>) -> Entry {
-        let mut entry = Entry { message: String::new(), bytes: Vec::new() };
+impl LogEntry {
+    fn of(metadata: &Metadata<'_>) -> LogEntry {
+        let mut entry = LogEntry { message: String::new(), bytes: Vec::new() };
         // Syslog's numbers.
         let priority = match *metadata.level() {
             Level::ERROR => "3",
@@ -117,7 +116,7 @@ impl Entry {
     }
 }
 
-impl Visit for Entry {
+impl Visit for LogEntry {
     fn record_str(&mut self, field: &Field, value: &str) {
         self.record(field, value);
     }

@@ -5,7 +5,7 @@
 //! nothing is moved, and when the daemon stops. If another program adjusts the search, Ballast
 //! leaves it alone.
 //!
-//! Cost: one thread; a look at all processes in each step, every ten seconds.
+//! Cost: one thread, which searches all processes for another tuner every ten seconds.
 //! Limits: a daemon that is killed restores nothing; the search keeps its last settings.
 
 use std::path::Path;
@@ -24,12 +24,12 @@ use super::worker::{END_WAIT_MAX, Inbox, Letter, Worker, WorkerDeadline, wait_fo
 const OUTCOMES_MAX: usize = 16;
 /// Writing takes milliseconds; a step that takes this long hangs.
 const HANGS_AFTER: Duration = Duration::from_secs(5);
-/// Its name in the log.
+/// The merger's name in the log.
 const SUBJECT: &str = "ksm";
 
 /// An order to the thread.
 #[derive(Clone, Copy, Debug)]
-enum Order {
+enum MergingOrder {
     Set(MergingKnobs),
     /// Restore the settings found at first.
     LeaveAlone,
@@ -39,7 +39,7 @@ enum Order {
 #[derive(Debug)]
 pub(crate) struct Merger {
     tuner: MergingTuner,
-    worker: Option<Worker<Order>>,
+    worker: Option<Worker<MergingOrder>>,
     outcomes: SyncSender<Result<(), String>>,
     done: Receiver<Result<(), String>>,
     /// Whether the search runs by the last order; `None`: it is left alone.
@@ -63,30 +63,30 @@ impl Merger {
 
     /// Takes in a snapshot. Never waits.
     pub(crate) fn adjust(&mut self, snapshot: &Snapshot, is_held: bool) {
-        self.look_after_thread();
+        self.check_thread();
         for outcome in self.done.try_iter() {
             match outcome {
-                Ok(()) => drop(self.warnings.over(SUBJECT)),
+                Ok(()) => drop(self.warnings.clear(SUBJECT)),
                 Err(why) => self.warnings.warn(SUBJECT, &why),
             }
         }
         if is_held {
             if self.is_running.take().is_some() {
-                self.order(Order::LeaveAlone);
+                self.order(MergingOrder::LeaveAlone);
             }
         } else if let Some(knobs) = self.tuner.step(snapshot) {
             if self.is_running.replace(knobs.is_running) != Some(knobs.is_running) {
                 let what = if knobs.is_running { "searches for like pages" } else { "rests" };
                 info!("{SUBJECT}: {what}");
             }
-            self.order(Order::Set(knobs));
+            self.order(MergingOrder::Set(knobs));
         }
     }
 
-    fn order(&mut self, order: Order) {
+    fn order(&mut self, order: MergingOrder) {
         if self.worker.is_none() {
             let outcomes = self.outcomes.clone();
-            let work = move |inbox: &Inbox<Order>| {
+            let work = move |inbox: &Inbox<MergingOrder>| {
                 work(inbox, Path::new(PROC), Path::new(KSM), &outcomes);
             };
             match Worker::start(SUBJECT, work) {
@@ -101,7 +101,7 @@ impl Merger {
         }
     }
 
-    fn look_after_thread(&mut self) {
+    fn check_thread(&mut self) {
         let deadline = WorkerDeadline {
             after: HANGS_AFTER,
             subject: "ksm (hangs)",
@@ -120,7 +120,7 @@ impl Drop for Merger {
             worker.end();
         }
         wait_for_end(END_WAIT_MAX, || {
-            self.look_after_thread();
+            self.check_thread();
             self.worker.is_none()
         });
         if self.worker.is_some() {
@@ -131,7 +131,7 @@ impl Drop for Merger {
 
 /// Obeys orders until told to end.
 fn work(
-    inbox: &Inbox<Order>,
+    inbox: &Inbox<MergingOrder>,
     proc: &Path,
     folder: &Path,
     outcomes: &SyncSender<Result<(), String>>,
@@ -139,18 +139,18 @@ fn work(
     let mut control = MergingControl::new(folder);
     loop {
         let outcome = match inbox.wait(None) {
-            Letter::Order(Order::Set(knobs)) => match merging_owner(proc) {
+            Letter::Order(MergingOrder::Set(knobs)) => match merging_owner(proc) {
                 Some((pid, owner)) => {
                     control.give_up();
                     Err(format!("left alone, as {owner} (process {pid}) tunes it"))
                 }
                 None => control.set(knobs),
             },
-            Letter::Order(Order::LeaveAlone) => control.restore(),
+            Letter::Order(MergingOrder::LeaveAlone) => control.restore(),
             Letter::None => continue,
             Letter::End => break,
         };
-        // If outcomes are not taken, they are only missing from the log.
+        // An outcome that finds no room is only missing from the log.
         let _ = outcomes.try_send(outcome);
     }
     if let Err(why) = control.restore() {
@@ -179,10 +179,10 @@ mod tests {
         (proc, ksm)
     }
 
-    fn start(proc: &Path, ksm: &Path) -> (Worker<Order>, Receiver<Result<(), String>>) {
+    fn start(proc: &Path, ksm: &Path) -> (Worker<MergingOrder>, Receiver<Result<(), String>>) {
         let (outcomes, done) = mpsc::sync_channel(OUTCOMES_MAX);
         let (proc, ksm) = (proc.to_owned(), ksm.to_owned());
-        let worker = Worker::start("test", move |inbox: &Inbox<Order>| {
+        let worker = Worker::start("test", move |inbox: &Inbox<MergingOrder>| {
             work(inbox, &proc, &ksm, &outcomes);
         });
         (worker.unwrap(), done)
@@ -197,13 +197,13 @@ mod tests {
     fn orders_are_written_and_the_end_restores() {
         let (proc, ksm) = folders();
         let (worker, done) = start(proc.path(), ksm.path());
-        worker.order(Order::Set(knobs(364)));
+        worker.order(MergingOrder::Set(knobs(364)));
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         assert_eq!(files(ksm.path()), ["1", "364", "10"]);
-        worker.order(Order::LeaveAlone);
+        worker.order(MergingOrder::LeaveAlone);
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         assert_eq!(files(ksm.path()), ["0", "100", "20"]);
-        worker.order(Order::Set(knobs(664)));
+        worker.order(MergingOrder::Set(knobs(664)));
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         worker.end();
         // The thread ends by dropping its end of the channel.
@@ -215,12 +215,12 @@ mod tests {
     fn another_owner_is_left_alone() {
         let (proc, ksm) = folders();
         let (worker, done) = start(proc.path(), ksm.path());
-        worker.order(Order::Set(knobs(364)));
+        worker.order(MergingOrder::Set(knobs(364)));
         assert_eq!(done.recv_timeout(PATIENCE), Ok(Ok(())));
         fs::create_dir(proc.path().join("7")).unwrap();
         fs::write(proc.path().join("7/comm"), "ksmtuned\n").unwrap();
         fs::write(proc.path().join("7/status"), "Uid:\t0\t0\t0\t0\n").unwrap();
-        worker.order(Order::Set(knobs(664)));
+        worker.order(MergingOrder::Set(knobs(664)));
         let why = done.recv_timeout(PATIENCE).unwrap().unwrap_err();
         assert!(why.contains("ksmtuned (process 7)"), "{why}");
         worker.end();

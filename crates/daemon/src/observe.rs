@@ -7,7 +7,7 @@
 //! Cost: that of the fleet plus two reads of /proc per guest (about 10 µs), and those of
 //! `guest_rooms.rs`. An urgent snapshot samples only the urgent guests and reuses the last readings
 //! of the others, which carry their age and are at most one tick old.
-//! Limits: whatever of a process waits for its locks is not read here, but by threads.
+//! Limits: readings that wait for a process's locks are left to threads ([`Occupancy`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,6 +34,7 @@ use super::file_backing::FileBacking;
 use super::gathered::gathered;
 use super::guest_rooms::GuestRooms;
 use super::occupancy::{Count, Occupancy, in_files, shared_in_memory};
+use super::page_kinds::{INCOMPLETE_AGE, judge_pages, overhead};
 use super::pager::RAM_MIN;
 use super::warn_once::WarnOnce;
 use crate::agents::{AgentNotice, Agents};
@@ -41,30 +42,27 @@ use crate::proxmox_settings::ProxmoxSettings;
 use crate::track::{HIDES_LITTLE, PresentGuest, Service};
 use ballast_config::{AgentSettings, TrackingSettings};
 
-/// How long the answer to who else moves balloons counts; finding it takes a look at all processes.
+/// Time between two searches for another program that moves balloons: each reads all processes.
 const OWNER_PERIOD: Duration = Duration::from_secs(60);
 
-/// How long the finding from a hypervisor's open files counts; a device may be plugged in later.
+/// Time between two looks at a hypervisor's open files: a device may be plugged in later.
 const PINNED_PERIOD: Duration = Duration::from_secs(60);
-
-/// Age given to a resident size that may be incomplete: too old for any decision to use it as more
-/// than a lower bound. Twice the most that `guard.stale_after` may be.
-const INCOMPLETE_AGE: Duration = Duration::from_secs(7200);
 
 /// A guest's hypervisor process and its last memory reading.
 #[derive(Debug)]
-struct Process {
+struct GuestProcess {
     reader: ProcessReader,
     latest: Option<(ProcessMemory, Timestamp)>,
     /// How much of its memory was merged when all guests were last sampled.
     merged: Option<Bytes>,
-    /// What keeps its memory on the host by its open files, and when these were read.
+    /// What pins its memory, as its open files show.
     pinned: Option<Pinned>,
+    /// When its open files were last read.
     pinned_at: Option<Timestamp>,
     files: FileBacking,
 }
 
-impl Process {
+impl GuestProcess {
     fn id(&self) -> ProcessId {
         ProcessId { pid: self.reader.pid(), start_ticks: self.reader.start_time() }
     }
@@ -79,20 +77,22 @@ pub(super) struct Observer {
     rooms: GuestRooms,
     /// Merging of equal pages when all guests were last sampled.
     merging: Option<PageMerging>,
-    processes: BTreeMap<GuestId, Process>,
+    processes: BTreeMap<GuestId, GuestProcess>,
     trackers: Option<Service>,
     occupancy: Occupancy,
     /// Counts how much of guests' memory is in files.
     mappings: Occupancy,
     pub(super) agents: Option<Agents>,
     pub(super) fencer: Fencer,
-    /// The settings that live with guests, and whether they changed since they were last asked for.
+    /// The settings that live with guests.
     settings: BTreeMap<GuestId, Arc<GuestChange>>,
     /// Settings of guests of Proxmox VE; `None`: not read.
     pub(super) proxmox: Option<ProxmoxSettings>,
-    /// Who else moves balloons, and when that was last looked up.
+    /// The other program that moves balloons, if one was found.
     balloon_owner: Option<BalloonOwner>,
+    /// When that program was last searched for.
     owner_sought_at: Option<Timestamp>,
+    /// Whether `settings` changed since the last [`Observer::changed_settings`].
     are_settings_new: bool,
     buffer: Vec<u8>,
     warnings: WarnOnce,
@@ -175,10 +175,10 @@ impl Observer {
                 .keep(|id| readings.binary_search_by(|reading| reading.sample.id.cmp(id)).is_ok());
             let ids = readings.iter().map(|reading| &reading.sample.id);
             let claims = ids.filter_map(|id| Some((id.clone(), self.backends.vsock(id)?)));
-            agents.claimed(claims);
+            agents.take_in_claims(claims);
         }
         if let Some(proxmox) = &mut self.proxmox {
-            proxmox.look_after();
+            proxmox.check_thread();
         }
         let with_settings = |it: &GuestReading| {
             let by_proxmox = || self.proxmox.as_ref()?.of(&it.sample.id);
@@ -197,7 +197,7 @@ impl Observer {
             self.warnings.warn("limits", &error.to_string());
         }
         let awaited = self.processes.values().filter(|process| process.files.is_awaited());
-        let awaited = awaited.map(Process::id).collect();
+        let awaited = awaited.map(GuestProcess::id).collect();
         self.mappings.count(awaited);
         if let Some(trackers) = &mut self.trackers {
             trackers.keep(|id, process| {
@@ -231,14 +231,14 @@ impl Observer {
         Some((process, self.resident(id, process, &memory, at).value))
     }
 
-    /// Prepares for paging, if `pages`: guests that owe memory or are being paged (all guests if
+    /// Prepares for paging, if it is on: guests that owe memory or are being paged (all guests if
     /// the host is short) have their cold pages tracked and their memory counted. Memory is also
     /// counted for guests whose page table lacks much of it.
-    pub(super) fn expect_paging(&mut self, plan: &Plan, pages: bool) {
+    pub(super) fn expect_paging(&mut self, plan: &Plan, is_paging_on: bool) {
         let is_expected = |guest: &GuestPlan| {
             let owes = !matches!(guest.compliance, Compliance::Compliant | Compliance::Inhibited);
             let is_paged = plan.paging.iter().any(|paging| paging.guest == guest.id);
-            pages && (owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly)
+            is_paging_on && (owes || is_paged || plan.host_pressure >= PressureLevel::BalloonOnly)
         };
         let mut counted = Vec::new();
         for guest in &plan.guests {
@@ -246,12 +246,14 @@ impl Observer {
             if let Some(trackers) = &self.trackers {
                 trackers.expect_paging(&guest.id, is_expected);
             }
-            if let Some(trackers) = self.trackers.as_ref().filter(|_| self.shows_all(&guest.id)) {
+            if let Some(trackers) = &self.trackers
+                && self.shows_all(&guest.id)
+            {
                 trackers.show_memory(&guest.id);
             }
-            let is_counted = is_expected || self.hides_memory(&guest.id);
-            let process = self.processes.get(&guest.id).filter(|_| is_counted);
-            counted.extend(process.map(Process::id));
+            if is_expected || self.hides_memory(&guest.id) {
+                counted.extend(self.processes.get(&guest.id).map(GuestProcess::id));
+            }
         }
         self.occupancy.count(counted);
     }
@@ -285,7 +287,6 @@ impl Observer {
         self.trackers.as_ref().is_some_and(|trackers| trackers.hides_memory(id))
     }
 
-    /// Replaces all fences.
     pub(super) fn fence(&mut self, fences: Fences) {
         let present = self.processes.iter().map(|(id, process)| (id, process.id()));
         self.fencer.obey(fences, present);
@@ -317,6 +318,9 @@ impl Observer {
         }
         self.add_agent(&mut sample, pid);
         sample.fence = self.fencer.state(&sample.id);
+        if let Some(proxmox) = &self.proxmox {
+            proxmox.add_to(&mut sample);
+        }
         sample
     }
 
@@ -346,7 +350,7 @@ impl Observer {
             self.processes.remove(&sample.id);
             match ProcessReader::open(Path::new(PROC), pid) {
                 Ok(Some(reader)) => {
-                    let process = Process {
+                    let process = GuestProcess {
                         reader,
                         latest: None,
                         merged: None,
@@ -379,7 +383,7 @@ impl Observer {
             process.files.take(count);
         }
         sample.file_backed = process.files.latest();
-        let mapped = |process: &Process| process.latest.and_then(|(memory, _)| memory.mapped);
+        let mapped = |process: &GuestProcess| process.latest.and_then(|(memory, _)| memory.mapped);
         // Memory may have been plugged in since the last reading.
         let is_more = mapped(process).is_some_and(|mapped| sample.claims() > mapped);
         if is_read || process.latest.is_none() || is_more {
@@ -451,7 +455,7 @@ fn occupied(
     hidden: Hidden,
 ) -> Measured<Bytes> {
     let mapped = Measured { value: memory.occupied(None), age: now.saturating_since(at) };
-    // Only a lower bound, so no decision may use it as more.
+    // Only a lower bound; its age keeps decisions from using it as more.
     let incomplete = Measured { age: INCOMPLETE_AGE, ..mapped };
     let mapped_shared = memory.resident_shared.unwrap_or_default();
     match count {
@@ -465,41 +469,6 @@ fn occupied(
         Some(None) if hidden == Hidden::Nothing && mapped_shared < RAM_MIN => mapped,
         None if hidden != Hidden::Much => mapped,
         None | Some(Some(_) | None) => incomplete,
-    }
-}
-
-/// The hypervisor's own need, if its guest's memory is shared. `None`: most of its memory is
-/// private, which may include its guest's.
-fn overhead(memory: &ProcessMemory) -> Option<Bytes> {
-    let shared = memory.resident_shared?;
-    let private = memory.resident.saturating_sub(shared);
-    let shared = shared.saturating_add(memory.huge.unwrap_or_default());
-    (shared >= RAM_MIN && shared > private).then_some(private)
-}
-
-/// Judges by the kinds of a hypervisor's pages whether its guest's memory stays on the host, and
-/// whether the resident size is all that the guest takes.
-fn judge_pages(sample: &mut GuestSample, memory: &ProcessMemory) {
-    // More is locked than a hypervisor has besides its guest's memory. QMP does not report
-    // `-overcommit mem-lock=on`, nor some passthrough devices.
-    let half = sample.allocation.map(|holds| holds.value.fraction(1, 2));
-    if memory.locked.zip(half).is_some_and(|(locked, half)| locked >= half) {
-        sample.pin(Pinned::Locked);
-    }
-    // Only guest memory is in huge pages, and at first little of it is filled.
-    if memory.huge > Some(Bytes::ZERO) {
-        sample.pin(Pinned::HugePages);
-    }
-    // Private memory is in no page table, and huge pages are reserved before they are touched. A
-    // guest that is moved by plugging is judged by its resident size all the same.
-    let takes_more = matches!(
-        sample.pinned,
-        Some(Pinned::SevSnp | Pinned::Tdx | Pinned::GuestMemfd | Pinned::HugePages)
-    ) && sample.hotplug.is_none();
-    if let Some(resident) = &mut sample.resident
-        && (takes_more || memory.on_disk() > Bytes::ZERO)
-    {
-        resident.age = INCOMPLETE_AGE;
     }
 }
 
@@ -585,53 +554,6 @@ mod tests {
             let told = format!("{count:?}, {hidden:?}");
             let found = occupied(&memory, at, now, count, hidden);
             assert_eq!((found.value.get() >> 20, found.age.as_secs()), expected, "{told}");
-        }
-    }
-
-    /// A guest that holds 4 GiB and whose process occupies `memory`, as a tick finds it.
-    fn judged(memory: &ProcessMemory, by: Option<Pinned>) -> GuestSample {
-        let mut sample = GuestSample::unknown("web".parse().unwrap(), LinkState::Up);
-        sample.allocation = Some(Measured::fresh(Bytes::gib(4)));
-        sample.resident = Some(Measured::fresh(memory.occupied(None)));
-        if let Some(by) = by {
-            sample.pin(by);
-        }
-        judge_pages(&mut sample, memory);
-        sample
-    }
-
-    #[test]
-    fn kinds_of_pages_show_what_stays_on_the_host() {
-        let plain = ProcessMemory { resident: Bytes::mib(300), ..ProcessMemory::default() };
-        let locked = |gib| ProcessMemory { locked: Some(Bytes::gib(gib)), ..plain };
-        let huge = |mib| ProcessMemory { huge: Some(Bytes::mib(mib)), ..plain };
-        for (memory, expected) in [
-            (plain, None),
-            (locked(1), None),
-            (locked(2), Some(Pinned::Locked)),
-            (huge(0), None),
-            (huge(2), Some(Pinned::HugePages)),
-        ] {
-            let found = judged(&memory, None);
-            assert_eq!(found.pinned, expected, "{memory:?}");
-            assert_eq!(found.capabilities.discard_inhibited == Some(true), expected.is_some());
-        }
-    }
-
-    #[test]
-    fn a_size_that_lacks_guest_memory_is_no_present_size() {
-        let plain = ProcessMemory { resident: Bytes::mib(600), ..ProcessMemory::default() };
-        let file = |mib| ProcessMemory { resident_file: Some(Bytes::mib(mib)), ..plain };
-        for (memory, by, is_whole) in [
-            (plain, None, true),
-            (plain, Some(Pinned::Passthrough), true),
-            (plain, Some(Pinned::Tdx), false),
-            (plain, Some(Pinned::HugePages), false),
-            (file(60), None, true),
-            (file(500), None, false),
-        ] {
-            let found = judged(&memory, by).resident.unwrap();
-            assert_eq!(found.age < Duration::from_secs(60), is_whole, "{memory:?} {by:?}");
         }
     }
 }

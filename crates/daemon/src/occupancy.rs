@@ -54,7 +54,7 @@ pub(super) type Counting = fn(ProcessId) -> Count;
 
 /// State shared by the threads and the daemon.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedOccupancy {
     counts: BTreeMap<ProcessId, Count>,
     /// Processes that a thread is counting now.
     in_hand: BTreeSet<ProcessId>,
@@ -69,7 +69,7 @@ pub(super) struct Occupancy {
     subject: &'static str,
     counting: Counting,
     counted: Vec<ProcessId>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<Mutex<SharedOccupancy>>,
     /// The thread that counts, once there is something to count.
     worker: Option<Worker<Vec<ProcessId>>>,
     hanging: Vec<Worker<Vec<ProcessId>>>,
@@ -77,7 +77,7 @@ pub(super) struct Occupancy {
 }
 
 impl Occupancy {
-    /// Counts by `counting`; nothing yet. `subject` has at most 15 characters.
+    /// Counts by `counting`, but no process yet. `subject` has at most 15 characters.
     pub(super) fn by(subject: &'static str, counting: Counting) -> Occupancy {
         Occupancy {
             subject,
@@ -92,7 +92,7 @@ impl Occupancy {
 
     /// Sets the processes to count, replacing the earlier set; checks the threads.
     pub(super) fn count(&mut self, processes: Vec<ProcessId>) {
-        self.look_after_threads(HANGS_AFTER);
+        self.check_threads(HANGS_AFTER);
         if processes != self.counted {
             self.counted = processes;
             let mut shared = lock(&self.shared);
@@ -124,7 +124,7 @@ impl Occupancy {
     }
 
     /// Replaces a thread that panicked, or has counted one process for `hangs_after`.
-    fn look_after_threads(&mut self, hangs_after: Duration) {
+    fn check_threads(&mut self, hangs_after: Duration) {
         self.hanging.retain_mut(|worker| matches!(worker.state(), WorkerState::Lives(_)));
         let Some(mut worker) = self.worker.take() else { return };
         match worker.state() {
@@ -154,15 +154,15 @@ impl Occupancy {
     }
 }
 
-/// A process that a thread is counting.
+/// Marks a process as being counted, until it is dropped.
 struct InHand<'a> {
     process: ProcessId,
-    shared: &'a Mutex<Shared>,
+    shared: &'a Mutex<SharedOccupancy>,
 }
 
 impl<'a> InHand<'a> {
-    /// `None`: another thread hangs or panicked at it.
-    fn take(process: ProcessId, shared: &'a Mutex<Shared>) -> Option<InHand<'a>> {
+    /// `None`: another thread hangs or has panicked at this process.
+    fn take(process: ProcessId, shared: &'a Mutex<SharedOccupancy>) -> Option<InHand<'a>> {
         let mut state = lock(shared);
         if state.failed.contains(&process) || !state.in_hand.insert(process) {
             return None;
@@ -182,13 +182,13 @@ impl Drop for InHand<'_> {
 }
 
 /// Counts all processes, pauses, and counts again.
-fn run(inbox: &Inbox<Vec<ProcessId>>, shared: &Mutex<Shared>, counting: Counting) {
+fn run(inbox: &Inbox<Vec<ProcessId>>, shared: &Mutex<SharedOccupancy>, counting: Counting) {
     let mut processes: Vec<ProcessId> = Vec::new();
     // Processes still to count in this round, and the cost of the round so far.
     let (mut left, mut cost) = (Vec::new(), Duration::ZERO);
     let mut pause = None;
     loop {
-        // Also between two processes, which shows the daemon that the thread does not hang.
+        // Called between two processes too: that shows the daemon that the thread does not hang.
         match inbox.wait(pause) {
             Letter::Order(order) => {
                 processes = order;
@@ -270,7 +270,7 @@ mod tests {
         while !pids.iter().all(|&pid| matches!(occupancy.latest(process(pid)), Some(Some(_)))) {
             assert!(begun.elapsed() < PATIENCE, "{occupancy:?}");
             std::thread::sleep(Duration::from_millis(1));
-            occupancy.look_after_threads(hangs_after);
+            occupancy.check_threads(hangs_after);
         }
     }
 
@@ -302,7 +302,7 @@ mod tests {
         let mut occupancy = Occupancy::by("occupancy", misbehave);
         occupancy.count(processes(&[7, PANICS, 8]));
         until_counted(&mut occupancy, HANGS_AFTER, &[7, 8]);
-        assert!(occupancy.warnings.over("occupancy"), "the panic was warned about");
+        assert!(occupancy.warnings.clear("occupancy"), "the panic was warned about");
         assert!(matches!(occupancy.latest(process(PANICS)), Some(None)));
         occupancy.count(processes(&[9]));
         until_counted(&mut occupancy, HANGS_AFTER, &[9]);

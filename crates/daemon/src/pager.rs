@@ -52,7 +52,6 @@ const HANGS_AFTER: Duration = Duration::from_secs(5);
 /// Root of the kernel's file systems.
 const ROOT: &str = "/";
 
-/// Limits of one page-out step.
 fn page_out_limits(settings: &PagerSettings) -> PageOutLimits {
     let (per_second, swap) = (settings.per_second, settings.swap);
     PageOutLimits { per_second, step_bytes_max: STEP_BYTES_MAX, swap }
@@ -86,7 +85,6 @@ pub enum PagingEnd {
 }
 
 impl PagingOutcome {
-    /// Logs it.
     pub(super) fn log(&self, warnings: &mut WarnOnce) {
         let PagingOutcome { guest, mechanism, moved, .. } = self;
         let subject = format!("{guest} ({mechanism})");
@@ -98,7 +96,7 @@ impl PagingOutcome {
         match &self.end {
             Some(PagingEnd::Refused(refusal)) => warnings.warn(&subject, &refusal.to_string()),
             Some(PagingEnd::Finished(finish)) => {
-                warnings.over(&subject);
+                warnings.clear(&subject);
                 // An order with nothing to move repeats at every tick: do not log it.
                 if *moved > Bytes::ZERO {
                     info!("{guest}: {mechanism} {moved} by {by}: {}", finish.code());
@@ -109,12 +107,12 @@ impl PagingOutcome {
     }
 }
 
-/// A paging order and the process it applies to, and not one that has its PID by now.
+/// A paging order, and the process it applies to.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) paging: Paging,
     pub(crate) process: ProcessId,
-    /// Host memory that its process occupies now.
+    /// Host memory that the process occupied at the tick's sample.
     pub(crate) resident: Bytes,
     /// Which of its pages are cold, if known.
     pub(crate) coldness: Option<Arc<Coldness>>,
@@ -155,7 +153,6 @@ impl Pager {
         Pager { settings, work, workers, outcomes, paged, warnings }
     }
 
-    /// Whether paging is on.
     pub(crate) fn is_on(&self) -> bool {
         self.settings.is_some()
     }
@@ -170,7 +167,7 @@ impl Pager {
 
     /// Replaces all orders with these. Never waits.
     pub(crate) fn obey(&mut self, orders: Vec<Order>) {
-        self.look_after_threads();
+        self.check_threads();
         let Some(settings) = self.settings else { return };
         let is_ordered = |guest: &GuestId| orders.iter().any(|order| order.paging.guest == *guest);
         for (_, worker) in self.workers.iter().filter(|(guest, _)| !is_ordered(guest)) {
@@ -204,7 +201,7 @@ impl Pager {
     }
 
     /// Forgets threads that ended; warns about those that panicked or hang.
-    fn look_after_threads(&mut self) {
+    fn check_threads(&mut self) {
         let warnings = &mut self.warnings;
         self.workers.retain(|guest, worker| {
             let deadline = WorkerDeadline {
@@ -221,7 +218,7 @@ impl Drop for Pager {
     fn drop(&mut self) {
         self.workers.values().for_each(Worker::end);
         wait_for_end(END_WAIT_MAX, || {
-            self.look_after_threads();
+            self.check_threads();
             self.workers.is_empty()
         });
         for guest in self.workers.keys() {
@@ -232,16 +229,18 @@ impl Drop for Pager {
 
 /// Pages one guest as ordered, until told to end.
 fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
-    let mut job: Option<Job> = None;
-    // If outcomes are not taken, they are only missing from the log.
+    let mut job: Option<PagingJob> = None;
+    // An outcome that finds no room is only missing from the log.
     let report = |paged: PagingOutcome| drop(outcomes.try_send(paged));
     loop {
         let is_busy = job.as_ref().is_some_and(|job| !job.is_over);
         match inbox.wait(is_busy.then_some(PAUSE)) {
             Letter::Order(Assignment { order, settings }) => {
                 job = match job.take().filter(|job| job.may_go_on(&order, &settings)) {
-                    Some(job) => Some(Job { order, ..job }),
-                    None => Job::begin(order, settings).map_err(|refused| report(*refused)).ok(),
+                    Some(job) => Some(PagingJob { order, ..job }),
+                    None => {
+                        PagingJob::begin(order, settings).map_err(|refused| report(*refused)).ok()
+                    }
                 };
             }
             Letter::None => {}
@@ -255,7 +254,7 @@ fn page(inbox: &Inbox<Assignment>, outcomes: &SyncSender<PagingOutcome>) {
 }
 
 /// One guest being paged.
-struct Job {
+struct PagingJob {
     order: Order,
     settings: PagerSettings,
     way: Way,
@@ -271,8 +270,8 @@ enum Way {
     In(GuestMemory, PageIn),
 }
 
-impl Job {
-    /// Whether it can continue under this order instead of its own.
+impl PagingJob {
+    /// Whether the job can continue under `order` instead of its own.
     fn may_go_on(&self, order: &Order, settings: &PagerSettings) -> bool {
         !self.is_over
             && self.settings == *settings
@@ -310,7 +309,7 @@ impl Job {
     }
 
     /// `Err`: the outcome of an order that is refused at once.
-    fn begin(order: Order, settings: PagerSettings) -> Result<Job, Box<PagingOutcome>> {
+    fn begin(order: Order, settings: PagerSettings) -> Result<PagingJob, Box<PagingOutcome>> {
         let is_in = order.paging.mechanism == Mechanism::PageIn;
         let not_by_process = if is_in || settings.way != PagingWay::Auto {
             None
@@ -327,9 +326,14 @@ impl Job {
             (false, false) => Way::page_out(&order, &settings),
         };
         match way {
-            Ok(way) => {
-                Ok(Job { order, settings, way, not_by_process, reported: None, is_over: false })
-            }
+            Ok(way) => Ok(PagingJob {
+                order,
+                settings,
+                way,
+                not_by_process,
+                reported: None,
+                is_over: false,
+            }),
             Err(refusal) => Err(Box::new(PagingOutcome {
                 guest: order.paging.guest,
                 mechanism: order.paging.mechanism,
@@ -392,8 +396,8 @@ fn process_of(order: &Order) -> Result<GuestMemory, ReclaimError> {
     GuestMemory::open(Path::new(PROC), pid, Some(start_ticks), GuestRam::AtLeast(RAM_MIN))
 }
 
-/// How much an order pages out of a process that occupies `now`. The order may have the size of a
-/// reading from before an earlier job, which moved this amount already.
+/// How much an order pages out of a process that occupies `now`. The order's own size may be from
+/// before an earlier job ended, and so include memory that this job has moved already.
 fn page_out_amount(order: &Order, now: Bytes) -> Bytes {
     order.resident.min(now).saturating_sub(order.paging.resident)
 }
@@ -410,10 +414,10 @@ fn occupied_now(process: &GuestMemory) -> Result<Bytes, ReclaimError> {
         Some(mut reader) => reader.read(&mut Vec::new()).map_err(unreadable)?,
         None => None,
     };
-    // Where its files may not be counted, the plan has the page table's figure too.
+    // If the files may not be counted, the page table's figure counts, as it does for the plan.
     let shared = process.shared_in_memory().ok().flatten();
     match memory {
-        // It still lives, so its PID was no other's when it was read.
+        // It lives, so the reading was of this process and not of a later one with its PID.
         Some(memory) if process.vmm().is_alive() => Ok(memory.occupied(shared)),
         _ => Err(ReclaimError::Gone { pid }),
     }

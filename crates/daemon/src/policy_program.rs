@@ -43,7 +43,7 @@ const REAP_WAIT_MAX: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct PolicyProgram {
     settings: ExternalSettings,
-    running: Option<Running>,
+    running: Option<RunningPolicy>,
     /// The number of the last question.
     asked: u64,
     /// Why none is running, and until when none is started.
@@ -107,13 +107,13 @@ impl PolicyProgram {
     }
 
     /// Starts it, unless the pause is not over.
-    fn start(&mut self) -> Result<Running, AnswerFault> {
+    fn start(&mut self) -> Result<RunningPolicy, AnswerFault> {
         if let Some((fault, until)) = &self.ended
             && Instant::now() < *until
         {
             return Err(fault.clone());
         }
-        match Running::start(&self.settings) {
+        match RunningPolicy::start(&self.settings) {
             Ok(running) => {
                 info!("policy external: started {}", self.settings.program.display());
                 Ok(running)
@@ -142,20 +142,19 @@ struct OpenQuestion {
     is_written: bool,
 }
 
-/// The process and both ends of the conversation. Dropping it kills the process and its process
-/// group.
+/// The running program and its two pipes. Dropping it kills the process and its process group.
 #[derive(Debug)]
-struct Running {
+struct RunningPolicy {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// The part of a line that was read, until its end comes.
+    /// The beginning of a line whose end was not read yet.
     line: Vec<u8>,
     open: Option<OpenQuestion>,
 }
 
-impl Running {
-    fn start(settings: &ExternalSettings) -> io::Result<Running> {
+impl RunningPolicy {
+    fn start(settings: &ExternalSettings) -> io::Result<RunningPolicy> {
         let mut command = operator_program::command(&settings.program);
         command.args(&settings.args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
@@ -176,7 +175,7 @@ impl Running {
             })?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (to, from) = pipes.ok_or_else(|| io::Error::other("its pipes are missing"))?;
-        Ok(Running { child, to, from: BufReader::new(from), line: Vec::new(), open: None })
+        Ok(RunningPolicy { child, to, from: BufReader::new(from), line: Vec::new(), open: None })
     }
 
     /// Asks and waits for the answer. May be dropped while it waits; the open question is
@@ -205,7 +204,7 @@ impl Running {
             let read = parse_answer(&line);
             let answered = read.as_ref().map_or(asked, |answer| answer.question);
             if answered < asked {
-                // An answer to an earlier question, whose line could not be read then.
+                // A second answer to an earlier question, whose first one was malformed.
                 continue;
             }
             self.open = None;
@@ -252,7 +251,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningPolicy {
     fn drop(&mut self) {
         operator_program::kill_group(&self.child);
     }
@@ -260,11 +259,11 @@ impl Drop for Running {
 
 /// Whether the kernel forbids this process to become another user.
 fn is_forbidden(error: &io::Error) -> bool {
-    // A unit's filter reports that there is no such call.
+    // The system-call filter of a systemd unit answers ENOSYS.
     matches!(Errno::from_io_error(error), Some(Errno::PERM | Errno::NOSYS))
 }
 
-/// The same error, with what it requires.
+/// The error, with what running a program as another user requires.
 fn not_as(name: &str, error: &io::Error) -> io::Error {
     io::Error::other(format!(
         "as `{name}`: {error}: takes root, and in systemd's unit \

@@ -1,7 +1,7 @@
 //! Rate limit for repeated log lines.
 //!
 //! Idea: the first line is logged at once. Lines within [`AGAIN_AFTER`] of it are only counted, and
-//! the next logged line has their number. Whoever causes them at will cannot fill the log.
+//! the next logged line has their number. So whoever can cause such lines cannot fill the log.
 
 use std::time::Duration;
 

@@ -35,7 +35,7 @@ const SETTLES_IN: Duration = Duration::from_millis(250);
 pub(super) struct Recorder {
     journal: Option<Journal>,
     warnings: WarnOnce,
-    /// Reports when the last recorded entry is written; closed if it is lost.
+    /// Receives a message when the last recorded entry is written; closed if the entry is lost.
     pending: Option<oneshot::Receiver<bool>>,
     /// The same for an entry that was not written in time.
     overdue: Option<oneshot::Receiver<bool>>,
@@ -93,12 +93,11 @@ impl Recorder {
         }
     }
 
-    /// Records a tick.
     pub(super) fn tick(&mut self, tick: Tick<'_>) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = oneshot::channel();
         let handed_over = journal.record_then(&tick, |is_written| {
-            // The loop may not wait for it.
+            // The receiver is gone if the loop does not wait for this entry.
             let _ = written.send(is_written);
         });
         self.pending = Some(pending);
@@ -109,10 +108,10 @@ impl Recorder {
     pub(super) fn event(&mut self, event: Event) {
         let Some(journal) = &self.journal else { return };
         let (written, pending) = oneshot::channel();
-        let and_then = |is_written| {
-            let _ = written.send(is_written);
-        };
-        let handed_over = journal.record_event_then(clock::wall(), clock::now(), event, and_then);
+        let handed_over =
+            journal.record_event_then(clock::wall(), clock::now(), event, |is_written| {
+                let _ = written.send(is_written);
+            });
         self.pending = Some(pending);
         if let Err(error) = handed_over {
             self.warnings.warn("journal", &error.to_string());
@@ -130,11 +129,11 @@ impl Recorder {
         }
         self.overdue = None;
         if tokio::time::timeout(SETTLES_IN, &mut pending).await.is_ok() {
-            self.warnings.over("slow journal");
+            self.warnings.clear("slow journal");
             return;
         }
         self.overdue = Some(pending);
-        let what = "guests are moved before the journal has that they are to be: its disk is slow";
+        let what = "the journal's disk is slow: guests are moved before the plan is recorded";
         self.warnings.warn("slow journal", what);
     }
 
@@ -152,7 +151,7 @@ impl Recorder {
         }
         match trouble.or(error) {
             Some(why) => self.warnings.warn("journal", &why),
-            None if self.warnings.over("journal") => tracing::info!("journal: recording resumed"),
+            None if self.warnings.clear("journal") => tracing::info!("journal: recording resumed"),
             None => {}
         }
     }

@@ -55,8 +55,8 @@ fn guests_for(files: Option<u64>) -> usize {
     guests.and_then(|guests| usize::try_from(guests).ok()).unwrap_or(GUESTS_MAX)
 }
 
-/// Runs the daemon until a signal stops it. Its page shows explanations by `explain`. `policy`
-/// decides instead of the configuration's, until that is loaded again.
+/// Runs the daemon until a signal stops it. `explain` renders the explanations on its page.
+/// `policy` replaces the configured policy until the configuration is loaded again.
 ///
 /// # Errors
 /// The daemon cannot start: another one runs, or the journal or the socket cannot be opened.
@@ -92,7 +92,7 @@ pub async fn run(
         metrics: config.metrics.map(MetricsPort::new),
     };
     let server = Server::bind(&api_config)?;
-    let mut signals = Signals::new()?;
+    let mut signals = UnixSignals::new()?;
     let mut daemon = Daemon::new(config, policy, guests_max)?;
 
     let (view_sender, view) = watch::channel(None);
@@ -116,16 +116,16 @@ struct Queues {
 }
 
 /// The signals the daemon handles.
-struct Signals {
+struct UnixSignals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
 }
 
-impl Signals {
+impl UnixSignals {
     fn new() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Signals {
+        Ok(UnixSignals {
             terminate: listen(SignalKind::terminate())?,
             interrupt: listen(SignalKind::interrupt())?,
             hang_up: listen(SignalKind::hangup())?,
@@ -166,7 +166,7 @@ impl Daemon {
         &mut self,
         view: &watch::Sender<Option<Arc<View>>>,
         queues: &mut Queues,
-        signals: &mut Signals,
+        signals: &mut UnixSignals,
         api: &mut ApiThread,
     ) -> &'static str {
         let urgent = self.world.agents().map(Agents::urgent).unwrap_or_default();
@@ -179,7 +179,7 @@ impl Daemon {
             if wait.is_zero() {
                 is_called = false;
                 self.tick_now().await;
-                api.look_after();
+                api.restart_if_ended();
                 self.publish(view, api);
                 continue;
             }
@@ -201,7 +201,7 @@ impl Daemon {
                     is_called = true;
                     continue;
                 }
-                () = api_ended.notified() => api.look_after(),
+                () = api_ended.notified() => api.restart_if_ended(),
                 () = pressure.notified() => self.tick(SampleScope::All).await,
                 Some(Request { command, who, answer }) = queues.commands.recv() => {
                     let decides_anew = command.decides_anew() && self.engine.ticks() > 0;
@@ -338,7 +338,7 @@ mod tests {
         let (command, who) = (Command::SetPolicy(PolicyName::Static), "uid 0".to_owned());
         commands.try_send(Request { command, who, answer: way_back }).unwrap();
         assert_ne!(daemon.config.settings.policy, PolicyName::Static);
-        let mut signals = Signals::new().unwrap();
+        let mut signals = UnixSignals::new().unwrap();
         let api_config = crate::server::fixture::config(folder.path().join("api"));
         let handle = Handle { view: view.subscribe(), commands, dry_runs };
         let server = Server::bind(&api_config).unwrap();

@@ -21,9 +21,9 @@ pub(super) const URGENT_APART: Duration = Duration::from_millis(25);
 /// Notified when host tasks stall on memory; never notified if the kernel has no trigger.
 pub(super) fn alarm() -> Arc<Notify> {
     let alarm = Arc::new(Notify::new());
-    let rings = Arc::clone(&alarm);
+    let theirs = Arc::clone(&alarm);
     let started = PressureTrigger::arm(Path::new(PROC))
-        .and_then(|trigger| start_thread("pressure", Box::new(move || watch(&trigger, &rings))));
+        .and_then(|trigger| start_thread("pressure", Box::new(move || watch(&trigger, &theirs))));
     if let Err(why) = started {
         info!("no memory-pressure trigger, pressure is noticed only at the next tick: {why}");
     }

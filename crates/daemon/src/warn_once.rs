@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use tracing::warn;
 
-/// Most subjects remembered. Beyond that the alphabetically first is forgotten; its warning may
-/// repeat.
+/// Most subjects remembered. With more, the alphabetically first one is forgotten, and its warning
+/// may repeat.
 const SUBJECTS_MAX: usize = 1000;
 
 /// Remembers the last warning about each subject.
@@ -27,9 +27,9 @@ impl WarnOnce {
         warn!(subject, "{subject}: {what}");
     }
 
-    /// Forgets the warning about `subject`, so that it is logged if it recurs; whether there was
+    /// Forgets the warning about `subject`, because the problem is over. Returns whether there was
     /// one.
-    pub(crate) fn over(&mut self, subject: &str) -> bool {
+    pub(crate) fn clear(&mut self, subject: &str) -> bool {
         self.last.remove(subject).is_some()
     }
 }

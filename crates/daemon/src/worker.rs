@@ -25,12 +25,12 @@ const END_PAUSE: Duration = Duration::from_millis(2);
 /// State shared by the loop and the thread.
 #[derive(Debug)]
 pub(crate) struct Inbox<Order> {
-    state: Mutex<State<Order>>,
+    state: Mutex<InboxState<Order>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State<Order> {
+struct InboxState<Order> {
     order: Option<Order>,
     /// Since when the thread has worked; `None`: it waits.
     working_since: Option<Instant>,
@@ -49,11 +49,11 @@ pub(crate) enum Letter<Order> {
 }
 
 impl<Order> Inbox<Order> {
-    /// Waits for an order: forever, or for `longest`.
+    /// Waits for an order, at most for `longest` if given. Until the next call, the thread works.
     pub(crate) fn wait(&self, longest: Option<Duration>) -> Letter<Order> {
         let mut state = lock(&self.state);
         state.working_since = None;
-        let is_idle = |state: &mut State<Order>| state.order.is_none() && !state.is_closed;
+        let is_idle = |state: &mut InboxState<Order>| state.order.is_none() && !state.is_closed;
         state = match longest {
             None => self.changed.wait_while(state, is_idle).unwrap_or_else(PoisonError::into_inner),
             Some(longest) => {
@@ -104,7 +104,7 @@ impl WorkerState {
                 true
             }
             WorkerState::Lives(_) => {
-                warnings.over(deadline.subject);
+                warnings.clear(deadline.subject);
                 true
             }
             WorkerState::Ended => false,
@@ -133,7 +133,7 @@ impl<Order: Send + 'static> Worker<Order> {
         name: &str,
         work: impl FnOnce(&Inbox<Order>) + Send + 'static,
     ) -> io::Result<Worker<Order>> {
-        let state = State { order: None, working_since: None, is_closed: false };
+        let state = InboxState { order: None, working_since: None, is_closed: false };
         let inbox = Arc::new(Inbox { state: Mutex::new(state), changed: Condvar::new() });
         let theirs = Arc::clone(&inbox);
         let thread = start_thread(name, Box::new(move || work(&theirs)))?;
@@ -188,7 +188,7 @@ pub(crate) fn start_thread(
     std::thread::Builder::new().name(name.to_owned()).spawn(work)
 }
 
-/// Checks now and then, for `longest` at most, until `are_over` says that threads have ended.
+/// Waits until `are_over` says that threads have ended, but at most for `longest`.
 pub(crate) fn wait_for_end(longest: Duration, mut are_over: impl FnMut() -> bool) {
     let end = Instant::now() + longest;
     while !are_over() && Instant::now() < end {
@@ -196,12 +196,11 @@ pub(crate) fn wait_for_end(longest: Duration, mut are_over: impl FnMut() -> bool
     }
 }
 
-/// Locks `mutex`, also after a thread panicked that held it.
+/// Locks `mutex`, even if a thread that held it has panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The text of a panic.
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied();
     let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));

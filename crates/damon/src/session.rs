@@ -54,14 +54,14 @@ const PIECES_MAX: usize = 64;
 pub struct DamonSession {
     paths: DamonPaths,
     instance: PathBuf,
-    running: Option<Running>,
+    running: Option<RunningSession>,
     /// The file that is locked while it is open.
     _lock: File,
 }
 
 /// A kdamond that was turned on.
 #[derive(Debug)]
-struct Running {
+struct RunningSession {
     pipe: File,
     reader: WindowReader,
 }
@@ -151,7 +151,7 @@ impl DamonSession {
     /// [`DamonError::Stopped`], or an error of the kernel.
     pub fn read(&mut self) -> Result<Vec<DamonWindow>, DamonError> {
         let mut windows = Vec::new();
-        let Some(Running { pipe, reader }) = &mut self.running else { return Ok(windows) };
+        let Some(RunningSession { pipe, reader }) = &mut self.running else { return Ok(windows) };
         let mut piece = vec![0; PIECE_BYTES];
         for _ in 0..PIECES_MAX {
             match pipe.read(&mut piece) {
@@ -183,7 +183,7 @@ impl DamonSession {
         targets: &[DamonTarget],
         window: Duration,
         samples: usize,
-    ) -> Result<Running, DamonError> {
+    ) -> Result<RunningSession, DamonError> {
         let context = self.create_context()?;
         let set = |name: &str, value: u64| write(&context.join(name), &value.to_string());
         write_window(&context, window)?;
@@ -195,7 +195,7 @@ impl DamonSession {
         }
         let pipe = self.trace(samples)?;
         self.turn_on()?;
-        Ok(Running { pipe, reader: WindowReader::new(targets) })
+        Ok(RunningSession { pipe, reader: WindowReader::new(targets) })
     }
 
     fn kdamond(&self) -> PathBuf {

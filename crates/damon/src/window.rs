@@ -35,14 +35,14 @@ pub struct DamonWindow {
 /// Reads windows from the text of tracefs.
 #[derive(Debug, Default)]
 pub struct WindowReader {
-    targets: Vec<Progress>,
+    targets: Vec<TargetProgress>,
     line: Vec<u8>,
     is_line_too_long: bool,
 }
 
 /// The part of a guest's window that was read.
 #[derive(Debug)]
-struct Progress {
+struct TargetProgress {
     pages: Vec<u64>,
     /// The position of the page that the kernel reports next; `None` until a window begins.
     next: Option<usize>,
@@ -52,7 +52,7 @@ struct Progress {
 impl WindowReader {
     /// A reader of windows of `targets`.
     pub fn new(targets: &[DamonTarget]) -> WindowReader {
-        let progress = |target: &DamonTarget| Progress {
+        let progress = |target: &DamonTarget| TargetProgress {
             pages: target.pages.clone(),
             next: None,
             touched: Vec::new(),

@@ -77,7 +77,7 @@ pub struct CacheReading {
     pub free: Bytes,
     /// The most memory that it can have.
     pub memory: Bytes,
-    /// The time between the readings; more than zero.
+    /// The longest time that there can have been between the readings; more than zero.
     pub interval: Duration,
 }
 
@@ -128,17 +128,25 @@ impl CacheNeed {
         }
         self.quiet = match is_reading && !has_room {
             true => Duration::ZERO,
-            false => self.quiet + interval,
+            false => self.quiet.saturating_add(interval),
         };
-        if self.quiet >= self.pause {
-            self.quiet = Duration::ZERO;
+        // If readings were missing for long, there were several pauses: some hundreds forget any
+        // need.
+        while self.quiet >= self.pause {
+            self.quiet -= self.pause;
             self.forget();
+            if self.need == Bytes::ZERO {
+                self.quiet = Duration::ZERO;
+            }
         }
     }
 
     /// It has memory free: what it may fill soon stays needed for a while.
     fn leave_room(&mut self, is_reading: bool, cache: Bytes, free: Bytes, interval: Duration) {
-        self.unfilled = if is_reading { self.unfilled + interval } else { Duration::ZERO };
+        self.unfilled = match is_reading {
+            true => self.unfilled.saturating_add(interval),
+            false => Duration::ZERO,
+        };
         let is_filling = is_reading && self.unfilled < FILL_TIME;
         if is_reading && !is_filling {
             self.futile = Some(cache);
@@ -296,6 +304,18 @@ mod tests {
     }
 
     #[test]
+    fn readings_that_were_missing_delay_no_forgetting() {
+        let mut need = CacheNeed::default();
+        need.update(reading(10, 1008));
+        let mut seldom = need;
+        quiet_for(&mut need, Duration::from_secs(11 * 60));
+        seldom.update(CacheReading { interval: Duration::from_secs(11 * 60), ..reading(0, 0) });
+        assert_eq!(seldom.get(), need.get());
+        seldom.update(CacheReading { interval: Duration::MAX, ..reading(0, 0) });
+        assert_eq!(seldom.get(), Bytes::ZERO);
+    }
+
+    #[test]
     fn the_pause_doubles_when_forgetting_did_harm() {
         let mut need = CacheNeed::default();
         let mut pauses = Vec::new();
@@ -316,10 +336,11 @@ mod tests {
     }
 
     fn read_mib(mib: u64, requests: u64) -> u64 {
-        let before = DiskReads { read: Bytes::gib(7), requests: 1 << 20 };
+        let before = DiskReads { read: Bytes::gib(7), requests: 1 << 20, ..DiskReads::default() };
         let now = DiskReads {
             read: before.read.saturating_add(Bytes::mib(mib)),
             requests: before.requests + requests,
+            ..before
         };
         ReadBetween { then: before, now, swapped_in: Bytes::ZERO }.at_random().get() >> 20
     }
@@ -342,7 +363,9 @@ mod tests {
             now in any::<[u64; 2]>(),
             swapped in any::<u64>(),
         ) {
-            let reads = |[read, requests]: [u64; 2]| DiskReads { read: Bytes::new(read), requests };
+            let reads = |[read, requests]: [u64; 2]| {
+                DiskReads { read: Bytes::new(read), requests, ..DiskReads::default() }
+            };
             let (then, now) = (reads(before), reads(now));
             let between = ReadBetween { then, now, swapped_in: Bytes::new(swapped) };
             let files = between.in_all().saturating_sub(between.swapped_in);

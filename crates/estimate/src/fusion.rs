@@ -90,46 +90,39 @@ pub struct NoFreshSource {
 /// # Errors
 /// There are no sources, or all are stale.
 pub fn fuse(sources: &[SourceDemand]) -> Result<FusedDemand, NoFreshSource> {
-    let best = DemandSource::ALL.into_iter().filter_map(|kind| best_of(kind, sources));
-    let (fresh, stale): (Vec<SourceDemand>, Vec<SourceDemand>) =
-        best.partition(|source| source.age < age_max(source.kind));
-    let stale = stale.into_iter().map(|source| {
-        passed_over(source, PassedOverReason::Stale { age_max: age_max(source.kind) })
-    });
-    let Some((&chosen, less_trusted)) = fresh.split_first() else {
-        return Err(NoFreshSource { stale: stale.collect() });
-    };
-    let mut others: Vec<PassedOver> = less_trusted
-        .iter()
-        .map(|&source| {
-            let contradicts = is_contradicted(chosen, source);
-            let why = if contradicts {
+    let mut chosen: Option<SourceDemand> = None;
+    let mut contradictions = 0_u32;
+    let mut passed_over = Vec::new();
+    // The most trusted kind comes first.
+    for kind in DemandSource::ALL {
+        let Some(source) = best_of(kind, sources) else { continue };
+        let SourceDemand { demand: size, age, .. } = source;
+        let age_max = age_max(kind);
+        let why = match chosen {
+            _ if age >= age_max => PassedOverReason::Stale { age_max },
+            None => {
+                chosen = Some(source);
+                continue;
+            }
+            Some(chosen) if is_contradicted(chosen, source) => {
+                contradictions += 1;
                 PassedOverReason::Contradicts
-            } else {
-                PassedOverReason::LessTrusted
-            };
-            passed_over(source, why)
-        })
-        .collect();
-    let contradictions = others.iter().filter(|it| it.why == PassedOverReason::Contradicts).count();
-    others.extend(stale);
-    others.sort_by_key(|it| std::cmp::Reverse(it.source));
+            }
+            Some(_) => PassedOverReason::LessTrusted,
+        };
+        passed_over.push(PassedOver { source: kind, size, age, why });
+    }
+    let Some(chosen) = chosen else { return Err(NoFreshSource { stale: passed_over }) };
     let confidence = Confidence::from_percent(aged_trust(chosen) >> contradictions);
     let SourceDemand { kind: source, demand: size, age } = chosen;
     let demand = Demand { size, source, age, confidence };
-    Ok(FusedDemand { demand, passed_over: others })
+    Ok(FusedDemand { demand, passed_over })
 }
 
-fn passed_over(
-    SourceDemand { kind: source, demand: size, age }: SourceDemand,
-    why: PassedOverReason,
-) -> PassedOver {
-    PassedOver { source, size, age, why }
-}
-
+/// The freshest source of a kind; of equally fresh ones the largest.
 fn best_of(kind: DemandSource, sources: &[SourceDemand]) -> Option<SourceDemand> {
-    let of_kind = sources.iter().copied().filter(|source| source.kind == kind);
-    of_kind.min_by_key(|source| (source.age, std::cmp::Reverse(source.demand)))
+    let all = sources.iter().copied().filter(|source| source.kind == kind);
+    all.min_by_key(|source| (source.age, std::cmp::Reverse(source.demand)))
 }
 
 /// The kind's trust, falling from all of it when fresh to half of it when stale.

@@ -30,16 +30,16 @@ const REACH: Duration = Duration::from_secs(3601);
 
 /// Successive readings.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct AllocationRun {
     least: Bytes,
     most: Bytes,
     first: Timestamp,
     last: Timestamp,
 }
 
-impl Run {
+impl AllocationRun {
     /// Adds the run that came next.
-    fn merge(&mut self, next: Run) {
+    fn merge(&mut self, next: AllocationRun) {
         self.least = self.least.min(next.least);
         self.most = self.most.max(next.most);
         self.last = next.last;
@@ -50,9 +50,9 @@ impl Run {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct AllocationHistory {
     /// The latest run, of equal readings; `None`: no readings.
-    latest: Option<Run>,
+    latest: Option<AllocationRun>,
     /// Earlier runs, the oldest first.
-    earlier: VecDeque<Run>,
+    earlier: VecDeque<AllocationRun>,
 }
 
 impl AllocationHistory {
@@ -65,14 +65,14 @@ impl AllocationHistory {
             run.last = at;
             return;
         }
-        let begun = Run { least: allocation, most: allocation, first: at, last: at };
+        let begun = AllocationRun { least: allocation, most: allocation, first: at, last: at };
         if let Some(ended) = self.latest.replace(begun) {
             self.keep(ended, at);
         }
     }
 
     /// Keeps a run that has ended.
-    fn keep(&mut self, ended: Run, now: Timestamp) {
+    fn keep(&mut self, ended: AllocationRun, now: Timestamp) {
         if let Some(before) = self.earlier.back_mut()
             && ended.last.saturating_since(before.first) <= MERGED_WITHIN
         {
@@ -92,7 +92,7 @@ impl AllocationHistory {
             self.earlier.pop_front();
             return;
         }
-        let part = |(older, newer): (&Run, &Run)| {
+        let part = |(older, newer): (&AllocationRun, &AllocationRun)| {
             let since = |at: Timestamp| at.as_millis().saturating_sub(older.first.as_millis());
             since(newer.last).saturating_mul(1024) / since(now).max(1)
         };

@@ -8,8 +8,8 @@
 //! set need not be tracked; [`hot_set`] and [`granularity`] how finely it is tracked.
 //! [`excess_demand`] adds the memory that a tracked guest lacks, [`swap_need`] what swap traffic
 //! shows to be lacking, [`cache_need`] the page cache that reads from disks show to be needed.
-//! [`statistical`] and [`probing`] need no tracker, `sampled_need` nothing but one. [`fusion`]
-//! chooses among the results and says why.
+//! [`statistical`] and [`probing`] need no tracker; `sampled_need` needs a tracker and no
+//! statistics. [`fusion`] chooses among the results and says why.
 //!
 //! Limits: no clock, no I/O; the history kept of each guest is bounded.
 
@@ -42,6 +42,5 @@ pub use used::Estimator;
 
 /// The time `age` before `now`, but not before the clock's origin.
 fn before(now: Timestamp, age: Duration) -> Timestamp {
-    let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-    Timestamp::from_millis(now.as_millis().saturating_sub(age_ms))
+    now.saturating_sub(age)
 }

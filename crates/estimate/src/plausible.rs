@@ -10,10 +10,10 @@ use ballast_model::{Bytes, GuestStats, Implausible};
 /// memory plus all memory that can be plugged in, because statistics may be older than the last
 /// unplug.
 pub(crate) fn check(stats: &GuestStats, memory_max: Option<Bytes>) -> Result<(), Implausible> {
-    if let (Some(total), Some(boot)) = (stats.total, memory_max)
-        && total > boot
+    if let (Some(total), Some(most)) = (stats.total, memory_max)
+        && total > most
     {
-        return Err(Implausible::TotalOverBoot { total, boot });
+        return Err(Implausible::TotalOverBoot { total, boot: most });
     }
     let Some(total) = stats.total.or(memory_max) else { return Ok(()) };
     if let Some(free) = stats.free

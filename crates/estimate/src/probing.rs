@@ -34,7 +34,7 @@
 
 use std::fmt;
 
-use ballast_model::Bytes;
+use ballast_model::{Bounds, Bytes};
 
 /// Most memory taken by the balloon that may still have to be swapped out: about a kernel's high
 /// watermark, up to which it reclaims ahead.
@@ -75,25 +75,6 @@ fn part(whole: Bytes, basis_points: u32) -> Bytes {
     whole.fraction(u64::from(basis_points), WHOLE_BASIS_POINTS)
 }
 
-/// The least and the greatest estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bounds {
-    min: Bytes,
-    max: Bytes,
-}
-
-impl Bounds {
-    /// Bounds from `min` to `max`; a `min` above `max` is lowered to `max`.
-    pub fn new(min: Bytes, max: Bytes) -> Bounds {
-        Bounds { min: min.min(max), max }
-    }
-
-    /// The amount within the bounds nearest to `amount`.
-    pub fn clamp(self, amount: Bytes) -> Bytes {
-        amount.clamp(self.min, self.max)
-    }
-}
-
 /// Measurements of a guest in one epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProbingEpoch {
@@ -107,7 +88,7 @@ pub struct ProbingEpoch {
     pub swapped_out: Option<u64>,
     /// Dropped file pages that were reread during this epoch.
     pub refaulted: Option<u64>,
-    /// Bounds of the estimate.
+    /// Bounds of the estimate; the floor is not above the ceiling.
     pub bounds: Bounds,
 }
 
@@ -153,7 +134,7 @@ pub struct ProbingResult {
     pub wss: Bytes,
     /// State in the next epoch.
     pub state: ProbingState,
-    /// What this epoch did.
+    /// How this epoch changed it.
     pub step: ProbingStep,
 }
 
@@ -207,11 +188,11 @@ impl Probing {
             _ if epoch.swapped_out.is_some_and(|pages| pages > 0) => ProbingStep::SwappingOut,
             // Only if both counters were read do zeros show that there were no events.
             Some(_) if epoch.swapped_in.is_some() && epoch.refaulted.is_some() => {
-                next.quiet(epoch.allocation, epoch.bounds, &self.settings)
+                next.end_quiet_epoch(epoch.allocation, epoch.bounds, &self.settings)
             }
             _ => ProbingStep::Unknown,
         };
-        next.wss = epoch.bounds.clamp(next.wss);
+        next.wss = next.wss.clamp(epoch.bounds.floor, epoch.bounds.ceiling);
         self.run = Some(next);
         Some(ProbingResult { wss: next.wss, state: next.state, step })
     }
@@ -220,7 +201,7 @@ impl Probing {
     fn begin(&self, committed: Option<Bytes>) -> Option<(ProbingRun, bool)> {
         match (self.run, committed) {
             (Some(run), None) => return Some((run, false)),
-            (Some(run), Some(committed)) if !run.is_moved(committed, &self.settings) => {
+            (Some(run), Some(committed)) if !run.has_changed(committed, &self.settings) => {
                 return Some((ProbingRun { committed, ..run }, false));
             }
             _ => {}
@@ -233,7 +214,7 @@ impl Probing {
 }
 
 impl ProbingRun {
-    fn is_moved(&self, committed: Bytes, settings: &ProbingSettings) -> bool {
+    fn has_changed(&self, committed: Bytes, settings: &ProbingSettings) -> bool {
         let moved = committed.abs_diff(self.reference);
         moved > part(self.reference, settings.change_basis_points) && moved > settings.change_min
     }
@@ -244,14 +225,15 @@ impl ProbingRun {
         let before = std::mem::replace(&mut self.allocation, epoch.allocation);
         let (Some(before), Some(now)) = (before, epoch.allocation) else { return 0 };
         let taken = self.taken.saturating_add(before.saturating_sub(now).to_pages());
-        let for_others =
+        // While swap-ins are unknown, all swap-outs are taken to have made room for them.
+        let not_for_swap_ins =
             epoch.swapped_out.unwrap_or(0).saturating_sub(epoch.swapped_in.unwrap_or(u64::MAX));
-        self.taken = taken.saturating_sub(for_others).min(TAKEN_MAX.to_pages());
-        for_others.saturating_sub(taken)
+        self.taken = taken.saturating_sub(not_for_swap_ins).min(TAKEN_MAX.to_pages());
+        not_for_swap_ins.saturating_sub(taken)
     }
 
     /// Processes an epoch without events.
-    fn quiet(
+    fn end_quiet_epoch(
         &mut self,
         allocation: Option<Bytes>,
         bounds: Bounds,
@@ -270,7 +252,7 @@ impl ProbingRun {
         };
         let step = part(self.committed, lowered);
         let Some(allocation) = allocation else { return ProbingStep::Unknown };
-        if self.wss <= bounds.min {
+        if self.wss <= bounds.floor {
             return ProbingStep::AtMinimum;
         }
         if allocation > self.wss.saturating_add(step) {
@@ -304,7 +286,7 @@ mod tests {
             swapped_in: Some(events / 2),
             swapped_out: Some(0),
             refaulted: Some(events - events / 2),
-            bounds: Bounds::new(Bytes::mib(128), Bytes::gib(2)),
+            bounds: Bounds { floor: Bytes::mib(128), ceiling: Bytes::gib(2) },
         }
     }
 
@@ -501,7 +483,7 @@ mod tests {
         let events = || prop::option::weighted(0.9, prop_oneof![4 => Just(0), 1 => any::<u64>()]);
         (size(), size(), events(), events(), events(), any::<(u64, u64)>()).prop_map(
             |(committed, allocation, swapped_in, swapped_out, refaulted, (min, max))| {
-                let bounds = Bounds::new(Bytes::new(min), Bytes::new(max));
+                let bounds = Bounds { floor: Bytes::new(min.min(max)), ceiling: Bytes::new(max) };
                 ProbingEpoch { committed, allocation, swapped_in, swapped_out, refaulted, bounds }
             },
         )
@@ -515,7 +497,8 @@ mod tests {
             let mut probing = Probing::default();
             for observed in epochs {
                 if let Some(probed) = probing.observe(observed) {
-                    prop_assert_eq!(observed.bounds.clamp(probed.wss), probed.wss);
+                    let Bounds { floor, ceiling } = observed.bounds;
+                    prop_assert!((floor..=ceiling).contains(&probed.wss));
                 }
             }
         }

@@ -29,15 +29,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ballast_model::{
-    Bytes, Confidence, DemandSource, Estimate, GuestSample, GuestStats, Measured, MissCurve,
-    Signals, Timestamp, TrackerReport,
+    Bounds, Bytes, Confidence, Demand, DemandSource, Estimate, GuestSample, GuestStats, Measured,
+    MissCurve, Signals, Timestamp, TrackerReport,
 };
 
 use crate::before;
 use crate::cache_history::CacheHistory;
 use crate::excess_demand::{ExcessDemand, ExcessDemandInput, ExcessDemandOutput};
 use crate::fusion::{self, SourceDemand};
-use crate::probing::{Bounds, Probing, ProbingEpoch, ProbingSettings};
+use crate::probing::{Probing, ProbingEpoch, ProbingSettings};
 use crate::swap_need::{SwapNeed, SwapTraffic};
 
 /// Shortest time between two readings: they come once a second, dated to within half a second.
@@ -54,23 +54,24 @@ pub(crate) const KERNEL_AND_FREE: Bytes = Bytes::mib(128);
 /// reclaims, and loses pages of its working set.
 pub(crate) const KEPT_FREE: Bytes = Bytes::mib(64);
 
-/// Two samples within 5 % of their mean are equal by IMT. Then the smaller is less than the larger
-/// by at most 9.5 %; the next simple fraction is an eighth.
+/// Working sets are the same if they differ by at most the larger one divided by this. By IMT two
+/// samples within 5 % of their mean are equal; these differ by up to 9.5 % of the larger one, and
+/// an eighth is the next simple fraction.
 const SAME_WITHIN: u64 = 8;
 
-/// Among this many reports the largest errors are nearly as large as errors can be, so the
-/// remembered maximum hardly changes. With a report each 5 s, misses that fell are followed within
-/// five to ten minutes.
+/// The maximum is taken over at least this many reports: enough that some have nearly the largest
+/// possible error, so that the maximum hardly changes. With a report each 5 s, misses that fell are
+/// followed within five to ten minutes.
 const REPORTS: u32 = 64;
 
-/// Intervals in which a growing working set is ignored: the one in which the guest shrank, and the
+/// Reports whose growth is ignored: the one for the interval in which the guest shrank, and the
 /// next, which still counts the pages given away.
-const DOUBTED: u32 = 2;
+const GROWTH_IGNORED: u32 = 2;
 
 /// Rates, probing and tracking results of one guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Refiner {
-    counters: Option<Counters>,
+    counters: Option<SwapCounters>,
     swapped_pages_per_s: Option<u64>,
     swap_need: SwapNeed,
     /// `None`: neither reads of its disks nor refaults are known.
@@ -96,7 +97,7 @@ struct TrackerHistory {
     recent: Option<TrackerReport>,
     recent_reports: u32,
     /// Number of further reports whose growth is ignored.
-    doubted: u32,
+    growth_ignored: u32,
 }
 
 /// The demand from the tracker's last report.
@@ -112,7 +113,7 @@ struct TrackedDemand {
 
 /// Counters since boot, as of one reading.
 #[derive(Clone, Copy, Debug)]
-struct Counters {
+struct SwapCounters {
     at: Timestamp,
     swap_in: Option<Bytes>,
     swap_out: Option<Bytes>,
@@ -121,15 +122,33 @@ struct Counters {
     used: Option<Bytes>,
 }
 
+impl SwapCounters {
+    fn read(guest: &GuestSample, stats: &GuestStats, at: Timestamp) -> SwapCounters {
+        let agent = guest.agent.as_ref().filter(|agent| agent.age <= AGENT_AGE_MAX);
+        let used = match (stats.total, stats.available) {
+            (Some(total), Some(available)) => Some(total.saturating_sub(available)),
+            _ => None,
+        };
+        SwapCounters {
+            at,
+            swap_in: stats.swap_in,
+            swap_out: stats.swap_out,
+            refaulted_pages: agent.and_then(|agent| agent.value.refaulted_file_pages),
+            used,
+        }
+    }
+}
+
 impl TrackerHistory {
     /// Accepts or ignores a report of a guest that holds `held`; returns the accepted working set.
     fn accept(&mut self, report: &TrackerReport, held: Bytes) -> Bytes {
-        self.doubted = match self.tracked {
-            Some((before, _)) if held < before.held => DOUBTED,
-            _ => self.doubted.saturating_sub(1),
+        self.growth_ignored = match self.tracked {
+            Some((before, _)) if held < before.held => GROWTH_IGNORED,
+            _ => self.growth_ignored.saturating_sub(1),
         };
         match (&self.accepted, &self.recent) {
-            (Some(last), _) if self.doubted > 0 && report.working_set > last.working_set => {}
+            (Some(last), _) if self.growth_ignored > 0 && report.working_set > last.working_set => {
+            }
             (Some(last), Some(recent)) if is_same(last, report) => {
                 let recent = larger(recent, report);
                 self.recent_reports += 1;
@@ -149,7 +168,7 @@ impl TrackerHistory {
             }
         }
         let working_set = self.accepted.as_ref().unwrap_or(report).working_set;
-        // Memory swapped out since then is counted as swapped.
+        // What the guest no longer holds is in its swap, which is counted apart.
         working_set.min(held.max(report.working_set))
     }
 }
@@ -219,22 +238,7 @@ impl Refiner {
         probing: ProbingSettings,
     ) {
         let at = before(now, stats.age);
-        let agent = guest.agent.as_ref().map(|agent| &agent.value);
-        let counters = Counters {
-            at,
-            swap_in: stats.value.swap_in,
-            swap_out: stats.value.swap_out,
-            refaulted_pages: guest
-                .agent
-                .as_ref()
-                .filter(|agent| agent.age <= AGENT_AGE_MAX)
-                .and_then(|agent| agent.value.refaulted_file_pages),
-            used: stats
-                .value
-                .total
-                .zip(stats.value.available)
-                .map(|(total, it)| total.saturating_sub(it)),
-        };
+        let counters = SwapCounters::read(guest, &stats.value, at);
         let Some(last) = self.counters else {
             self.counters = Some(counters);
             return;
@@ -281,7 +285,7 @@ impl Refiner {
         if refaulted.is_some() || guest.disk_reads.is_some() {
             self.cache.get_or_insert_default().count(swapped_in, refaulted.map(Bytes::pages));
         }
-        let committed = agent.and_then(|agent| agent.committed);
+        let committed = guest.agent.as_ref().and_then(|agent| agent.value.committed);
         if committed.is_none() && self.probing.is_none() {
             return;
         }
@@ -292,15 +296,18 @@ impl Refiner {
             swapped_out: swapped_out.map(Bytes::to_pages),
             refaulted,
             // Policies apply the operator's bounds; estimators do not.
-            bounds: Bounds::new(Bytes::ZERO, guest.memory_max().unwrap_or(Bytes::MAX)),
+            bounds: Bounds {
+                floor: Bytes::ZERO,
+                ceiling: guest.memory_max().unwrap_or(Bytes::MAX),
+            },
         };
         let run = self.probing.get_or_insert_default();
         run.configure(probing);
         self.probed = run.observe(epoch).map(|probed| (probed.wss, at));
     }
 
-    /// Adds everything known to an `estimate` from memory in use alone. Curves end at the size
-    /// needed to judge sizes up to `most`, whatever the guest is claimed to hold.
+    /// Adds everything known to an `estimate` from memory in use alone. `most` is the host's
+    /// memory: it bounds the length of curves, whatever a guest claims to hold.
     pub(crate) fn refine(
         &self,
         estimate: &mut Estimate,
@@ -327,23 +334,19 @@ impl Refiner {
         if self.probed.is_none() && self.tracker.is_none() && committed.is_none() {
             return;
         }
-        let since = |at: Timestamp| now.saturating_since(at);
-        let source = |kind, (demand, age)| SourceDemand { kind, demand, age };
-        let tracked = self.tracker.as_ref().and_then(|history| history.tracked);
-        let tracked = tracked
-            .map(|(tracked, at)| source(tracked.kind, (tracked.excess_demand.demand, since(at))));
-        let probed = self.probed.map(|(size, at)| (size, since(at)));
-        let committed = committed.zip(guest.agent.as_ref().map(|agent| agent.age));
-        let used = (estimate.demand.size, estimate.demand.age);
-        let sources: Vec<SourceDemand> = [
-            tracked,
-            probed.map(|known| source(DemandSource::Probing, known)),
-            Some(source(DemandSource::Used, used)),
-            committed.map(|known| source(DemandSource::Committed, known)),
-        ]
-        .into_iter()
-        .flatten()
-        .collect();
+        let Demand { size: demand, age, .. } = estimate.demand;
+        let mut sources = vec![SourceDemand { kind: DemandSource::Used, demand, age }];
+        if let Some((tracked, at)) = self.tracker.as_ref().and_then(|history| history.tracked) {
+            let (kind, demand) = (tracked.kind, tracked.excess_demand.demand);
+            sources.push(SourceDemand { kind, demand, age: now.saturating_since(at) });
+        }
+        if let Some((demand, at)) = self.probed {
+            let age = now.saturating_since(at);
+            sources.push(SourceDemand { kind: DemandSource::Probing, demand, age });
+        }
+        if let (Some(demand), Some(agent)) = (committed, &guest.agent) {
+            sources.push(SourceDemand { kind: DemandSource::Committed, demand, age: agent.age });
+        }
         match fusion::fuse(&sources) {
             Ok(fused) => {
                 estimate.demand = fused.demand;

@@ -52,8 +52,8 @@ pub struct Estimator {
     sampled_need: SampledNeed,
     /// Allocation less the guest's total, if that difference is constant.
     uncounted: Option<Bytes>,
-    /// A total that did not follow the balloon. It says nothing until it is another one, as after a
-    /// reboot.
+    /// The guest's total, if it did not follow the balloon. It is not used until it changes, as
+    /// after a reboot.
     fixed_total: Option<Bytes>,
     /// Its use by the last sample.
     in_use: Option<Bytes>,
@@ -66,7 +66,7 @@ impl Estimator {
     /// Observes a sample taken at `now`. Call it once for every snapshot, before
     /// [`Estimator::estimate`].
     pub fn observe(&mut self, guest: &GuestSample, now: Timestamp, probing: ProbingSettings) {
-        self.remember(guest, now);
+        self.observe_allocation(guest, now);
         let stats = guest.stats.as_ref();
         self.held_then = stats.and_then(|stats| self.held_at(guest, stats, now));
         self.in_use = self.nearest_use(guest).or(self.in_use);
@@ -91,9 +91,7 @@ impl Estimator {
             return Ok(self.last_estimate.insert(estimate));
         };
         plausible::check(&stats.value, guest.memory_max()).map_err(NoEstimate::Implausible)?;
-        // Old guest kernels report only `free`. That counts page cache as used, which is safe.
-        let available =
-            stats.value.available.or(stats.value.free).ok_or(NoEstimate::NoStatistics)?;
+        let available = stats.value.available_or_free().ok_or(NoEstimate::NoStatistics)?;
         let held_then = self.held_then.unwrap_or(allocation.value);
         if available > held_then {
             return Err(NoEstimate::Implausible(Implausible::AvailableOverAllocation {
@@ -113,7 +111,8 @@ impl Estimator {
         self.last_estimate.as_ref()
     }
 
-    fn remember(&mut self, guest: &GuestSample, now: Timestamp) {
+    /// Keeps the allocation, and measures how much of it the guest's total leaves out.
+    fn observe_allocation(&mut self, guest: &GuestSample, now: Timestamp) {
         let Some(allocation) = guest.allocation else { return };
         self.allocations.push(before(now, allocation.age), allocation.value);
         if guest.capabilities.deflate_on_oom != Some(false) {
@@ -148,15 +147,18 @@ impl Estimator {
     ) -> Option<Bytes> {
         if let (Some(total), Some(uncounted)) = (stats.value.total, self.uncounted) {
             let held = total.saturating_add(uncounted);
-            return Some(guest.memory_max().map_or(held, |boot| held.min(boot)));
+            return Some(guest.memory_max().map_or(held, |most| held.min(most)));
         }
         let (least, most) = self.held_within(stats, now)?;
-        let available = stats.value.available.or(stats.value.free)?;
-        let in_use = self.in_use.filter(|_| guest.allocation.is_some_and(|now| now.value < most));
-        Some(in_use.map_or(most, |in_use| in_use.saturating_add(available).clamp(least, most)))
+        let available = stats.value.available_or_free()?;
+        let is_releasing = guest.allocation.is_some_and(|now| now.value < most);
+        Some(match self.in_use {
+            Some(in_use) if is_releasing => in_use.saturating_add(available).clamp(least, most),
+            _ => most,
+        })
     }
 
-    /// The least and the most that it held around the time of its statistics.
+    /// The least and the most that it held in the second before its statistics.
     fn held_within(&self, stats: &Measured<GuestStats>, now: Timestamp) -> Option<(Bytes, Bytes)> {
         let stats_at = before(now, stats.age);
         self.allocations.between(before(stats_at, AGE_UNCERTAINTY), stats_at)
@@ -166,7 +168,7 @@ impl Estimator {
     /// the possible amount nearest to its use before.
     fn nearest_use(&self, guest: &GuestSample) -> Option<Bytes> {
         let stats = guest.stats.as_ref()?;
-        let available = stats.value.available.or(stats.value.free)?;
+        let available = stats.value.available_or_free()?;
         let held = self.held_then?;
         (held >= available).then(|| held - available)
     }

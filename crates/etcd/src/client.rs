@@ -39,11 +39,11 @@ pub struct EtcdClient {
     members: Vec<Member>,
     user: Option<EtcdUser>,
     timeout: Duration,
-    state: Mutex<State>,
+    state: Mutex<EndpointState>,
 }
 
 #[derive(Default)]
-struct State {
+struct EndpointState {
     /// Index of the member that is called.
     current: usize,
     token: Option<String>,

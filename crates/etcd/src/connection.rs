@@ -34,7 +34,7 @@ pub(crate) const WATCH: &str = "/v3/watch";
 const IDLE_MAX: usize = 4;
 
 /// One connection; it is closed when this is dropped.
-struct Connection {
+struct EtcdConnection {
     sender: SendRequest<Full<Bytes>>,
     /// The task that drives the connection.
     driver: JoinSet<()>,
@@ -48,7 +48,7 @@ pub(crate) struct Member {
     tls: Option<Arc<EtcdTls>>,
     /// The cluster that answered first; shared by all members.
     cluster: Arc<OnceLock<u64>>,
-    idle: Mutex<Vec<Connection>>,
+    idle: Mutex<Vec<EtcdConnection>>,
 }
 
 /// A stream of answers, one a line.
@@ -121,7 +121,7 @@ impl Member {
         path: &str,
         body: Vec<u8>,
         token: Option<&str>,
-    ) -> Result<(Response<Incoming>, Connection), CoordinatorError> {
+    ) -> Result<(Response<Incoming>, EtcdConnection), CoordinatorError> {
         let mut connection = loop {
             let Some(mut idle) = self.take_idle() else { break self.connect().await? };
             // etcd may have closed it while it was idle.
@@ -135,7 +135,7 @@ impl Member {
 
     async fn request(
         &self,
-        connection: &mut Connection,
+        connection: &mut EtcdConnection,
         path: &str,
         body: Vec<u8>,
         token: Option<&str>,
@@ -155,11 +155,11 @@ impl Member {
         response.map_err(|error| self.connection_error(&error))
     }
 
-    fn take_idle(&self) -> Option<Connection> {
+    fn take_idle(&self) -> Option<EtcdConnection> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    async fn connect(&self) -> Result<Connection, CoordinatorError> {
+    async fn connect(&self) -> Result<EtcdConnection, CoordinatorError> {
         let stream = TcpStream::connect(&self.address).await.map_err(|error| {
             CoordinatorError::Unreachable(format!("cannot connect to {}: {error}", self.address))
         })?;
@@ -184,7 +184,7 @@ impl Member {
     async fn start_http(
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    ) -> Result<Connection, CoordinatorError> {
+    ) -> Result<EtcdConnection, CoordinatorError> {
         let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| self.connection_error(&error))?;
         let mut driver = JoinSet::new();
@@ -192,10 +192,10 @@ impl Member {
             // The request gets the error.
             let _ = connection.await;
         });
-        Ok(Connection { sender, driver })
+        Ok(EtcdConnection { sender, driver })
     }
 
-    async fn check_cluster(&self, connection: &mut Connection) -> Result<(), CoordinatorError> {
+    async fn check_cluster(&self, connection: &mut EtcdConnection) -> Result<(), CoordinatorError> {
         let path = "/v3/maintenance/status";
         let response = self.request(connection, path, b"{}".to_vec(), None).await?;
         let HeaderOnly { header } = parse(&self.read_body(response).await??)?;

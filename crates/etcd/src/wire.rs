@@ -99,12 +99,12 @@ pub(crate) struct WatchAnswer {
     #[serde(deserialize_with = "number")]
     compact_revision: u64,
     cancel_reason: String,
-    events: Vec<Event>,
+    events: Vec<WireEvent>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Event {
+struct WireEvent {
     r#type: String,
     kv: Pair,
 }

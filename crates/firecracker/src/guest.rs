@@ -138,7 +138,7 @@ pub const FIRECRACKER: HypervisorKind = HypervisorKind {
 };
 
 impl RestGuest for FirecrackerGuest {
-    fn begin(&mut self, now: Timestamp) {
+    fn begin(&mut self, now: Timestamp, _in_full: bool) {
         self.next = vec![INSTANCE];
         let calls = self.calls_of_sample(now);
         self.next.extend(calls);

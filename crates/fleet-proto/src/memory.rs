@@ -21,19 +21,19 @@ use crate::coordinator::{
 /// A coordinator in memory.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryCoordinator {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<KeyspaceState>>,
 }
 
 /// Watches keys of a `MemoryCoordinator`.
 #[derive(Debug)]
 pub struct MemoryWatch {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<KeyspaceState>>,
     prefix: String,
     after: Revision,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeyspaceState {
     now: Timestamp,
     is_down: bool,
     revision: u64,
@@ -73,11 +73,11 @@ impl MemoryCoordinator {
     }
 }
 
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn locked(state: &Mutex<KeyspaceState>) -> MutexGuard<'_, KeyspaceState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl State {
+impl KeyspaceState {
     fn answers(&self) -> Result<(), CoordinatorError> {
         match self.is_down {
             true => Err(CoordinatorError::Unreachable("it is down".to_owned())),

@@ -6,7 +6,7 @@
 //! Limits: what is within bounds is believed. If a host claims memory that it lacks, only it can
 //! tell: it refuses the reservation when it is asked for one.
 
-use ballast_model::{Bytes, GuestId};
+use ballast_model::Bytes;
 
 use crate::{Compatibility, GuestRecord, HostId, HostRecord, Label};
 
@@ -115,11 +115,12 @@ fn fault_of(host: &HostRecord) -> Option<String> {
     if let Some(fault) = too_many(storage).or_else(|| too_many(networks)) {
         return Some(fault);
     }
-    if let Some(id) = twice(host.guests.iter().map(|guest| &guest.id)) {
-        return Some(format!("guest {id} is listed twice"));
+    // The lists are sorted, so equal names are neighbours.
+    if let Some(pair) = host.guests.windows(2).find(|pair| pair[0].id == pair[1].id) {
+        return Some(format!("guest {} is listed twice", pair[0].id));
     }
-    if let Some(id) = twice(host.reservations.iter().map(|it| &it.guest)) {
-        return Some(format!("guest {id} has two reservations: expected one"));
+    if let Some(pair) = host.reservations.windows(2).find(|pair| pair[0].guest == pair[1].guest) {
+        return Some(format!("guest {} has two reservations: expected one", pair[0].guest));
     }
     for reservation in &host.reservations {
         let sizes = [("size", reservation.size), ("resident", reservation.resident)];
@@ -153,22 +154,24 @@ fn guest_fault(host: &HostRecord, guest: &GuestRecord) -> Option<String> {
         ("resident while it is copied", guest.copied_resident),
         ("dirty rate", guest.dirty_per_s),
     ];
-    let last = guest.curve.as_ref().and_then(|curve| curve.points().last());
-    let is_over = last.is_some_and(|(size, _)| *size > SIZE_MAX);
-    let over = is_over.then(|| format!("miss curve beyond {SIZE_MAX}: expected less"));
-    let never = guest.moves_in_24h > 0 && guest.last_move.is_none();
-    let never = never.then(|| format!("moved {} times, and never last", guest.moves_in_24h));
-    let often = (guest.moves_in_24h > MOVES_MAX)
-        .then(|| format!("moved {} times in 24 h: expected {MOVES_MAX}", guest.moves_in_24h));
-    let home = (guest.moving_to.as_ref() == Some(&host.id))
-        .then(|| "on its way to the host it is on".to_owned());
-    too_large(&sizes)
-        .or(over)
-        .or(never)
-        .or(often)
-        .or(home)
-        .or_else(|| too_many(&guest.storage))
-        .or_else(|| too_many(&guest.networks))
+    if let Some(fault) = too_large(&sizes) {
+        return Some(fault);
+    }
+    let largest = guest.curve.as_ref().and_then(|curve| curve.points().last());
+    if largest.is_some_and(|(size, _)| *size > SIZE_MAX) {
+        return Some(format!("miss curve beyond {SIZE_MAX}: expected less"));
+    }
+    let moves = guest.moves_in_24h;
+    if moves > 0 && guest.last_move.is_none() {
+        return Some(format!("moved {moves} times, and never last"));
+    }
+    if moves > MOVES_MAX {
+        return Some(format!("moved {moves} times in 24 h: expected {MOVES_MAX}"));
+    }
+    if guest.moving_to.as_ref() == Some(&host.id) {
+        return Some("on its way to the host it is on".to_owned());
+    }
+    too_many(&guest.storage).or_else(|| too_many(&guest.networks))
 }
 
 fn too_large(sizes: &[(&str, Bytes)]) -> Option<String> {
@@ -179,10 +182,4 @@ fn too_large(sizes: &[(&str, Bytes)]) -> Option<String> {
 fn too_many(labels: &[Label]) -> Option<String> {
     let count = labels.len();
     (count > LABELS_MAX).then(|| format!("{count} storages or networks: at most {LABELS_MAX}"))
-}
-
-/// The first name that occurs twice in a sorted list.
-fn twice<'a>(mut names: impl Iterator<Item = &'a GuestId>) -> Option<&'a GuestId> {
-    let mut last = None;
-    names.find(|name| last.replace(*name) == Some(*name))
 }

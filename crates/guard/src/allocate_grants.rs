@@ -11,7 +11,7 @@
 //! worth an action (see [`GRANT_MIN`]) waits.
 
 use ballast_model::{
-    Bounds, Budget, Bytes, Change, Clamped, HoldReason, MemoryRoom, largest_remainder,
+    Bounds, Budget, Bytes, Change, Clamped, HoldReason, MemoryRoom, in_proportion,
 };
 
 use crate::assessment::calls_off_shrinking;
@@ -50,21 +50,17 @@ pub(crate) fn share_out(lacks: &[Lack], pages: u64) -> Vec<u64> {
     if lacks.iter().map(|lack| lack.pages).sum::<u64>() <= pages {
         return lacks.iter().map(|lack| lack.pages).collect();
     }
-    let first = in_proportion(lacks.iter().map(|lack| lack.to_floor), pages);
+    let first = divide_by_wants(lacks.iter().map(|lack| lack.to_floor), pages);
     let left = pages - first.iter().sum::<u64>();
     let rest = lacks.iter().zip(&first).map(|(lack, given)| lack.pages - given);
-    let second = in_proportion(rest, left);
+    let second = divide_by_wants(rest, left);
     first.iter().zip(second).map(|(a, b)| a + b).collect()
 }
 
 /// Divides `pages` in proportion to `wants`; no guest gets more than it wants.
-fn in_proportion(wants: impl Iterator<Item = u64> + Clone, pages: u64) -> Vec<u64> {
-    let total: u64 = wants.clone().sum();
-    if total <= pages {
-        return wants.collect();
-    }
-    let due = wants.map(|want| i128::from(want) * i128::from(pages));
-    largest_remainder(due, i128::from(total), pages)
+fn divide_by_wants(wants: impl Iterator<Item = u64> + Clone, pages: u64) -> Vec<u64> {
+    let wanted: u64 = wants.clone().sum();
+    in_proportion(wants, pages.min(wanted))
 }
 
 /// What one guest is asked for in one tick, and why.
@@ -101,7 +97,7 @@ impl Grant {
             (Err(held), ..) => held_back(guest, log, held),
             (Ok(()), Some(goal), Some(reference)) => match guest.bounds {
                 Some(bounds) => {
-                    Step { guest, bounds, log, goal, reference, new, narrow, budget, settings }
+                    GrantStep { guest, bounds, log, goal, reference, new, narrow, budget, settings }
                         .grant()
                 }
                 None => Grant::hold(HoldReason::OnTarget),
@@ -185,7 +181,7 @@ fn held_back(guest: &Assessment, log: &ComplianceLog, held: &HoldReason) -> Gran
 }
 
 /// A guest that is moved towards its goal, as far as memory is free.
-struct Step<'a> {
+struct GrantStep<'a> {
     guest: &'a Assessment,
     /// Its floor and ceiling now; both may have changed since the decision.
     bounds: Bounds,
@@ -201,9 +197,9 @@ struct Step<'a> {
     settings: &'a GuardSettings,
 }
 
-impl Step<'_> {
+impl GrantStep<'_> {
     fn grant(&self) -> Grant {
-        let Step { guest, log, goal, reference, .. } = *self;
+        let GrantStep { guest, log, goal, reference, .. } = *self;
         // The target of the first decision is a grant even if it moves nothing, so that memory
         // taken later is known to be without a grant. A claim that the host cannot see earns no
         // grant. A claim to hold less than the floor may be false, so the guest is not ordered to
@@ -259,7 +255,7 @@ impl Step<'_> {
     /// guest may have come to use more since the decision. A `reference` near that is left alone,
     /// unless the guest is still releasing down to it.
     fn target_now(&self) -> (Bytes, Option<Clamped>) {
-        let Step { guest, goal, reference, bounds, .. } = *self;
+        let GrantStep { guest, goal, reference, bounds, .. } = *self;
         let aim = goal.target.clamp(bounds.floor, bounds.ceiling);
         match guest.min_without_swap {
             Some(least) if aim < least => {
@@ -274,7 +270,7 @@ impl Step<'_> {
     /// `target` clamped to one step from where the guest is. That may have changed since the
     /// decision, if nothing was asked of it yet.
     fn within_step(&self, target: Bytes) -> Bytes {
-        let Step { guest, reference, settings, .. } = *self;
+        let GrantStep { guest, reference, settings, .. } = *self;
         let (low, high) = match guest.claimed.zip(guest.allocation) {
             Some((claimed, holds)) => (reference.min(claimed), reference.max(holds)),
             None => (reference, reference),
@@ -310,10 +306,10 @@ mod tests {
 
     #[test]
     fn what_does_not_reach_is_shared_in_proportion() {
-        assert_eq!(in_proportion([30, 10, 0].into_iter(), 100), [30, 10, 0]);
-        assert_eq!(in_proportion([30, 10, 0].into_iter(), 20), [15, 5, 0]);
-        assert_eq!(in_proportion([10, 10, 10].into_iter(), 10), [4, 3, 3]);
-        assert_eq!(in_proportion([].into_iter(), 10), [0; 0]);
+        assert_eq!(divide_by_wants([30, 10, 0].into_iter(), 100), [30, 10, 0]);
+        assert_eq!(divide_by_wants([30, 10, 0].into_iter(), 20), [15, 5, 0]);
+        assert_eq!(divide_by_wants([10, 10, 10].into_iter(), 10), [4, 3, 3]);
+        assert_eq!(divide_by_wants([].into_iter(), 10), [0; 0]);
     }
 
     proptest! {
@@ -322,7 +318,7 @@ mod tests {
             wants in prop::collection::vec(0..1u64 << 40, 0..40),
             pages in 0..1u64 << 42,
         ) {
-            let parts = in_proportion(wants.iter().copied(), pages);
+            let parts = divide_by_wants(wants.iter().copied(), pages);
             let total: u64 = wants.iter().sum();
             prop_assert_eq!(parts.iter().sum::<u64>(), total.min(pages));
             for (part, want) in parts.iter().zip(&wants) {

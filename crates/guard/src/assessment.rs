@@ -54,7 +54,7 @@ pub struct Assessment {
     pub is_seen: bool,
     /// Whether its balloon alone moves what it holds: it has no memory devices.
     pub by_balloon_alone: bool,
-    /// What it certainly holds beyond its entitlement, as the host sees it.
+    /// What the host certainly sees it hold beyond its entitlement.
     pub beyond: Bytes,
     /// The most that it may use: its entitlement. While it releases memory, also its former
     /// entitlement, as far as the host sees that in use. Before anything was granted, what it
@@ -125,6 +125,15 @@ pub struct AssessmentInput<'a> {
     pub stale_after: Duration,
 }
 
+impl AssessmentInput<'_> {
+    /// The part of the budget that the guest's shares alone give it, within `bounds`.
+    fn share(&self, bounds: Option<Bounds>) -> Option<Bytes> {
+        let (budget, shares) = self.shared?;
+        let share = budget.fraction(self.limits.shares.into(), shares).page_floor();
+        Some(bounds.map_or(share, |Bounds { floor, ceiling }| share.clamp(floor, ceiling)))
+    }
+}
+
 impl Assessment {
     /// Judges a guest by its `demand`. `stuck` is why the guest is left alone even if its demand is
     /// known.
@@ -135,35 +144,36 @@ impl Assessment {
         demand: Result<Bytes, HoldReason>,
         stuck: Option<HoldReason>,
     ) -> Assessment {
-        let AssessmentInput { now, sample, limits, log, cap, holding, shared, stale_after, .. } =
-            *input;
+        let AssessmentInput { now, sample, limits, log, holding, stale_after, .. } = *input;
         let allocation = sample.allocation.and(holding.held());
         let last_seen = log.last_seen();
         let held = allocation.or_else(|| last_seen.max(holding.held()));
         let promised = log.promised();
         // An incoming guest takes what was reserved for it, or all of its memory if nothing was.
-        let is_awaited = promised.is_some() || sample.run_state != Some(RunState::Incoming);
-        let has = held.max(promised).filter(|_| is_awaited);
-        let uncapped = has.or_else(|| held.max(sample.present_memory())).unwrap_or_default();
-        let occupies = sample.resident.filter(|resident| resident.age <= stale_after);
+        let takes_all = promised.is_none() && sample.run_state == Some(RunState::Incoming);
+        let known = if takes_all { None } else { held.max(promised) };
+        let uncapped = known.or_else(|| held.max(sample.present_memory())).unwrap_or_default();
+        let resident = sample.resident.filter(|resident| resident.age <= stale_after);
         let granted = log.entitlement();
-        let capped = cap.filter(|_| occupies.is_some());
-        let capped = capped.and_then(|cap| Some(Capped { asked: log.asked().or(granted)?, cap }));
+        let capped = match (input.cap, resident, log.asked().or(granted)) {
+            (Some(cap), Some(_), Some(asked)) => Some(Capped { asked, cap }),
+            _ => None,
+        };
         // Memory that it holds beyond its claim is not offered to it.
         let claimed = sample.allocation.map(|claim| claim.value).min(allocation);
         let offered = || claimed.or(held).max(promised).unwrap_or(uncapped);
         // The host takes what exceeds a cap. The cap's room for the hypervisor is promised to no
         // guest.
-        let committed = match capped.zip(occupies) {
-            Some((capped, occupies)) => uncapped.min(occupies.value.max(capped.cap)),
-            None => uncapped,
+        let committed = match (capped, resident) {
+            (Some(capped), Some(resident)) => uncapped.min(resident.value.max(capped.cap)),
+            _ => uncapped,
         };
-        let occupied = |size: Measured<Bytes>| size.value.min(committed);
+        let within_committed = |size: Measured<Bytes>| size.value.min(committed);
         // Memory that it touches lets a silent guest grow, but not if it holds more than it was
         // granted.
-        let may_grow = || granted.is_none_or(|granted| claimed <= Some(granted));
+        let is_beyond_grant = granted.is_some_and(|granted| claimed > Some(granted));
         let demand = match sample.working_set_alone() {
-            Some(seen) if demand.is_ok() && !may_grow() => {
+            Some(seen) if demand.is_ok() && is_beyond_grant => {
                 Err(HoldReason::SampledAlone { working_set: seen.value })
             }
             _ => demand,
@@ -173,15 +183,10 @@ impl Assessment {
         let asked = capped.filter(|_| is_stuck && has_part).map(|capped| capped.asked);
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
         let bounds = limits.bounds_for(sample);
-        // Its part by shares alone.
-        let share = || {
-            let (budget, shares) = shared?;
-            let share = budget.fraction(limits.shares.into(), shares).page_floor();
-            Some(bounds.map_or(share, |Bounds { floor, ceiling }| share.clamp(floor, ceiling)))
-        };
-        let due = granted.or_else(share);
-        let entitlement = due.unwrap_or(committed);
+        let granted_or_share = granted.or_else(|| input.share(bounds));
+        let entitlement = granted_or_share.unwrap_or(committed);
         let (in_use, lately) = (holding.in_use(), log.entitled_lately());
+        // The most that the guest uses: all memory that the host has paged out may be its own.
         let seen = |resident: Option<Bytes>| resident.map(|it| it.saturating_add(input.paged_out));
         // It may still use what it is about to release, as far as the host sees that.
         let used_at_most = |resident: Option<Bytes>| match (lately, seen(resident)) {
@@ -192,9 +197,10 @@ impl Assessment {
         // It does not use what the host itself takes.
         let may_use = if capped.is_some() { entitlement } else { used_at_most(in_use) };
         let filled = seen(in_use).map_or(entitlement, |seen| seen.min(may_use));
-        let speechless = demand.as_ref().ok().filter(|_| !is_stuck && sample.stats.is_none());
-        let sampled_most = speechless.map(|demand| demand.page_ceil());
-        let min_without_swap = match speechless {
+        let is_silent = !is_stuck && sample.stats.is_none();
+        let sampled_demand = demand.as_ref().ok().filter(|_| is_silent);
+        let sampled_most = sampled_demand.map(|demand| demand.page_ceil());
+        let min_without_swap = match sampled_demand {
             // Nothing says how much of it the guest could spare.
             Some(_) => sample.claimed().map(Bytes::page_floor),
             None => {
@@ -211,22 +217,23 @@ impl Assessment {
             sampled_most,
             committed,
             is_whole: sample.link == LinkState::Up
+                && allocation.is_some()
                 && sample.memory_max().is_some_and(|most| committed >= most),
             uncapped,
             owned: lately.map_or(committed, |lately| committed.min(lately).min(offered())),
             entitlement,
-            is_entitled: due.is_some(),
+            is_entitled: granted_or_share.is_some(),
             was_granted: granted.is_some(),
-            is_seen: holding.in_use().is_some(),
+            is_seen: in_use.is_some(),
             by_balloon_alone: sample.hotplug.is_none(),
             beyond: holding.resident_at_least().unwrap_or_default().saturating_sub(entitlement),
             may_use,
             filled,
             believed: filled.saturating_add(filled.fraction(input.believed_percent, 100)),
             reference: asked.or(log.target()).or(allocation).map(|it| it.min(most)),
-            occupied: sample.resident.map_or(Bytes::ZERO, occupied),
+            occupied: sample.resident.map_or(Bytes::ZERO, within_committed),
             // A size that is too old may be just the part that the host could count.
-            occupied_at_most: occupies.map_or(committed, occupied),
+            occupied_at_most: resident.map_or(committed, within_committed),
             known_for: log.known_for(now),
             verdict: match stuck {
                 Some(stuck) => Err(stuck),
@@ -237,12 +244,12 @@ impl Assessment {
         }
     }
 
-    /// Whether it is stuck and still takes part in the division.
+    /// Whether it is stuck and takes part in the division all the same, as the host pages it out.
     pub(crate) fn is_paged_for(&self) -> bool {
         self.has_part && self.verdict.is_err()
     }
 
-    /// What it has beyond its part in the division, without its debt.
+    /// The part of `committed` that no division can give to others, without its debt.
     pub fn immovable(&self) -> Bytes {
         match (&self.verdict, self.capped) {
             (Ok(()), _) => Bytes::ZERO,
@@ -300,7 +307,7 @@ impl Assessment {
         self.owned.min(self.lasting())
     }
 
-    /// What it lacks to be at `target`, beyond what it holds or was promised.
+    /// The new memory that it needs to be at `target`.
     pub fn lacking(&self, target: Bytes) -> Bytes {
         self.committed_at(target).saturating_sub(self.owned_lasting())
     }
@@ -342,7 +349,7 @@ pub fn verdict(
     };
     let age = match &sample.stats {
         Some(stats) => stats.age.max(allocation.age),
-        // Whether it thereby lacks memory is for the estimate to say.
+        // The estimate says whether the guest lacks memory by that.
         None if sample.working_set_alone().is_some() => allocation.age,
         None => return Err(HoldReason::NoStatistics),
     };

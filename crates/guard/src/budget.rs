@@ -71,8 +71,8 @@ impl Totals {
 
 /// Whether it is uncertain what a guest holds or may take at once: it has just been found, or it
 /// has not been seen at all. The latter counts only for a while, or one socket that never answers
-/// would stop every grant. A guest with an empty balloon counts with all that it can take, or
-/// guests that start one after the other would do the same.
+/// would stop every grant. A guest that is whole is committed all that it can take: if it counted
+/// too, guests that start one after the other would stop every grant.
 fn is_newcomer(guest: &Assessment, settings: &GuardSettings) -> bool {
     let is_new = guest.known_for < NEWCOMER_SETTLES_IN
         || (!guest.is_counted && guest.known_for < settings.stale_after);

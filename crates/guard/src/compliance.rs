@@ -16,6 +16,9 @@
 //! A stuck guest keeps what it holds and takes no part in the division, even while it is asked
 //! again: other guests must not be moved on the strength of memory that may never come.
 //!
+//! While nothing is moved (a pause, or observing), operators move memory by hand. Nothing is asked
+//! of a guest then, so none is late, and afterwards its target is sent again.
+//!
 //! Cost: O(1) per guest and tick. Limits: knows nothing of other guests.
 
 mod restart;
@@ -78,6 +81,17 @@ enum Release {
 }
 
 impl Release {
+    /// The same while nothing is asked. A stuck guest is still to be asked again.
+    fn suspended(self) -> Release {
+        match self {
+            Release::Settled | Release::Releasing { .. } => Release::Settled,
+            Release::Stuck { .. } => self,
+            Release::Retrying { asked, since, begun, pause, .. } => {
+                Release::Stuck { asked, since, retry_at: begun, pause }
+            }
+        }
+    }
+
     /// Excludes `unseen` from every time span that is measured.
     fn resume(&mut self, unseen: Duration) {
         let spans: &mut [&mut Timestamp] = match self {
@@ -107,12 +121,15 @@ impl Release {
 #[derive(Clone, Debug, Default)]
 pub struct ComplianceLog {
     target: Option<Bytes>,
-    /// The last target that was granted, or that the guest was to release to. Calling off a
-    /// reduction grants nothing.
+    /// The last target that was granted, or that the guest was to release to; more if operators
+    /// gave it more since. Calling off a reduction grants nothing.
     granted: Option<Bytes>,
     /// The highest grant since the guest last complied, including the one in force then. At first,
     /// what it held when it was first granted anything.
     granted_lately: Bytes,
+    /// While nothing is moved: what it held beyond its grant when that began, as far as it has not
+    /// given that since.
+    owed: Option<Bytes>,
     /// What it may hold on top of the target while memory is plugged in or out.
     transient_grant: Bytes,
     send_again: bool,
@@ -316,17 +333,42 @@ impl ComplianceLog {
         });
     }
 
+    /// Counts memory that came while nothing was moved as granted, where others can order the
+    /// balloon too, and as far as the host sees it. What the guest owed before, it still owes.
+    fn grant_moved_by_hand(&mut self, sample: &GuestSample, holding: &Holding, holds: Bytes) {
+        let (Some(owed), Some(granted)) = (self.owed, self.granted) else { return };
+        let owed = owed.min(holds.saturating_sub(granted));
+        self.owed = Some(owed);
+        if let Some(in_use) = holding.in_use()
+            && sample.capabilities.shared_control == Some(true)
+        {
+            let own = in_use.min(holds).saturating_sub(owed).page_floor();
+            self.granted = Some(granted.max(own));
+        }
+    }
+
     /// Takes in a sample before anything is decided. `holding` must have taken it in already.
-    /// `usable`: the figures may be acted on.
+    /// `usable`: the figures may be acted on. `is_held`: nothing is moved at all.
     pub fn observe(
         &mut self,
         sample: &GuestSample,
         holding: &Holding,
         usable: bool,
+        is_held: bool,
         now: Timestamp,
         settings: &GuardSettings,
     ) {
         self.known_since.get_or_insert(now);
+        if is_held {
+            // A guest that could not be reached may hold something else than it last claimed.
+            let claimed = self.claimed.map(|(claimed, _)| claimed).or(self.last_seen);
+            let held = claimed.max(holding.seen_before()).unwrap_or_default();
+            self.owed.get_or_insert(held.saturating_sub(self.granted.unwrap_or_default()));
+            self.release = self.release.suspended();
+            self.send_again = self.target.is_some();
+        } else {
+            self.owed = None;
+        }
         if matches!(sample.link, LinkState::Down(_)) {
             // Whoever answers next may not have heard of the target. A debt remains: a guest in
             // another process has another log.
@@ -354,12 +396,13 @@ impl ComplianceLog {
             self.claimed = Some((claims, now));
         }
         self.remember_use(sample, now);
+        self.grant_moved_by_hand(sample, holding, allocation);
         let over = match self.promised() {
             Some(target) => allocation.saturating_sub(target),
             None => Bytes::ZERO,
         };
         self.release = match self.release {
-            Release::Settled | Release::Releasing { .. } if over <= COMPLIANCE_SLACK => {
+            Release::Settled | Release::Releasing { .. } if is_held || over <= COMPLIANCE_SLACK => {
                 Release::Settled
             }
             Release::Stuck { asked, .. }
@@ -389,7 +432,9 @@ impl ComplianceLog {
                     Release::Releasing { mark, progress_at, asked, since, due }
                 }
             }
-            Release::Stuck { asked, since, retry_at, pause } if now >= retry_at && usable => {
+            Release::Stuck { asked, since, retry_at, pause }
+                if now >= retry_at && usable && !is_held =>
+            {
                 Release::Retrying { asked, since, begun: now, mark: allocation, pause }
             }
             stuck @ Release::Stuck { .. } => stuck,

@@ -27,42 +27,61 @@ const REMEMBERED: Duration = Duration::from_secs(60);
 pub struct Holding {
     /// The last measured overhead.
     overhead: Option<Bytes>,
-    /// The least and the most of the guest's memory that can be resident by the last sample;
-    /// `None`: unknown.
-    resident: Option<(Bytes, Bytes)>,
+    /// The guest's memory that can be resident by the last sample; `None`: unknown.
+    resident: Option<ResidentRange>,
     /// The least of the guest's memory that was resident by the last known size, and the moment of
     /// that size.
     seen: Option<(Bytes, Timestamp)>,
-    /// The most of it by that size; `None`: none is known, or it is forgotten.
+    /// The most of the guest's memory that was resident by that size; `None`: no size is known, or
+    /// it is forgotten.
     in_use: Option<Bytes>,
+    /// The least that it can hold by its process, as of the last sample and of the one before.
+    seen_now: Option<Bytes>,
+    seen_before: Option<Bytes>,
+    /// What the guest holds by the last sample.
     held: Option<Bytes>,
+}
+
+/// The least and the most of a guest's memory that can be resident.
+#[derive(Clone, Copy, Debug)]
+struct ResidentRange {
+    least: Bytes,
+    most: Bytes,
 }
 
 impl Holding {
     /// Takes in a sample.
     pub fn observe(&mut self, sample: &GuestSample, now: Timestamp) {
+        self.seen_before = self.seen_now;
         self.overhead = sample.overhead.or(self.overhead);
-        let (least, most) = self.overhead(sample);
+        let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
+        // What the hypervisor may need besides the guest's memory.
+        let needs_least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
+        let needs_most = overhead_at_most(self.overhead, memory);
         // A target may be derived from the lower bound, and an eighth of a guest need not be whole
         // pages.
-        let within = |occupied: Bytes| {
-            (occupied.saturating_sub(most).page_floor(), occupied.saturating_sub(least))
+        let within = |occupied: Bytes| ResidentRange {
+            least: occupied.saturating_sub(needs_most).page_floor(),
+            most: occupied.saturating_sub(needs_least),
         };
         let recent = sample.resident.filter(|size| size.age <= REMEMBERED);
         let fresh = recent.filter(|size| size.age <= FRESH);
         self.resident = fresh.map(|size| within(size.value));
         if let Some(size) = recent {
-            let (at_least, at_most) = within(size.value);
-            (self.seen, self.in_use) = (Some((at_least, now)), Some(at_most));
+            let ResidentRange { least, most } = within(size.value);
+            (self.seen, self.in_use) = (Some((least, now)), Some(most));
         } else if self.seen.is_some_and(|(_, at)| now > at + REMEMBERED) {
             self.in_use = None;
         }
         // Where the host keeps ballooned pages, the resident size says nothing about claims.
         let is_evidence = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| is_evidence && now <= at + REMEMBERED;
-        let seen = self.seen.filter(|(_, at)| lasts(*at)).map(|(seen, _)| seen);
-        let seen = seen.map(|seen| seen.min(sample.memory_max().unwrap_or(seen)));
-        self.held = sample.claimed().max(seen);
+        self.seen_now = match self.seen {
+            Some((seen, at)) if is_evidence && now <= at + REMEMBERED => {
+                Some(seen.min(sample.memory_max().unwrap_or(seen)))
+            }
+            _ => None,
+        };
+        self.held = sample.claimed().max(self.seen_now);
     }
 
     /// The previous daemon last knew the guest to hold `held`. That stands until the host sees the
@@ -77,27 +96,25 @@ impl Holding {
         self.held
     }
 
+    /// The part of that which the host saw, by the sample before the last one.
+    pub(crate) fn seen_before(&self) -> Option<Bytes> {
+        self.seen_before
+    }
+
     /// The least of the guest's memory that is resident on the host; `None`: unknown.
     pub fn resident_at_least(&self) -> Option<Bytes> {
-        self.resident.map(|(least, _)| least)
+        self.resident.map(|range| range.least)
     }
 
     /// The most of the guest's memory that may be resident on the host; `None`: unknown.
     pub fn resident_at_most(&self) -> Option<Bytes> {
-        self.resident.map(|(_, most)| most)
+        self.resident.map(|range| range.most)
     }
 
     /// The most of the guest's memory that may have been resident by the last known size, however
     /// old. `None`: none is known.
     pub fn in_use(&self) -> Option<Bytes> {
         self.in_use
-    }
-
-    /// The least and the most that the hypervisor may need besides the guest's memory.
-    fn overhead(&self, sample: &GuestSample) -> (Bytes, Bytes) {
-        let memory = sample.present_memory().unwrap_or(Bytes::ZERO);
-        let least = self.overhead.unwrap_or(Bytes::ZERO).min(overhead_assumed(memory));
-        (least, overhead_at_most(self.overhead, memory))
     }
 }
 

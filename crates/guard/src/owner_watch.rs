@@ -2,7 +2,7 @@
 //!
 //! Idea: a driver moves towards the last order it got, and Ballast knows its own orders. A guest
 //! that was at its target and left it, without a new order from Ballast, was ordered by something
-//! else. This has to be told from a driver that does not comply:
+//! else. A driver that does not comply looks similar, so only this counts as another's order:
 //!
 //! - The guest holds *less*, and its kernel agrees. No driver takes more than it was ordered to,
 //!   even a slow or stuck one, and a guest gains nothing by claiming that.
@@ -23,6 +23,8 @@
 //! - A kernel that does not subtract the balloon from its total (Windows) hides that it holds less.
 //! - Guests with plugged memory are not watched.
 //! - Of a guest that is reached only through its own QMP socket, only decreases are seen.
+//! - Moves made while Ballast moves nothing point to nobody: operators pause it to move memory by
+//!   hand.
 
 use std::time::Duration;
 
@@ -76,9 +78,15 @@ impl OwnerWatch {
         self.is_owned
     }
 
-    /// Takes in a sample, before the log does.
-    pub fn observe(&mut self, sample: &GuestSample, log: &ComplianceLog, now: Timestamp) {
-        if log.must_send_again() {
+    /// Takes in a sample, before the log does. `is_held`: nothing is moved at all.
+    pub fn observe(
+        &mut self,
+        sample: &GuestSample,
+        log: &ComplianceLog,
+        is_held: bool,
+        now: Timestamp,
+    ) {
+        if is_held || log.must_send_again() {
             self.unsure_until = now + UNSURE_FOR;
         }
         let is_running = matches!(sample.run_state, None | Some(RunState::Running));
@@ -168,6 +176,7 @@ mod tests {
         watch: OwnerWatch,
         log: ComplianceLog,
         sample: GuestSample,
+        is_held: bool,
         now: Timestamp,
     }
 
@@ -185,7 +194,8 @@ mod tests {
                 ..GuestSample::unknown("web".parse().unwrap(), LinkState::Up)
             };
             let (watch, log) = (OwnerWatch::default(), ComplianceLog::default());
-            Watched { watch, log, sample, now: Timestamp::from_millis(1000) }
+            let now = Timestamp::from_millis(1000);
+            Watched { watch, log, sample, is_held: false, now }
         }
 
         /// Ballast orders the guest to `mib`.
@@ -198,7 +208,7 @@ mod tests {
             self.sample.allocation = Some(Measured::fresh(Bytes::mib(mib)));
             for _ in 0..seconds {
                 self.now = self.now + Duration::from_secs(1);
-                self.watch.observe(&self.sample, &self.log, self.now);
+                self.watch.observe(&self.sample, &self.log, self.is_held, self.now);
             }
             self.watch.is_owned()
         }
@@ -252,6 +262,24 @@ mod tests {
         assert!(!late.holds(300, 9));
         late.order(512);
         assert!(!late.holds(512, 1) && !late.holds(300, 9));
+    }
+
+    #[test]
+    fn what_is_moved_during_a_pause_is_no_departure() {
+        for moved in [300, 700] {
+            let mut guest = Watched::new();
+            guest.order(512);
+            guest.holds(512, 1);
+            guest.is_held = true;
+            for _ in 0..3 {
+                guest.holds(moved, 9);
+                guest.holds(512, 1);
+            }
+            guest.holds(moved, 9);
+            guest.is_held = false;
+            assert!(!guest.holds(moved, 90) && !guest.holds(512, 1), "{moved}");
+            assert!(!guest.holds(moved, 9), "the first departure since");
+        }
     }
 
     #[test]

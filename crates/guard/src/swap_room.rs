@@ -38,7 +38,7 @@ fn room(sample: &GuestSample, limits: &GuestLimits, stale_after: Duration) -> Op
 /// spare. `None` without those figures.
 pub(crate) fn used_by(sample: &GuestSample) -> Option<Bytes> {
     let stats = sample.stats?.value;
-    Some(sample.claimed()?.saturating_sub(stats.available.or(stats.free)?))
+    Some(sample.claimed()?.saturating_sub(stats.available_or_free()?))
 }
 
 /// What must be left to a guest that uses `used`, in whole pages and never more than it holds.

@@ -1,8 +1,8 @@
 //! Which other program on the host moves balloons.
 //!
-//! Idea: the programs that do that are recognized by their names, which count only for services of
-//! the host: any process can take such a name. No other process's command line is read: a process
-//! can make whoever reads it wait.
+//! Idea: such programs are recognized by their names. A name counts only for a service of the host,
+//! because any process can take any name. Command lines are read only of services, because a
+//! process can delay a reader of its command line.
 //! Cost: one small file per process, two or three for a few. Limits: it only labels what other
 //! evidence has shown.
 
@@ -24,8 +24,8 @@ pub fn balloon_owners(proc: &Path) -> Vec<(u32, BalloonOwner)> {
     found
 }
 
-/// The program with that process name; `arguments` reads its command line, which is done only
-/// where the name does not suffice.
+/// The program with that process name. `arguments` reads its command line; it is called only where
+/// the name does not suffice.
 fn owner(name: &str, arguments: &dyn Fn() -> Vec<u8>) -> Option<BalloonOwner> {
     let named = |word: &str| match word {
         "momd" | "mom" | "mom-vdsm" | "vdsmd" => Some(BalloonOwner::Mom),
@@ -42,7 +42,7 @@ fn owner(name: &str, arguments: &dyn Fn() -> Vec<u8>) -> Option<BalloonOwner> {
     let mut words =
         arguments.split(|&byte| byte == 0).filter_map(|it| std::str::from_utf8(it).ok());
     match is_script {
-        true => words.filter_map(|word| named(word.rsplit('/').next()?)).next(),
+        true => words.find_map(|word| named(word.rsplit('/').next()?)),
         false => words.any(|word| word == "daemon").then_some(BalloonOwner::Ballast),
     }
 }

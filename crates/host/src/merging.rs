@@ -42,7 +42,7 @@ pub fn read_merging(folder: &Path) -> Result<Option<PageMerging>, ReadError> {
     else {
         return Ok(None);
     };
-    // 2 stops merging and unmerges everything.
+    // `run` = 2 stops merging and unmerges everything.
     let knobs =
         MergingKnobs { is_running: run == 1, pages_to_scan, sleep: Duration::from_millis(sleep) };
     Ok(Some(PageMerging { knobs, shared: pages(shared), saved: pages(sharing), full_scans }))
@@ -139,7 +139,7 @@ impl MergingControl {
     /// A file cannot be written.
     pub fn restore(&mut self) -> Result<(), String> {
         let Some(original) = self.original.take() else { return Ok(()) };
-        // Never back to 2: to unmerge again would be up to whoever set it.
+        // Not back to 2, which would unmerge everything again.
         let run = u64::from(original.run == 1);
         self.write("run", run)?;
         self.write("pages_to_scan", original.pages_to_scan)?;

@@ -26,8 +26,8 @@ pub struct ProcessMemory {
     pub resident_private: Option<Bytes>,
     /// The part in shared memory, such as a guest's memfd (`RssShmem`, Linux 4.5 and later).
     pub resident_shared: Option<Bytes>,
-    /// The part in files on disks (`RssFile`, Linux 4.5 and later): the program, and the memory of
-    /// a guest that was given such a file.
+    /// The part in files on disks (`RssFile`, Linux 4.5 and later): the program, its libraries, and
+    /// whatever files a guest was given as memory.
     pub resident_file: Option<Bytes>,
     /// Memory in huge pages of hugetlbfs, which is not in `resident` (`HugetlbPages`, Linux 4.4 and
     /// later).
@@ -38,25 +38,11 @@ pub struct ProcessMemory {
     pub locked: Option<Bytes>,
 }
 
-/// A hypervisor has no more than this in files on disks besides guest memory: QEMU's program and
-/// libraries have less than 100 MiB, and an initial ramdisk seldom has more.
-const PROGRAM_MAX: Bytes = Bytes::mib(256);
-
 impl ProcessMemory {
-    /// Guest memory in files on disks, as far as it is resident, if most of the guest's memory is
-    /// there. The kernel writes it back when it needs the room, so it is available memory of the
-    /// host.
-    pub fn on_disk(&self) -> Bytes {
-        let others = self.resident.fraction(1, 2).max(PROGRAM_MAX);
-        self.resident_file.filter(|size| *size > others).unwrap_or_default()
-    }
-
-    /// The host memory that it occupies, whatever kind of pages, except guest memory on disks.
-    /// `shared` is a count of its shared memory in the files, which replaces that of the page
-    /// table, where pages may be missing.
+    /// The host memory that it occupies, in pages of any size. `shared`: its shared memory as
+    /// counted in the files, which replaces the page table's figure, where pages may be missing.
     pub fn occupied(&self, shared: Option<Bytes>) -> Bytes {
-        let resident = self.resident.saturating_sub(self.on_disk());
-        let mapped = resident.saturating_add(self.huge.unwrap_or_default());
+        let mapped = self.resident.saturating_add(self.huge.unwrap_or_default());
         let Some(shared) = shared else { return mapped };
         mapped.saturating_sub(self.resident_shared.unwrap_or_default()).saturating_add(shared)
     }

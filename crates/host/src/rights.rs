@@ -109,9 +109,9 @@ pub fn parse_rights(path: &Path, text: &[u8]) -> Result<ProcessRights, ReadError
     })
 }
 
-/// The services of the host that `known` knows by name, each with its PID and what `known` says.
-/// `known` gets the name of a process, and a reader of its command line. Of other processes none is
-/// read, because a process can make whoever reads it wait.
+/// The host's services that `known` recognizes, each with its PID and the result of `known`. That
+/// gets the name of a process and a reader of its command line. The reader returns nothing for a
+/// process that is no service, because such a process can delay a reader of its command line.
 pub(crate) fn services<T>(
     proc: &Path,
     known: impl Fn(&str, &dyn Fn() -> Vec<u8>) -> Option<T>,
@@ -121,28 +121,28 @@ pub(crate) fn services<T>(
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
         let folder = entry.path();
         let name = fs::read_to_string(folder.join("comm")).ok()?;
-        let arguments = || match is_of_the_host(&folder) {
+        let arguments = || match is_service(&folder) {
             true => read_start(&folder.join("cmdline")).unwrap_or_default(),
             false => Vec::new(),
         };
         let found = known(name.trim_end(), &arguments)?;
-        is_of_the_host(&folder).then_some((pid, found))
+        is_service(&folder).then_some((pid, found))
     })
 }
 
-/// Whether a process, whose folder in `/proc` is `folder`, is a service of the host or of this
-/// process's own user. Any user can start a process under any name, but not as such a user.
+/// Whether the process with the folder `folder` in `/proc` runs as one of [`SERVICE_USERS`] or as
+/// this process's own user. Others can take a service's name, but not its user.
 ///
-/// Limits: a program with the set-user-ID bit that a user starts by a link of such a name passes
-/// while it has made root its real user too.
-fn is_of_the_host(folder: &Path) -> bool {
+/// Limits: a set-user-ID program that a user started through a link with such a name passes while
+/// root is its real user too.
+fn is_service(folder: &Path) -> bool {
     let own = u64::from(rustix::process::getuid().as_raw());
     let is_trusted = |user: u64| user == own || SERVICE_USERS.contains(&user);
     read_once(folder.join("status")).is_ok_and(|(_, text)| has_only_users(&text, is_trusted))
 }
 
-/// Whether all users of a process, of whose `status` this is the text, are such: the real one, who
-/// started it, and those whose rights it has.
+/// Whether `is_such` holds for all users in the `status` of a process: the real one, who started
+/// it, and those with the rights that it has.
 fn has_only_users(text: &[u8], is_such: impl Fn(u64) -> bool) -> bool {
     let users = numbered(text).find_map(|(_, line)| line.strip_prefix(b"Uid:"));
     let words = users.unwrap_or_default().split(u8::is_ascii_whitespace);

@@ -35,7 +35,7 @@ impl HostReader {
     pub fn sample(&mut self) -> (HostSample, Vec<ReadError>) {
         let mut sample = HostSample::default();
         let mut errors = Vec::new();
-        let text = match self.meminfo.read(&mut self.buffer) {
+        let info = match self.meminfo.read(&mut self.buffer) {
             Ok(Some(text)) => parse_meminfo(self.meminfo.path(), text),
             Ok(None) => Err(ReadError::io(
                 self.meminfo.path(),
@@ -43,7 +43,7 @@ impl HostReader {
             )),
             Err(e) => Err(e),
         };
-        match text {
+        match info {
             Ok(info) => {
                 sample.memory_total = Some(info.total);
                 sample.memory_available = info.available;

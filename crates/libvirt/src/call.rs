@@ -408,7 +408,9 @@ mod tests {
     #[test]
     fn reads_of_all_disks_are_added_up() {
         let count = |count: u64| vec![("block.count".to_owned(), Some(count))];
-        let sum = |read: u64, requests: u64| Some(DiskReads { read: Bytes::new(read), requests });
+        let sum = |read: u64, requests: u64| {
+            Some(DiskReads { read: Bytes::new(read), requests, ..DiskReads::default() })
+        };
         let two = [count(2), disk(0, 3, 12_288), disk(1, 4, 65_536)].concat();
         assert_eq!(disk_reads(&two), sum(77_824, 7));
         // A hypervisor that is busy has a name for each disk, and no figures.

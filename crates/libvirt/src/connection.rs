@@ -31,8 +31,8 @@ pub(crate) struct Connection {
     pub(crate) outcomes: BTreeMap<Serial, OutcomeKind>,
     /// Answers to commands, as received.
     pub(crate) replies: BTreeMap<Serial, Answer>,
-    /// Other answers, as received.
-    pub(crate) answers: VecDeque<(Purpose, Answer)>,
+    /// Other answers, as received, and when.
+    pub(crate) answers: VecDeque<(Purpose, Answer, Instant)>,
 }
 
 /// The purpose of a call.
@@ -40,8 +40,8 @@ pub(crate) struct Connection {
 pub(crate) enum Purpose {
     /// The call was sent at this time: the figures in the answer are as old.
     Stats(Timestamp),
-    /// What domains have read from their disks; the call was sent at this time.
-    DiskReads(Timestamp),
+    /// What domains have read from their disks; the call was sent at this time, by both clocks.
+    DiskReads(Timestamp, Instant),
     /// The guest's current memory; the call was sent at this time.
     CurrentMemory(GuestId, Timestamp),
     Xml(GuestId),
@@ -116,7 +116,9 @@ impl Connection {
                 (Some(Purpose::Command), answer) => {
                     self.replies.insert(serial, answer);
                 }
-                (Some(purpose), answer) => self.answers.push_back((purpose, answer)),
+                (Some(purpose), answer) => {
+                    self.answers.push_back((purpose, answer, Instant::now()));
+                }
             }
         }
     }

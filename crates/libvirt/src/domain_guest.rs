@@ -126,9 +126,12 @@ impl DomainGuest {
         self.current_memory = Some((kib, asked_at));
     }
 
-    /// Takes in what it has read from its disks, queried at `asked_at`.
+    /// Takes in what it has read from its disks, queried at `asked_at`, unless a later query was
+    /// answered before.
     pub(crate) fn observe_disk_reads(&mut self, reads: DiskReads, asked_at: Timestamp) {
-        self.disk_reads = Some((reads, asked_at));
+        if self.disk_reads.is_none_or(|(_, last)| asked_at >= last) {
+            self.disk_reads = Some((reads, asked_at));
+        }
     }
 
     /// The current memory in KiB, and when it was queried: the later of both figures. If both were
@@ -341,7 +344,7 @@ mod tests {
             guest.reading(&id, LinkState::Up, at(now)).sample.disk_reads
         };
         assert_eq!(read(&guest, 500), None);
-        let value = DiskReads { read: Bytes::kib(8), requests: 2 };
+        let value = DiskReads { read: Bytes::kib(8), requests: 2, ..DiskReads::default() };
         guest.observe_disk_reads(value, at(1000));
         let age = Duration::from_millis(6000);
         assert_eq!(read(&guest, 7000), Some(Measured { value, age }));

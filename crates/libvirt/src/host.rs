@@ -184,14 +184,20 @@ impl LibvirtHost {
 
     /// Takes in the received answers, also those to earlier calls.
     fn handle_answers(&mut self, clocks: Clocks) {
-        while let Some((purpose, answer)) =
+        while let Some((purpose, answer, received)) =
             self.connection.as_mut().and_then(|it| it.answers.pop_front())
         {
-            self.handle_answer(purpose, answer, clocks);
+            self.handle_answer(purpose, answer, received, clocks);
         }
     }
 
-    fn handle_answer(&mut self, purpose: Purpose, answer: Answer, clocks: Clocks) {
+    fn handle_answer(
+        &mut self,
+        purpose: Purpose,
+        answer: Answer,
+        received: Instant,
+        clocks: Clocks,
+    ) {
         match (purpose, answer) {
             (Purpose::Stats(asked_at), Ok(Reply::AllDomainStats(all))) => {
                 self.handle_stats(all, asked_at, clocks);
@@ -200,7 +206,10 @@ impl LibvirtHost {
             (Purpose::Stats(_), Err(error)) => {
                 self.disconnected(LinkDown::Closed(error.to_string()));
             }
-            (Purpose::DiskReads(asked_at), answer) => self.handle_disk_reads(answer, asked_at),
+            (Purpose::DiskReads(asked_at, sent), answer) => {
+                let took = received.saturating_duration_since(sent);
+                self.handle_disk_reads(answer, asked_at, took);
+            }
             (Purpose::CurrentMemory(id, asked_at), Ok(Reply::CurrentMemory(Some(kib)))) => {
                 if let Some(guest) = self.guests.get_mut(&id) {
                     guest.observe_current_memory(kib, asked_at);

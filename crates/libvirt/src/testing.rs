@@ -9,6 +9,7 @@
 //! and unknown domains.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ballast_model::{Bytes, DiskReads};
 
@@ -36,7 +37,8 @@ const KERNEL_KIB: u64 = 40 << 10;
 /// Page cache of a guest, KiB.
 const CACHES_KIB: u64 = 60 << 10;
 /// What a guest read from its disk as it booted.
-const DISK_READS: DiskReads = DiskReads { read: Bytes::mib(300), requests: 9000 };
+const DISK_READS: DiskReads =
+    DiskReads { read: Bytes::mib(300), requests: 9000, took: Duration::ZERO };
 
 /// A domain of a [`LibvirtPeer`].
 #[derive(Clone, Debug, PartialEq, Eq)]

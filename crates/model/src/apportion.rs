@@ -34,7 +34,17 @@ pub fn largest_remainder(
     }
 }
 
-/// The same, with a given division into whole part and remainder.
+/// `total` pages in proportion to `weights`, rounded so that the sum is `total`; none where all
+/// weights are zero. The product of the total and the sum of weights must fit 127 bits.
+pub fn in_proportion(weights: impl Iterator<Item = u64> + Clone, total: u64) -> Vec<u64> {
+    let sum: i128 = weights.clone().map(i128::from).sum();
+    if sum == 0 {
+        return vec![0; weights.count()];
+    }
+    largest_remainder(weights.map(|weight| i128::from(weight) * i128::from(total)), sum, total)
+}
+
+/// [`largest_remainder`] with a given division into whole part and remainder.
 fn round<R: Ord>(
     numerators: impl IntoIterator<Item = i128>,
     total: u64,
@@ -70,10 +80,12 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn thirds_of_ten() {
+    fn the_largest_remainder_gets_the_last_page() {
         assert_eq!(largest_remainder([10, 10, 10], 3, 10), [4, 3, 3]);
         assert_eq!(largest_remainder([13, 8, 9], 3, 10), [4, 3, 3]);
         assert_eq!(largest_remainder([], 3, 0), [0u64; 0]);
+        assert_eq!(in_proportion([13, 8, 9].into_iter(), 10), [4, 3, 3]);
+        assert_eq!(in_proportion([0, 0].into_iter(), 10), [0, 0]);
     }
 
     /// The textbook method: round all parts down, then give one page each by falling remainder.

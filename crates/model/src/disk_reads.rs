@@ -3,6 +3,8 @@
 //! Idea: a guest that lacks page cache reads from its disks what it has read before.
 //! Limits: counters without addresses; they fall when a disk is unplugged.
 
+use std::time::Duration;
+
 use crate::Bytes;
 #[cfg(feature = "serde")]
 use crate::unit;
@@ -17,4 +19,16 @@ pub struct DiskReads {
     pub read: Bytes,
     /// In how many requests.
     pub requests: u64,
+    /// How long the answer to the query took. The figures are of some moment of that time, which
+    /// began with the query.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "took_ns",
+            default,
+            with = "unit",
+            skip_serializing_if = "unit::is_default"
+        )
+    )]
+    pub took: Duration,
 }

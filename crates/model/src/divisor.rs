@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn by_hand() {
+    fn quotients_are_exact_or_do_not_fit() {
         assert_eq!(divided(100, 7), Some((14, 2)));
         assert_eq!(divided(0, 1), Some((0, 0)));
         assert_eq!(divided(u128::from(u64::MAX), 1), Some((u64::MAX, 0)));

@@ -33,6 +33,7 @@ mod input;
 mod limit_layers;
 mod limit_table;
 mod limits;
+mod link_state;
 mod mapped;
 mod measured;
 mod mechanism;
@@ -57,7 +58,7 @@ mod tracking;
 #[cfg(feature = "serde")]
 mod unit;
 
-pub use apportion::largest_remainder;
+pub use apportion::{in_proportion, largest_remainder};
 pub use balloon_owner::BalloonOwner;
 pub use bounds::Bounds;
 pub use bytes::{Bytes, PAGE_SIZE, ParseBytesError};
@@ -78,6 +79,7 @@ pub use input::Input;
 pub use limit_layers::{LimitLayers, LimitSource, LimitSources};
 pub use limit_table::{LimitTable, LimitsInOrder};
 pub use limits::{BoundsError, GuestLimits};
+pub use link_state::{LinkDown, LinkState};
 pub use measured::Measured;
 pub use mechanism::{Mechanism, MechanismReason, Move, Paging, PressureLevel, Regret};
 pub use memory_room::MemoryRoom;
@@ -98,9 +100,7 @@ pub use policy_name::{ParsePolicyNameError, PolicyName};
 pub use reason::{Others, Reason, RentLimit, Tax};
 pub use report::{AgentReport, MemoryRequest, RequestKind, TrackerReport, WORKING_SET_AGE_MAX};
 pub use reservation::Reservation;
-pub use restart::{Handover, LeftGuest, Restart, Stuck, Thrashed};
-pub use sample::{
-    Capabilities, GuestSample, GuestStats, LinkDown, LinkState, ProcessId, RunState, Snapshot,
-};
+pub use restart::{CheckedGuest, Handover, LeftGuest, Restart, Stuck, Thrashed};
+pub use sample::{Capabilities, GuestSample, GuestStats, ProcessId, RunState, Snapshot};
 pub use time::Timestamp;
 pub use tracking::{Share, Tracking, TrackingSource, TrackingState};

@@ -234,8 +234,8 @@ impl MissCurve {
     /// the curve is enough. O(log points).
     pub fn size_for(&self, misses_per_s: u64) -> Option<Bytes> {
         let most = u128::from(misses_per_s).saturating_mul(self.interval.as_nanos());
-        let enough = |&misses: &u64| u128::from(misses) * 1_000_000_000 > most;
-        let k = self.misses.partition_point(enough);
+        let is_too_many = |&misses: &u64| u128::from(misses) * 1_000_000_000 > most;
+        let k = self.misses.partition_point(is_too_many);
         (k < self.misses.len()).then(|| size_at(self.step, k))
     }
 }

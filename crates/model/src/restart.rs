@@ -5,6 +5,9 @@
 //! else the controller remembers of a guest, and is recorded beside the plan. [`Restart::of`] puts
 //! the two together again.
 //!
+//! The checker of plans adds what it remembers of a guest by itself ([`CheckedGuest`]), where the
+//! rest of the tick does not say the same.
+//!
 //! Limits: moments are of the host's monotonic clock, so a handover is worthless after a reboot. A
 //! guest whose process is unknown is not handed over.
 
@@ -49,6 +52,18 @@ pub struct Handover {
         serde(rename = "granted_bytes", default, with = "unit", skip_serializing_if = "is_none")
     )]
     pub granted: Option<Bytes>,
+    /// The most that it was granted since it last complied, if that exceeds its last grant: what it
+    /// is about to release it may still use.
+    #[cfg_attr(
+        feature = "serde",
+        serde(
+            rename = "granted_lately_bytes",
+            default,
+            with = "unit",
+            skip_serializing_if = "is_none"
+        )
+    )]
+    pub granted_lately: Option<Bytes>,
     /// The cap on its process.
     #[cfg_attr(
         feature = "serde",
@@ -80,6 +95,9 @@ pub struct Handover {
     /// The limits that it brought from another host, if any.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub carried_limits: Option<GuestChange>,
+    /// What the checker of plans remembers of it; `None`: what the rest of the tick says.
+    #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
+    pub checked: Option<CheckedGuest>,
 }
 
 impl Handover {
@@ -91,13 +109,57 @@ impl Handover {
             held: None,
             transient_grant: Bytes::ZERO,
             granted: None,
+            granted_lately: None,
             resident_cap: None,
             stuck: None,
             thrashed: None,
             first_held: None,
             carried_limits: None,
+            checked: None,
         }
     }
+}
+
+/// What the checker of plans remembers of one guest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
+pub struct CheckedGuest {
+    /// What it was last seen to hold.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "held_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub held: Option<Bytes>,
+    /// The target in force.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "target_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub target: Option<Bytes>,
+    /// Its last grant.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "granted_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub granted: Option<Bytes>,
+    /// The most that it was granted since it last complied, if that exceeds its last grant.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "granted_lately_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub granted_lately: Option<Bytes>,
+    /// What it may come to hold, if that exceeds its target.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "entitled_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub entitled: Option<Bytes>,
+    /// The cap on its process.
+    #[cfg_attr(
+        feature = "serde",
+        serde(rename = "resident_cap_bytes", with = "unit", skip_serializing_if = "is_none")
+    )]
+    pub resident_cap: Option<Bytes>,
 }
 
 /// A guest that gives nothing of what it was asked for.
@@ -125,10 +187,10 @@ pub struct Thrashed {
     /// What it held before, below which it is not to be shrunk.
     #[cfg_attr(feature = "serde", serde(rename = "least_bytes", with = "unit"))]
     pub least: Bytes,
-    /// When that ends.
+    /// When that bound ends.
     #[cfg_attr(feature = "serde", serde(rename = "until_ms"))]
     pub until: Timestamp,
-    /// The whole length of that pause; the next one is twice as long.
+    /// For how long the bound holds in all; the next one holds twice as long.
     #[cfg_attr(feature = "serde", serde(rename = "pause_ns", with = "unit"))]
     pub pause: Duration,
 }
@@ -166,20 +228,18 @@ impl Restart {
             handovers.iter().map(|handover| (&handover.guest, handover)).collect();
         let mut guests = Vec::new();
         for sample in snapshot.guests() {
-            let handover = by_name.get(&sample.id).copied();
-            let process = sample.process.or_else(|| handover?.process);
-            let (Some(process), Some(planned)) = (process, plan.guest(&sample.id)) else {
-                continue;
-            };
-            // What the host saw, if that exceeds the claim.
-            let held = planned.allocation.or(sample.allocation.map(|claim| claim.value));
-            let nothing = || Handover::nothing(sample.id.clone());
+            let Some(planned) = plan.guest(&sample.id) else { continue };
+            let handover = by_name.get(&sample.id).copied().cloned();
+            let handover = handover.unwrap_or_else(|| Handover::nothing(sample.id.clone()));
+            let Some(process) = sample.process.or(handover.process) else { continue };
+            let claim = sample.allocation.map(|claim| claim.value);
             guests.push(LeftGuest {
                 process,
-                held: held.or_else(|| handover?.held),
+                // The plan has what the host saw, if that exceeds the claim.
+                held: planned.allocation.or(claim).or(handover.held),
                 target: planned.target,
                 regret: planned.regret,
-                handover: handover.cloned().unwrap_or_else(nothing),
+                handover,
             });
         }
         Restart { paused, reservations: plan.reservations.clone(), guests }

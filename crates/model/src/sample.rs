@@ -10,8 +10,8 @@ use crate::guest_id::index_near;
 #[cfg(feature = "serde")]
 use crate::unit::{self, is_none};
 use crate::{
-    AgentReport, Bytes, DemandSource, DiskReads, Fence, GuestId, HostSample, Hotplug, Measured,
-    MemoryRoom, Pinned, Timestamp, TrackerReport, Tracking, WORKING_SET_AGE_MAX,
+    AgentReport, Bytes, DemandSource, DiskReads, Fence, GuestId, HostSample, Hotplug, LinkState,
+    Measured, MemoryRoom, Pinned, Timestamp, TrackerReport, Tracking, WORKING_SET_AGE_MAX,
 };
 
 /// Everything seen in one tick.
@@ -144,7 +144,8 @@ pub struct GuestSample {
     /// The guest's own statistics.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub stats: Option<Measured<GuestStats>>,
-    /// What was read from its disks since its hypervisor began, as the hypervisor counts it.
+    /// What was read from its disks since its hypervisor began, as the hypervisor counts it. The
+    /// age is the time since the query.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub disk_reads: Option<Measured<DiskReads>>,
     /// The report of a program inside it.
@@ -196,9 +197,7 @@ impl GuestSample {
             capabilities: Capabilities::default(),
         }
     }
-}
 
-impl GuestSample {
     /// Notes that its pages stay on the host, so that ballooning would free no host memory.
     pub fn pin(&mut self, by: Pinned) {
         self.pinned.get_or_insert(by);
@@ -241,58 +240,6 @@ pub struct ProcessId {
     pub pid: u32,
     /// When it was started, in clock ticks since the host's boot.
     pub start_ticks: u64,
-}
-
-/// Whether the hypervisor's control connection for a guest works.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Serialize, serde::Deserialize),
-    serde(from = "row::LinkRow", into = "row::LinkRow")
-)]
-pub enum LinkState {
-    /// It answers.
-    Up,
-    /// It does not answer.
-    Down(LinkDown),
-}
-
-/// Why a guest's control connection does not work.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LinkDown {
-    /// A first connection is being made.
-    Connecting,
-    /// Another client holds the connection: the socket accepts one client at a time, and sent no
-    /// greeting.
-    Taken,
-    /// The socket cannot be opened.
-    PermissionDenied,
-    /// No process listens: the hypervisor is gone or going.
-    Refused,
-    /// It did not answer in time.
-    TimedOut,
-    /// It violated the protocol; the text says how.
-    Protocol(String),
-    /// It closed the connection or the connection broke; the text says how.
-    Closed(String),
-}
-
-impl fmt::Display for LinkDown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LinkDown::Connecting => f.write_str("connecting"),
-            LinkDown::Taken => f.write_str(
-                "another client holds the socket: give Ballast one of its own (a second -qmp option)",
-            ),
-            LinkDown::PermissionDenied => {
-                f.write_str("permission denied: run the daemon as the socket's owner or in its group")
-            }
-            LinkDown::Refused => f.write_str("nobody listens on the socket"),
-            LinkDown::TimedOut => f.write_str("no answer in time"),
-            LinkDown::Protocol(what) => write!(f, "protocol error: {what}"),
-            LinkDown::Closed(how) => write!(f, "connection closed: {how}"),
-        }
-    }
 }
 
 /// What the hypervisor says a guest is doing.
@@ -379,6 +326,14 @@ pub struct GuestStats {
     pub minor_faults: Option<u64>,
 }
 
+impl GuestStats {
+    /// Memory it says it could give back. A kernel too old to report `available` reports only
+    /// `free`; its page cache then counts as used, which is safe.
+    pub fn available_or_free(&self) -> Option<Bytes> {
+        self.available.or(self.free)
+    }
+}
+
 /// Capabilities of a guest. `None`: not found out yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize), serde(default))]
@@ -405,55 +360,4 @@ pub struct Capabilities {
     /// Others can order its balloon too, through the same manager.
     #[cfg_attr(feature = "serde", serde(skip_serializing_if = "is_none"))]
     pub shared_control: Option<bool>,
-}
-
-#[cfg(feature = "serde")]
-mod row {
-    use serde::{Deserialize, Serialize};
-
-    use super::{LinkDown, LinkState};
-
-    /// A link in a row: one word for up and for each kind of down.
-    #[derive(Serialize, Deserialize)]
-    #[serde(tag = "code", content = "text", rename_all = "kebab-case")]
-    pub(super) enum LinkRow {
-        Up,
-        Connecting,
-        Taken,
-        PermissionDenied,
-        Refused,
-        TimedOut,
-        Protocol(String),
-        Closed(String),
-    }
-
-    impl From<LinkState> for LinkRow {
-        fn from(link: LinkState) -> LinkRow {
-            match link {
-                LinkState::Up => LinkRow::Up,
-                LinkState::Down(LinkDown::Connecting) => LinkRow::Connecting,
-                LinkState::Down(LinkDown::Taken) => LinkRow::Taken,
-                LinkState::Down(LinkDown::PermissionDenied) => LinkRow::PermissionDenied,
-                LinkState::Down(LinkDown::Refused) => LinkRow::Refused,
-                LinkState::Down(LinkDown::TimedOut) => LinkRow::TimedOut,
-                LinkState::Down(LinkDown::Protocol(what)) => LinkRow::Protocol(what),
-                LinkState::Down(LinkDown::Closed(how)) => LinkRow::Closed(how),
-            }
-        }
-    }
-
-    impl From<LinkRow> for LinkState {
-        fn from(row: LinkRow) -> LinkState {
-            LinkState::Down(match row {
-                LinkRow::Up => return LinkState::Up,
-                LinkRow::Connecting => LinkDown::Connecting,
-                LinkRow::Taken => LinkDown::Taken,
-                LinkRow::PermissionDenied => LinkDown::PermissionDenied,
-                LinkRow::Refused => LinkDown::Refused,
-                LinkRow::TimedOut => LinkDown::TimedOut,
-                LinkRow::Protocol(what) => LinkDown::Protocol(what),
-                LinkRow::Closed(how) => LinkDown::Closed(how),
-            })
-        }
-    }
 }

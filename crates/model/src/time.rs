@@ -35,6 +35,12 @@ impl Timestamp {
     pub const fn saturating_since(self, earlier: Timestamp) -> Duration {
         Duration::from_millis(self.as_millis().saturating_sub(earlier.as_millis()))
     }
+
+    /// The moment `age` before this one, but not before the clock's origin.
+    pub fn saturating_sub(self, age: Duration) -> Timestamp {
+        let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        Timestamp::from_millis(self.as_millis().saturating_sub(age_ms))
+    }
 }
 
 impl From<u64> for Timestamp {

@@ -4,8 +4,8 @@
 //! `_ns`, `_ms`. In rows, sizes are whole numbers, unlike the `512MiB` of [`Bytes`] in a file for
 //! people. `None` is left out. Reasons are `{"code": word, "figures": {…}}`.
 //!
-//! The names are a format that stays when fields are renamed; `crates/store/tests/golden.rs` pins
-//! it.
+//! The names are a format that stays when fields are renamed; `crates/store/tests/it/golden.rs`
+//! pins it.
 
 use std::sync::Arc;
 use std::time::Duration;

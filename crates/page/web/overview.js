@@ -108,7 +108,7 @@ export function overview(main, page) {
     sparks = kept;
     if (!made.length) {
       const none = page.status.guests.length ? "no guest's name contains the filter's text"
-        : "no guest was found: is the folder of their sockets configured?";
+        : "no guest was found: 'ballast doctor host' says where Ballast looks";
       made.push(make("tr", {}, make("td", { colspan: 8, class: "quiet wide" }, none)));
     }
     // Rows that are in their place stay there, so that focus and plots do, too.

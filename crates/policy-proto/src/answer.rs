@@ -19,7 +19,7 @@ pub struct Answer {
 
 /// The line as serde reads it; unknown fields are ignored.
 #[derive(Deserialize)]
-struct Line {
+struct AnswerLine {
     question: u64,
     targets: BTreeMap<GuestId, u64>,
 }
@@ -32,7 +32,7 @@ pub fn parse_answer(line: &[u8]) -> Result<Answer, AnswerFault> {
     if line.len() > ANSWER_BYTES_MAX {
         return Err(AnswerFault::TooLong { line_max: Bytes::new(ANSWER_BYTES_MAX as u64) });
     }
-    let Line { question, targets } = serde_json::from_slice(line).map_err(|error| {
+    let AnswerLine { question, targets } = serde_json::from_slice(line).map_err(|error| {
         let why = format!(
             "{error}; expected {{\"question\": number, \"targets\": {{guest: bytes}}}}, whole numbers"
         );

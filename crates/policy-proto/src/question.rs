@@ -15,7 +15,7 @@ pub const PROTOCOL_VERSION: u32 = 1;
 pub const CURVE_POINTS_MAX: usize = 256;
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct QuestionLine<'a> {
     version: u32,
     question: u64,
     now_ms: u64,
@@ -80,7 +80,7 @@ struct CurvePart {
 /// A question as a line, with its end. The answer has to repeat `number`.
 pub fn question_line(number: u64, question: &Question) -> String {
     let Question { problem, reserve } = question;
-    let line = Line {
+    let line = QuestionLine {
         version: PROTOCOL_VERSION,
         question: number,
         now_ms: problem.now().as_millis(),

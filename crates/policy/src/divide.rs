@@ -146,7 +146,7 @@ pub(crate) fn allot(claims: &[Claim], budget: i64, reserve: i64, rule: TaxRule) 
     }
     let untried = |(index, claim)| OpenClaim { index, claim, due: 0, to_bounds: Ordering::Equal };
     let mut open: Vec<OpenClaim<'_>> = claims.iter().enumerate().map(untried).collect();
-    let mut sums = Sums { shares: 0, used: 0, budget };
+    let mut sums = OpenSums { shares: 0, used: 0, budget };
     for claim in claims {
         sums.shares += claim.shares;
         sums.used += claim.used;
@@ -204,14 +204,14 @@ struct TaxRound {
 }
 
 /// Sums over the guests still open, and the budget left for them.
-struct Sums {
+struct OpenSums {
     shares: i64,
     used: i64,
     budget: i64,
 }
 
 impl TaxRound {
-    fn new(open: &[OpenClaim<'_>], sums: &Sums, reserve: i64, rule: TaxRule) -> TaxRound {
+    fn new(open: &[OpenClaim<'_>], sums: &OpenSums, reserve: i64, rule: TaxRule) -> TaxRound {
         let tax = match rule {
             TaxRule::Fixed(tax) => tax,
             TaxRule::Dynamic => open
@@ -235,7 +235,7 @@ impl TaxRound {
 
 /// `tax`, raised if necessary to leave `claim` its reserve, rounded up to 2^-32. It stays as it is
 /// if the guest uses no more than its part by shares.
-fn raised(tax: Tax, claim: &Claim, sums: &Sums, reserve: i64) -> Tax {
+fn raised(tax: Tax, claim: &Claim, sums: &OpenSums, reserve: i64) -> Tax {
     let beyond_part = product(claim.used, sums.shares) - product(sums.used, claim.shares);
     if beyond_part <= 0 {
         return tax;

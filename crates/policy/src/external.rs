@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn where_floors_do_not_fit_nobody_is_blamed() {
+    fn no_answer_is_blamed_for_floors_beyond_the_budget() {
         let budget = Bytes::mib(150);
         assert_eq!(Question::about(problem(budget), Bytes::ZERO), None);
         let division = divided(budget, targets(&[]));

@@ -23,12 +23,12 @@
 //! Source: ours; no paper has priorities.
 //! Limits: the guard's rate limits apply to memory moved by priority; a policy's own limits do not.
 
-use ballast_model::{Bytes, GuestId, Others, Reason, largest_remainder};
+use ballast_model::{Bytes, GuestId, Others, Reason, in_proportion};
 
 use crate::problem::{Contender, Division, Problem};
 
 /// One guest, in pages; kept small because there may be many.
-struct Holding {
+struct PriorityHolding {
     floor: u64,
     need: u64,
     target: u64,
@@ -46,15 +46,15 @@ struct Holding {
 /// The memory that all guests of one priority take: every taker has the same givers, and every
 /// giver the same takers.
 #[derive(Default)]
-struct Transfer {
+struct PriorityTransfer {
     givers: Option<Others>,
     takers: Option<Others>,
 }
 
-impl Holding {
-    fn new(contender: &Contender, target: Bytes, reserve: Bytes) -> Holding {
+impl PriorityHolding {
+    fn new(contender: &Contender, target: Bytes, reserve: Bytes) -> PriorityHolding {
         let wants = contender.demand().max(contender.used).saturating_add(reserve);
-        Holding {
+        PriorityHolding {
             floor: contender.floor.to_pages(),
             need: wants.min(contender.ceiling).page_ceil().to_pages(),
             target: target.to_pages(),
@@ -88,18 +88,19 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
     let mut by_priority: Vec<Vec<usize>> = vec![Vec::new(); 1 + usize::from(u8::MAX)];
     let mut left_over = problem.budget();
     let with_targets = contenders.iter().zip(&division.wanted).enumerate();
-    let mut holdings: Vec<Holding> = with_targets
+    let mut holdings: Vec<PriorityHolding> = with_targets
         .map(|(i, (contender, wanted))| {
             let target = wanted.target;
             by_priority[usize::from(contender.priority)].push(i);
             left_over = left_over.saturating_sub(target);
-            Holding::new(contender, target, reserve)
+            PriorityHolding::new(contender, target, reserve)
         })
         .collect();
     let mut left_over = left_over.to_pages();
     let classes: Vec<&[usize]> =
         by_priority.iter().map(Vec::as_slice).filter(|class| !class.is_empty()).collect();
-    let mut transfers: Vec<Transfer> = classes.iter().map(|_| Transfer::default()).collect();
+    let mut transfers: Vec<PriorityTransfer> =
+        classes.iter().map(|_| PriorityTransfer::default()).collect();
     let mut lowest_with_spare = 0;
     for (rank, class) in classes.iter().enumerate().skip(1).rev() {
         let mut lacking: u64 = class.iter().map(|&i| holdings[i].lack()).sum();
@@ -116,7 +117,8 @@ pub(crate) fn apply(problem: &Problem, reserve: Bytes, division: &mut Division) 
         let given: u64 = gifts.iter().map(|(_, pages)| pages).sum();
         let takings = distribute_to(&mut holdings, class, from_left_over + given);
         let name = |i: usize| contenders[i].id.clone();
-        transfers[rank] = Transfer { givers: others(&gifts, name), takers: others(&takings, name) };
+        transfers[rank] =
+            PriorityTransfer { givers: others(&gifts, name), takers: others(&takings, name) };
         record_transfer(&mut holdings, rank as u8, &gifts, &takings);
     }
     for (holding, wanted) in holdings.iter().zip(&mut division.wanted) {
@@ -134,14 +136,14 @@ const PLACEHOLDER: Reason = Reason::Committed { committed: Bytes::ZERO };
 /// Takes up to `limit` from the guests of `class` in proportion to what they can spare, and adds it
 /// to `gifts`; returns the amount.
 fn collect_from(
-    holdings: &mut [Holding],
+    holdings: &mut [PriorityHolding],
     class: &[usize],
     limit: u64,
     gifts: &mut Vec<(usize, u64)>,
 ) -> u64 {
     let spare: Vec<u64> = class.iter().map(|&i| holdings[i].spare()).collect();
     let given = limit.min(spare.iter().sum());
-    for (&i, pages) in class.iter().zip(in_proportion(&spare, given)) {
+    for (&i, pages) in class.iter().zip(in_proportion(spare.iter().copied(), given)) {
         if pages > 0 {
             holdings[i].target -= pages;
             gifts.push((i, pages));
@@ -151,9 +153,13 @@ fn collect_from(
 }
 
 /// Gives `pages` to the guests of `class` in proportion to what they lack, at least `pages` in sum.
-fn distribute_to(holdings: &mut [Holding], class: &[usize], pages: u64) -> Vec<(usize, u64)> {
+fn distribute_to(
+    holdings: &mut [PriorityHolding],
+    class: &[usize],
+    pages: u64,
+) -> Vec<(usize, u64)> {
     let lack: Vec<u64> = class.iter().map(|&i| holdings[i].lack()).collect();
-    let parts = class.iter().copied().zip(in_proportion(&lack, pages));
+    let parts = class.iter().copied().zip(in_proportion(lack.iter().copied(), pages));
     let takings: Vec<(usize, u64)> = parts.filter(|(_, pages)| *pages > 0).collect();
     for &(i, pages) in &takings {
         holdings[i].target += pages;
@@ -162,20 +168,9 @@ fn distribute_to(holdings: &mut [Holding], class: &[usize], pages: u64) -> Vec<(
     takings
 }
 
-/// Divides `total` in proportion to `weights`. Their sum is at least `total`, so no part exceeds
-/// its weight.
-fn in_proportion(weights: &[u64], total: u64) -> Vec<u64> {
-    let sum: i128 = weights.iter().map(|&weight| i128::from(weight)).sum();
-    if sum == 0 {
-        return vec![0; weights.len()];
-    }
-    let due = weights.iter().map(|&weight| i128::from(weight) * i128::from(total));
-    largest_remainder(due, sum, total)
-}
-
 /// Notes who gave to the transfer of `rank` and who took from it.
 fn record_transfer(
-    holdings: &mut [Holding],
+    holdings: &mut [PriorityHolding],
     rank: u8,
     gifts: &[(usize, u64)],
     takings: &[(usize, u64)],
@@ -202,9 +197,9 @@ fn others(parts: &[(usize, u64)], name: impl Fn(usize) -> GuestId) -> Option<Oth
     Some(Others { first: name(most.0), more: parts.len() - 1 })
 }
 
-impl Holding {
+impl PriorityHolding {
     /// The reason for its target; `because` is the policy's reason.
-    fn reason(&self, transfers: &[Transfer], because: Reason) -> Reason {
+    fn reason(&self, transfers: &[PriorityTransfer], because: Reason) -> Reason {
         let priority = self.priority;
         let lowered = match &transfers[usize::from(self.gives_to)].takers {
             Some(takers) if self.given > 0 => Reason::Lowered {

@@ -1,8 +1,9 @@
 //! All virtual machines of a host, from the folder with their configurations.
 //!
 //! Idea: a guest that was found by its QMP socket is the virtual machine whose `args` name that
-//! socket. A mistake in a file is reported and does not affect the other files. A socket that two
-//! machines name is reported, too: a copy of a machine names it until the copy gets one of its own.
+//! socket ([`VmFolder::guests`]). A mistake in a file is reported and does not affect the other
+//! files. A socket that two machines name is reported, too: a copy of a machine names it until the
+//! copy gets one of its own.
 //! Cost: reads every file, on a file system that may wait for a cluster. So it is not for every
 //! tick, nor for the thread that runs ticks.
 //! Limits: [`VMS_MAX`] files, one MiB each.
@@ -11,6 +12,8 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+
+use ballast_model::GuestId;
 
 use crate::vm_config::{TEXT_MAX, VmConfig, VmConfigError, read_vm, vmid};
 
@@ -61,14 +64,22 @@ impl VmFolder {
         Ok(Some(read))
     }
 
-    /// The virtual machine that has a QMP socket at `socket`.
-    pub fn of_socket(&self, socket: &Path) -> Option<&VmConfig> {
-        self.vms.get(self.owners.get(socket)?)
-    }
-
     /// All machines whose configurations can be read, by VMID.
     pub fn vms(&self) -> impl Iterator<Item = &VmConfig> {
         self.vms.values()
+    }
+
+    /// The machines that are guests, by name: those with a QMP socket in one of `socket_folders`. A
+    /// socket that two machines name belongs to the first.
+    pub fn guests(&self, socket_folders: &[PathBuf]) -> BTreeMap<GuestId, &VmConfig> {
+        let mut guests = BTreeMap::new();
+        for (socket, vmid) in &self.owners {
+            let guest = guest_at(socket, socket_folders);
+            if let (Some(guest), Some(vm)) = (guest, self.vms.get(vmid)) {
+                guests.insert(guest, vm);
+            }
+        }
+        guests
     }
 
     fn add(&mut self, vm: VmConfig, path: &Path) {
@@ -84,6 +95,13 @@ impl VmFolder {
         }
         self.vms.insert(vm.vmid, vm);
     }
+}
+
+/// The guest with its QMP socket at that path.
+fn guest_at(socket: &Path, folders: &[PathBuf]) -> Option<GuestId> {
+    let is_listed = folders.iter().any(|folder| socket.parent() == Some(folder));
+    let name = socket.file_name()?.to_str()?.strip_suffix(".sock")?;
+    if is_listed { name.parse().ok() } else { None }
 }
 
 /// A file's text; `None` if the file is gone.
@@ -122,8 +140,11 @@ mod tests {
         fs::create_dir(folder.path().join("103.conf")).unwrap();
         let read = VmFolder::read(folder.path()).unwrap().unwrap();
         assert_eq!(read.vms().map(|vm| vm.vmid).collect::<Vec<_>>(), [100, 102]);
-        assert_eq!(read.of_socket(Path::new("/q/web.sock")).unwrap().vmid, 100);
-        assert_eq!(read.of_socket(Path::new("/q/db.sock")), None);
+        let guests = read.guests(&["/q".into()]);
+        let guests: Vec<(&str, u32)> =
+            guests.iter().map(|(id, vm)| (id.as_str(), vm.vmid)).collect();
+        assert_eq!(guests, [("web", 100)]);
+        assert!(read.guests(&["/other".into()]).is_empty());
         let told: Vec<String> = read.problems.iter().map(ToString::to_string).collect();
         let expected =
             ["101.conf:2: memory", "102.conf: args names /q/web.sock", "103.conf: cannot"];

@@ -81,22 +81,22 @@ impl fmt::Display for VmConfigError {
 }
 
 /// A value and its line.
-type Line<'a> = Option<(usize, &'a str)>;
+type ConfigLine<'a> = Option<(usize, &'a str)>;
 
 /// The lines that matter here.
 #[derive(Debug, Default)]
-struct Lines<'a> {
-    name: Line<'a>,
-    memory: Line<'a>,
-    balloon: Line<'a>,
-    shares: Line<'a>,
-    tags: Line<'a>,
-    args: Line<'a>,
+struct ConfigLines<'a> {
+    name: ConfigLine<'a>,
+    memory: ConfigLine<'a>,
+    balloon: ConfigLine<'a>,
+    shares: ConfigLine<'a>,
+    tags: ConfigLine<'a>,
+    args: ConfigLine<'a>,
 }
 
-impl<'a> Lines<'a> {
-    fn of(text: &'a str) -> Lines<'a> {
-        let mut lines = Lines::default();
+impl<'a> ConfigLines<'a> {
+    fn of(text: &'a str) -> ConfigLines<'a> {
+        let mut lines = ConfigLines::default();
         let main = text.lines().take_while(|line| !line.starts_with('['));
         for (line, text) in main.enumerate() {
             let Some((key, value)) = text.split_once(':') else { continue };
@@ -126,8 +126,8 @@ pub fn read_vm(text: &str, path: &Path) -> Result<VmConfig, VmConfigError> {
     }
     let vmid =
         vmid(path).ok_or_else(|| error("is not named after a VMID: expected as in 101.conf"))?;
-    let lines = Lines::of(text);
-    let at = |line: Line<'_>| {
+    let lines = ConfigLines::of(text);
+    let at = |line: ConfigLine<'_>| {
         let line = line.map(|it| it.0);
         move |what: String| VmConfigError::new(path, line, &what)
     };
@@ -170,7 +170,7 @@ pub(crate) fn vmid(path: &Path) -> Option<u32> {
 }
 
 /// Reads `2048`, or `current=2048` and possibly further parts.
-fn memory_mib(line: Line<'_>) -> Result<u64, String> {
+fn memory_mib(line: ConfigLine<'_>) -> Result<u64, String> {
     let current = line.map(|(line, text)| {
         let mut parts = text.split(',');
         let named = parts.clone().find_map(|part| part.trim().strip_prefix("current="));
@@ -182,7 +182,7 @@ fn memory_mib(line: Line<'_>) -> Result<u64, String> {
 }
 
 /// Reads a whole number from `least` to `most`.
-fn whole(key: &str, line: Line<'_>, least: u64, most: u64) -> Result<Option<u64>, String> {
+fn whole(key: &str, line: ConfigLine<'_>, least: u64, most: u64) -> Result<Option<u64>, String> {
     let Some((_, text)) = line else { return Ok(None) };
     let digits = text.bytes().all(|b| b.is_ascii_digit()).then(|| text.parse().ok()).flatten();
     let unit = if key == "shares" { "" } else { " of MiB" };

@@ -236,7 +236,7 @@ impl QmpSession {
         if id >= self.commands.next_id {
             return Err(SessionError::UnknownId { got: id, sent: self.commands.next_id });
         }
-        // QEMU answers in order, so the first is almost always the one.
+        // QEMU answers in order, so this is almost always the first.
         let Some(at) = self.commands.pending.iter().position(|command| command.id == id) else {
             return Ok(Some(SessionInput::Duplicate));
         };

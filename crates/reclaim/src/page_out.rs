@@ -157,6 +157,7 @@ impl PageOut {
             found += taken[first..].iter().map(|it| it.range.len()).sum();
         }
         taken.sort_unstable();
+        // Join neighbouring ranges.
         taken.dedup_by(|next, last| {
             let joins = (last.region, last.is_mapped, last.range.end())
                 == (next.region, next.is_mapped, next.range.start());

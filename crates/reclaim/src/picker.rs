@@ -71,7 +71,6 @@ pub(crate) struct Draw {
 }
 
 impl Draw {
-    /// Draws from `regions`.
     pub(crate) fn new(picker: &Picker, regions: impl Iterator<Item = AddressRange>) -> Draw {
         let memory: RangeSet = regions.collect();
         let mut covered = CoveredRanges::default();

@@ -16,7 +16,7 @@ const POINTS_MAX: usize = 400;
 /// All guests over time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Course {
-    parts: Vec<Part>,
+    parts: Vec<CoursePart>,
     /// Ticks in each part except the last.
     stride: u64,
     /// Ticks in the last part.
@@ -25,17 +25,17 @@ pub(crate) struct Course {
 
 /// Sums of a part of the time, in bytes times milliseconds.
 #[derive(Clone, Copy, Debug, Default)]
-struct Part {
+struct CoursePart {
     at_ms: i64,
     ms: u128,
     sums: [u128; 4],
 }
 
-impl Part {
-    fn plus(self, later: Part) -> Part {
+impl CoursePart {
+    fn plus(self, later: CoursePart) -> CoursePart {
         let sums = std::array::from_fn(|place| self.sums[place] + later.sums[place]);
         // Times in a plot never go back, even if the clock was set back.
-        Part { at_ms: self.at_ms.max(later.at_ms), ms: self.ms + later.ms, sums }
+        CoursePart { at_ms: self.at_ms.max(later.at_ms), ms: self.ms + later.ms, sums }
     }
 }
 
@@ -45,7 +45,7 @@ impl Course {
         let CoursePoint { at_ms, held, imagined, needed, returnable } = point;
         let ms = passed.as_millis();
         let sums = [held, imagined, needed, returnable].map(|it| u128::from(it.get()) * ms);
-        let part = Part { at_ms, ms, sums };
+        let part = CoursePart { at_ms, ms, sums };
         self.stride = self.stride.max(1);
         match self.parts.last_mut() {
             Some(last) if self.filled < self.stride => {
@@ -57,19 +57,19 @@ impl Course {
                     let halved = self
                         .parts
                         .chunks(2)
-                        .filter_map(|pair| pair.iter().copied().reduce(Part::plus));
+                        .filter_map(|pair| pair.iter().copied().reduce(CoursePart::plus));
                     self.parts = halved.collect();
                     self.stride *= 2;
                 }
                 let before = self.parts.last().map_or(at_ms, |last| last.at_ms);
-                self.parts.push(Part { at_ms: at_ms.max(before), ..part });
+                self.parts.push(CoursePart { at_ms: at_ms.max(before), ..part });
                 self.filled = 1;
             }
         }
     }
 
     pub(crate) fn points(&self) -> Vec<CoursePoint> {
-        let point = |part: &Part| {
+        let point = |part: &CoursePart| {
             let [held, imagined, needed, returnable]: [Bytes; 4] =
                 part.sums.map(|sum| bytes(sum / part.ms.max(1)));
             CoursePoint { at_ms: part.at_ms, held, imagined, needed, returnable }

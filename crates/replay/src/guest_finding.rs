@@ -14,7 +14,7 @@ const ROUNDED_TO: u64 = 64 << 20;
 pub enum GuestFinding {
     /// It has no balloon device.
     NoBalloon {
-        /// Whether it is a domain of libvirt.
+        /// Whether it is a domain of libvirt, or of another manager that others use too.
         is_domain: bool,
     },
     /// Its statistics did not arrive, or arrived too late.
@@ -55,7 +55,7 @@ pub enum GuestFinding {
         enough: Bytes,
         /// Whether a higher ceiling is enough: it has the memory.
         has_memory: bool,
-        /// Whether it is a domain of libvirt.
+        /// Whether it is a domain of libvirt, or of another manager that others use too.
         is_domain: bool,
     },
     /// Its floor keeps memory that it does not need.
@@ -86,13 +86,14 @@ impl GuestFinding {
 
     /// The command that fixes it, for the guest called `id`.
     pub fn remedy(self, id: &GuestId) -> String {
-        let device = |is_domain: bool, domain: &str, option: &str| match is_domain {
-            true => format!("virsh edit {id}    # {domain}"),
+        let device = |is_domain: bool, domain: &str, proxmox: &str, option: &str| match is_domain {
+            true => format!("virsh edit {id}    # {domain}; Proxmox VE: qm set VMID {proxmox}"),
             false => format!("qemu-system-x86_64 … {option}    # for {id}"),
         };
         match self {
             GuestFinding::NoBalloon { is_domain } => {
-                device(is_domain, "<memballoon model='virtio'/>", "-device virtio-balloon-pci")
+                let domain = "<memballoon model='virtio'/>";
+                device(is_domain, domain, "--delete balloon", "-device virtio-balloon-pci")
             }
             GuestFinding::NoStatistics { .. } => {
                 format!("modprobe virtio_balloon    # inside {id}")
@@ -113,7 +114,8 @@ impl GuestFinding {
             GuestFinding::TooSmall { enough, is_domain, .. } => {
                 let mib = rounded(enough).get() >> 20;
                 let element = format!("<memory unit='MiB'>{mib}</memory>");
-                device(is_domain, &element, &format!("-m {mib}"))
+                let proxmox = format!("--memory {mib}");
+                device(is_domain, &element, &proxmox, &format!("-m {mib}"))
             }
             GuestFinding::FloorHigh { enough, .. } => {
                 format!("ballast set {id} --floor {:#}", rounded(enough))
@@ -187,7 +189,8 @@ mod tests {
             (
                 GuestFinding::NoBalloon { is_domain: true },
                 "no-balloon",
-                "virsh edit web-1    # <memballoon model='virtio'/>",
+                "virsh edit web-1    # <memballoon model='virtio'/>; Proxmox VE: qm set VMID \
+                 --delete balloon",
             ),
             (
                 GuestFinding::NoBalloon { is_domain: false },
@@ -226,7 +229,8 @@ mod tests {
             (
                 small(false, true),
                 "too-small",
-                "virsh edit web-1    # <memory unit='MiB'>704</memory>",
+                "virsh edit web-1    # <memory unit='MiB'>704</memory>; Proxmox VE: qm set VMID \
+                 --memory 704",
             ),
             (
                 GuestFinding::FloorHigh { floor: mib(1024), enough: mib(200) },

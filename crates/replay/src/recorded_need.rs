@@ -61,7 +61,7 @@ const REPORT_AGE_MAX: Duration = Duration::from_secs(10);
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecordedNeed {
     /// The last reading; `None`: none since the guest started.
-    last: Option<Reading>,
+    last: Option<NeedReading>,
     in_swap: Bytes,
     /// What is in its swap by the balance alone.
     balance: Bytes,
@@ -77,7 +77,7 @@ pub(crate) struct RecordedNeed {
 
 /// A guest's counters at one time.
 #[derive(Clone, Copy, Debug)]
-struct Reading {
+struct NeedReading {
     at: Timestamp,
     swap_in: Bytes,
     swap_out: Bytes,
@@ -101,14 +101,13 @@ impl RecordedNeed {
         stats: &Measured<GuestStats>,
         now: Timestamp,
     ) {
-        let age_ms = u64::try_from(stats.age.as_millis()).unwrap_or(u64::MAX);
-        let at = Timestamp::from_millis(now.as_millis().saturating_sub(age_ms));
+        let at = now.saturating_sub(stats.age);
         let GuestStats { total, free, swap_in, swap_out, .. } = stats.value;
         let (Some(swap_in), Some(swap_out)) = (swap_in, swap_out) else {
             *self = RecordedNeed::default();
             return;
         };
-        let reading = Reading {
+        let reading = NeedReading {
             at,
             swap_in,
             swap_out,
@@ -138,14 +137,14 @@ impl RecordedNeed {
     }
 
     /// Starts again with `in_swap`, which is known to be in its swap.
-    fn is_in_swap(&mut self, in_swap: Bytes, now: Reading) {
+    fn is_in_swap(&mut self, in_swap: Bytes, now: NeedReading) {
         (self.in_swap, self.balance) = (in_swap, in_swap);
         self.footprint = now.not_free.unwrap_or_default().saturating_add(in_swap);
         self.is_partial = false;
     }
 
     /// Derives what is in its swap, at most `most`, from the traffic since `last`.
-    fn balance(&mut self, last: Reading, now: Reading, most: Bytes) {
+    fn balance(&mut self, last: NeedReading, now: NeedReading, most: Bytes) {
         let (swapped_in, swapped_out) = (now.swap_in - last.swap_in, now.swap_out - last.swap_out);
         let after = |before: Bytes| before.saturating_add(swapped_out).saturating_sub(swapped_in);
         let had = self.in_swap.saturating_add(swapped_out);

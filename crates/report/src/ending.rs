@@ -26,13 +26,15 @@ pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
 
 /// The error and its causes; a cause whose text the error already contains is left out.
 fn message(error: &anyhow::Error) -> String {
-    error.chain().map(ToString::to_string).fold(String::new(), |text, cause| {
-        match (text.is_empty(), text.contains(&cause)) {
-            (true, _) => cause,
-            (false, true) => text,
-            (false, false) => format!("{text}: {cause}"),
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.is_empty() {
+            text = cause;
+        } else if !text.contains(&cause) {
+            text += &format!(": {cause}");
         }
-    })
+    }
+    text
 }
 
 /// `text` made safe for a terminal: foreign names in it can neither send control characters nor

@@ -13,8 +13,8 @@ use serde::Serialize;
 /// `out` cannot be written.
 pub fn write(value: &impl Serialize, is_indented: bool, out: &mut dyn Write) -> io::Result<()> {
     let mut shaped = JsonWriter::new(out, is_indented);
-    // Through `dyn Write`, as the API's server writes its replies: so the program has the code for
-    // each form only once.
+    // As `dyn Write`, like the replies of the API's server, so that the program has the code for
+    // each type only once.
     let out: &mut dyn Write = &mut shaped;
     // `?` converts back to the writer's error, which shows whether a pipe was closed.
     serde_json::to_writer(&mut *out, value)?;
@@ -29,7 +29,7 @@ struct JsonWriter<'a> {
     is_indented: bool,
     /// How many lists and objects have begun and not ended.
     depth: usize,
-    /// Whether the last one began just now.
+    /// Whether the last byte began one.
     has_begun: bool,
     is_in_string: bool,
     /// Whether a backslash precedes, in a string.
@@ -51,7 +51,7 @@ impl<'a> JsonWriter<'a> {
         }
         let is_end = matches!(byte, b'}' | b']');
         self.depth = self.depth.saturating_sub(usize::from(is_end));
-        // What is empty ends on its line.
+        // An empty list or object ends on the line on which it began.
         if self.has_begun != is_end {
             self.begin_line()?;
         }

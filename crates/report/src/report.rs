@@ -12,8 +12,7 @@ use comfy_table::CellAlignment;
 use crate::csv::quoted;
 use crate::format;
 
-/// One column.
-struct Column<'a, Row: ?Sized> {
+struct ReportColumn<'a, Row: ?Sized> {
     name: String,
     alignment: CellAlignment,
     /// Columns of the highest rank are left out first if there is no room; 0: never left out.
@@ -26,7 +25,7 @@ const WRAPPED_MIN: usize = 20;
 
 /// The columns of a report about rows of type `Row`.
 pub struct Report<'a, Row: ?Sized> {
-    columns: Vec<Column<'a, Row>>,
+    columns: Vec<ReportColumn<'a, Row>>,
 }
 
 impl<Row: ?Sized> Default for Report<'_, Row> {
@@ -59,7 +58,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         alignment: CellAlignment,
         cell: Box<dyn Fn(&Row) -> String + 'a>,
     ) -> Self {
-        self.columns.push(Column { name: name.to_owned(), alignment, rank: 0, cell });
+        self.columns.push(ReportColumn { name: name.to_owned(), alignment, rank: 0, cell });
         self
     }
 
@@ -67,7 +66,9 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
     /// ranks first, and never those of rank 0.
     #[must_use]
     pub fn lesser(mut self, rank: u8) -> Self {
-        self.columns.iter_mut().next_back().into_iter().for_each(|column| column.rank = rank);
+        if let Some(column) = self.columns.last_mut() {
+            column.rank = rank;
+        }
         self
     }
 
@@ -80,7 +81,7 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
 
     /// Each column's name, and whether it holds figures.
     pub fn heads(&self) -> impl Iterator<Item = (&str, bool)> {
-        let is_figure = |column: &Column<'a, Row>| column.alignment == CellAlignment::Right;
+        let is_figure = |column: &ReportColumn<'a, Row>| column.alignment == CellAlignment::Right;
         self.columns.iter().map(move |column| (column.name.as_str(), is_figure(column)))
     }
 
@@ -116,9 +117,9 @@ impl<'a, Row: ?Sized> Report<'a, Row> {
         // Two columns between neighbours, and a margin of one behind the last.
         let room = width.map_or(usize::MAX, |width| usize::from(width) + 1);
         while shown.iter().map(|&place| least[place] + 2).sum::<usize>() > room {
-            let lowest = shown.iter().copied().enumerate();
-            let lowest = lowest.max_by_key(|&(_, place)| self.columns[place].rank);
-            let Some((at, place)) = lowest else { break };
+            let places = shown.iter().copied().enumerate();
+            let least_important = places.max_by_key(|&(_, place)| self.columns[place].rank);
+            let Some((at, place)) = least_important else { break };
             if self.columns[place].rank == 0 {
                 break;
             }

@@ -27,8 +27,9 @@ impl fmt::Debug for dyn RestGuest {
 
 /// One guest, as its hypervisor's API describes it. No I/O: calls come out, answers go in.
 pub trait RestGuest: Send {
-    /// Begins a sample: figures that change have to be read again.
-    fn begin(&mut self, now: Timestamp);
+    /// Begins a sample: figures that change have to be read again; if `in_full`, also those that
+    /// are read every [`SpreadQuery::INTERVAL`](ballast_backend::SpreadQuery::INTERVAL) only.
+    fn begin(&mut self, now: Timestamp, in_full: bool);
 
     /// The calls that the sample needs next. They are made together, and this method is called
     /// again after their answers were taken in. Empty if the sample is complete.

@@ -27,7 +27,7 @@ pub async fn probe_guest(
     timeout: Duration,
 ) -> Result<Box<dyn RestGuest>, LinkDown> {
     let until = Instant::now() + timeout;
-    guest.begin(Timestamp::ZERO);
+    guest.begin(Timestamp::ZERO, false);
     for _ in 0..ROUNDS_MAX {
         let mut calls = guest.calls();
         calls.retain(|call| call.method == Method::Get);

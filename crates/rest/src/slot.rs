@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ballast_backend::GenerationGate;
+use ballast_backend::{GenerationGate, SpreadQuery};
 use ballast_model::{GuestId, GuestSample, LinkDown, LinkState, Timestamp};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
@@ -34,9 +34,7 @@ impl Clock {
     /// The time of `instant`, which may lie before this clock began.
     fn at(&self, instant: Instant) -> Timestamp {
         let before = self.began.saturating_duration_since(instant);
-        let millis = u64::try_from(before.as_millis()).unwrap_or(u64::MAX);
-        let then = Timestamp::from_millis(self.now.as_millis().saturating_sub(millis));
-        then + instant.saturating_duration_since(self.began)
+        self.now.saturating_sub(before) + instant.saturating_duration_since(self.began)
     }
 }
 
@@ -63,6 +61,8 @@ pub(crate) struct Slot {
     /// The socket, as that process named it.
     pub(crate) listens_at: Option<Arc<Path>>,
     exchange: JoinSet<ExchangeResult>,
+    /// When a sample is in full; `None` before the first sample.
+    full_query: Option<SpreadQuery>,
     /// How long the last exchange took.
     took: Duration,
 }
@@ -83,6 +83,7 @@ impl Slot {
             is_hypervisor: false,
             listens_at: None,
             exchange: JoinSet::new(),
+            full_query: None,
             took: Duration::ZERO,
         }
     }
@@ -109,7 +110,9 @@ impl Slot {
         let is_slow = is_late || self.took >= deadline;
         let until = clock.began + if is_slow { Duration::ZERO } else { deadline };
         if !is_late {
-            self.guest.begin(clock.now());
+            let (now, number) = (clock.now(), self.inode);
+            let query = self.full_query.get_or_insert_with(|| SpreadQuery::new(number, now));
+            self.guest.begin(now, query.take_due(now));
         }
         loop {
             if self.exchange.is_empty() {

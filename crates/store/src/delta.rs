@@ -3,9 +3,9 @@
 //! Idea: from tick to tick most of a row stays the same, and most changes are small changes of
 //! whole numbers. Two rows are compared column by column: one field of all guests at a time. A
 //! column has a mark for each pair of values, and the difference of each pair of numbers. Unchanged
-//! fields become runs of one byte, which Zstandard removes. Differences are split into planes of
-//! bytes of equal weight, so that it removes their leading zeros too. Changed words, added keys and
-//! lists that grew are written anew, as JSON.
+//! fields become runs of one byte, which Zstandard removes. Of the differences in a column, all
+//! lowest bytes are written first, then all second bytes, and so on (planes), so that it removes
+//! their leading zeros too. Changed words, added keys and longer lists are written anew, as JSON.
 //!
 //! Form: the length of the columns (8 bytes, little-endian), the columns, and a JSON array of what
 //! is written anew. Cost: O(size of the row); `benches/journal.rs`. Limits: it is lossless, so it
@@ -112,6 +112,7 @@ impl<'a> Difference<'a> {
             match (base, new) {
                 (Tree::Unsigned(base), Tree::Unsigned(new)) => {
                     let by = new.wrapping_sub(*base);
+                    // Zigzag code: a small difference has a small code, whatever its sign.
                     numbers.push((by << 1) ^ 0u64.wrapping_sub(by >> 63));
                 }
                 (Tree::Array(base), Tree::Array(new)) => {
@@ -166,7 +167,8 @@ fn names<'a>(changed: &[(&'a Tree, &Tree)]) -> Vec<&'a Text> {
     names
 }
 
-/// How many bytes the largest number has; adds that to `columns` if there are numbers.
+/// The number of planes, which is how many bytes the largest number has. Writes it to `columns` if
+/// there are numbers.
 fn planes(numbers: &[u64], columns: &mut Vec<u8>) -> u32 {
     let Some(largest) = numbers.iter().max() else { return 0 };
     let planes = (u64::BITS - largest.leading_zeros()).div_ceil(8);
@@ -174,12 +176,7 @@ fn planes(numbers: &[u64], columns: &mut Vec<u8>) -> u32 {
     planes
 }
 
-/// A whole number of at most 64 bits.
-fn whole_number(value: &Value) -> Option<u64> {
-    value.as_u64()
-}
-
-/// The keys of all objects, sorted, as the order in a `Map` depends on features of its library.
+/// The keys of all objects, sorted: the order in a `Map` depends on features of its library.
 fn keys<'a>(values: impl Iterator<Item = &'a Value>) -> BTreeSet<&'a String> {
     values.filter_map(Value::as_object).flat_map(Map::keys).collect()
 }
@@ -234,7 +231,7 @@ impl<'a> DifferenceReader<'a> {
         for base in bases {
             values.push(match base {
                 Value::Number(_) => {
-                    let from = whole_number(base).ok_or("a number that is not whole")?;
+                    let from = base.as_u64().ok_or("a number that is not whole")?;
                     let by = numbers.next().ok_or("a number is missing")?;
                     from.wrapping_add(by).into()
                 }
@@ -284,6 +281,7 @@ impl<'a> DifferenceReader<'a> {
             }
         }
         for number in &mut numbers {
+            // Back from the zigzag code.
             *number = (*number >> 1) ^ 0u64.wrapping_sub(*number & 1);
         }
         Ok(numbers)

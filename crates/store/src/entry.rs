@@ -67,8 +67,8 @@ pub struct Tick<'a> {
     /// Whether the operator had paused Ballast.
     #[serde(skip_serializing_if = "is_false")]
     pub paused: bool,
-    /// The mode, and who said it.
-    #[serde(skip_serializing_if = "is_usual")]
+    /// The mode, and who set it.
+    #[serde(skip_serializing_if = "is_default_mode")]
     pub mode: ModeChoice,
     /// Time the decision took.
     #[serde(rename = "decision_ns", serialize_with = "write_ns")]
@@ -113,7 +113,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-fn is_usual(mode: &ModeChoice) -> bool {
+fn is_default_mode(mode: &ModeChoice) -> bool {
     *mode == ModeChoice::default()
 }
 
@@ -154,7 +154,7 @@ pub struct TickEntry {
     /// Whether the operator had paused Ballast.
     #[serde(default)]
     pub paused: bool,
-    /// The mode, and who said it.
+    /// The mode, and who set it.
     #[serde(default)]
     pub mode: ModeChoice,
     /// Time the decision took.

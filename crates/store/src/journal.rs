@@ -65,7 +65,7 @@ pub struct JournalStatus {
 
 /// State shared by the loop and the thread; never locked during a write.
 #[derive(Debug, Default)]
-struct Shared {
+struct SharedJournal {
     status: JournalStatus,
     /// Dropped because the queue was full, and not yet reported to the writer.
     overflow: LostCounts,
@@ -74,7 +74,7 @@ struct Shared {
 /// Called once it is known whether an entry was written.
 type WriteCallback = Box<dyn FnOnce(bool) + Send>;
 
-enum Message {
+enum JournalMessage {
     Tick(SystemTime, Box<TickEntry>, WriteCallback),
     Event(SystemTime, Timestamp, Event, WriteCallback),
     Retention(JournalConfig),
@@ -90,8 +90,8 @@ struct OpenReport {
 pub struct Journal {
     path: PathBuf,
     /// `None` once the journal is being closed.
-    queue: Option<SyncSender<Message>>,
-    shared: Arc<Mutex<Shared>>,
+    queue: Option<SyncSender<JournalMessage>>,
+    shared: Arc<Mutex<SharedJournal>>,
     /// Disconnects when the thread ends.
     ended: Receiver<()>,
     tail: Result<JournalTail, JournalError>,
@@ -114,7 +114,7 @@ impl Journal {
         let (queue, messages) = sync_channel(QUEUE_MAX);
         let (alive, ended) = channel();
         let (opened, first_try) = channel();
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::new(Mutex::new(SharedJournal::default()));
         locked(&shared).status.error =
             Some(format!("journal: {}: the disk has not answered yet", path.display()));
         let theirs = Arc::clone(&shared);
@@ -166,7 +166,7 @@ impl Journal {
         tick: &Tick<'_>,
         written: impl FnOnce(bool) + Send + 'static,
     ) -> Result<(), JournalError> {
-        self.send(Message::Tick(tick.wall, Box::new(tick.to_entry()), Box::new(written)))
+        self.send(JournalMessage::Tick(tick.wall, Box::new(tick.to_entry()), Box::new(written)))
     }
 
     /// Queues an event. Never waits.
@@ -193,7 +193,7 @@ impl Journal {
         event: Event,
         written: impl FnOnce(bool) + Send + 'static,
     ) -> Result<(), JournalError> {
-        self.send(Message::Event(wall, mono, event, Box::new(written)))
+        self.send(JournalMessage::Event(wall, mono, event, Box::new(written)))
     }
 
     /// Changes how much is kept.
@@ -201,7 +201,7 @@ impl Journal {
     /// # Errors
     /// As [`Journal::record`].
     pub fn set_retention(&self, config: JournalConfig) -> Result<(), JournalError> {
-        self.send(Message::Retention(config))
+        self.send(JournalMessage::Retention(config))
     }
 
     /// The journal's state.
@@ -227,7 +227,7 @@ impl Journal {
             && locked(&self.shared).status.error.is_none()
     }
 
-    fn send(&self, message: Message) -> Result<(), JournalError> {
+    fn send(&self, message: JournalMessage) -> Result<(), JournalError> {
         let gone = || JournalError::WriterGone { path: self.path.clone() };
         let (error, message) = match self.queue.as_ref().ok_or_else(gone)?.try_send(message) {
             Ok(()) => return Ok(()),
@@ -238,9 +238,9 @@ impl Journal {
         };
         let mut shared = locked(&self.shared);
         match message {
-            Message::Tick(..) => shared.overflow.ticks += 1,
-            Message::Event(..) => shared.overflow.events += 1,
-            Message::Retention(_) => {}
+            JournalMessage::Tick(..) => shared.overflow.ticks += 1,
+            JournalMessage::Event(..) => shared.overflow.events += 1,
+            JournalMessage::Retention(_) => {}
         }
         Err(error)
     }
@@ -255,7 +255,7 @@ impl Drop for Journal {
 }
 
 /// Ignores poisoning: the counters are consistent at every point where a thread can panic.
-fn locked(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
+fn locked(shared: &Mutex<SharedJournal>) -> MutexGuard<'_, SharedJournal> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -282,8 +282,8 @@ struct OpenFailure {
 fn run(
     mut options: WriterOptions,
     opened: &Sender<OpenReport>,
-    messages: &Receiver<Message>,
-    shared: &Mutex<Shared>,
+    messages: &Receiver<JournalMessage>,
+    shared: &Mutex<SharedJournal>,
 ) {
     let first = options.open();
     let is_in_use = matches!(first, Err(JournalError::InUse { .. }));
@@ -307,7 +307,7 @@ fn run(
         return;
     }
     for message in messages {
-        if let Message::Retention(config) = &message {
+        if let JournalMessage::Retention(config) = &message {
             options.config = *config;
         }
         if let Err(failure) = &mut state {
@@ -324,7 +324,7 @@ fn run(
 }
 
 /// Goes on with a file that could not be opened before.
-fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<Shared>) -> Writer {
+fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<SharedJournal>) -> Writer {
     let status = locked(shared).status.clone();
     writer.count_lost(
         LostCounts { ticks: status.ticks_lost, events: status.events_lost },
@@ -338,15 +338,15 @@ fn resumed(mut writer: Writer, failure: &mut OpenFailure, shared: &Mutex<Shared>
 }
 
 /// Counts an entry as lost, because there is no open file.
-fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<Shared>) {
+fn count_lost(failure: &mut OpenFailure, message: JournalMessage, shared: &Mutex<SharedJournal>) {
     let mut shared = locked(shared);
     take_overflow(&mut shared);
     match message {
-        Message::Tick(_, _, written) => {
+        JournalMessage::Tick(_, _, written) => {
             shared.status.ticks_lost += 1;
             written(false);
         }
-        Message::Event(wall, mono, event, written) => {
+        JournalMessage::Event(wall, mono, event, written) => {
             if matches!(event, Event::ConfigLoaded { .. }) {
                 failure.config = Some((wall, mono, event));
             } else {
@@ -354,24 +354,24 @@ fn count_lost(failure: &mut OpenFailure, message: Message, shared: &Mutex<Shared
             }
             written(false);
         }
-        Message::Retention(_) => {}
+        JournalMessage::Retention(_) => {}
     }
     shared.status.error = Some(failure.error.clone());
 }
 
-fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
+fn write(writer: &mut Writer, message: JournalMessage, shared: &Mutex<SharedJournal>) {
     let overflow = take_overflow(&mut locked(shared));
     if overflow != LostCounts::default() {
         writer.count_lost(overflow, "the disk was slower than the ticks".into());
     }
     let began = Instant::now();
-    let is_tick = matches!(message, Message::Tick(..));
+    let is_tick = matches!(message, JournalMessage::Tick(..));
     let (result, written) = match message {
-        Message::Tick(wall, tick, written) => (writer.record(&tick.at(wall)), written),
-        Message::Event(wall, mono, event, written) => {
+        JournalMessage::Tick(wall, tick, written) => (writer.record(&tick.at(wall)), written),
+        JournalMessage::Event(wall, mono, event, written) => {
             (writer.record_event(wall, mono, event), written)
         }
-        Message::Retention(config) => return writer.set_retention(config),
+        JournalMessage::Retention(config) => return writer.set_retention(config),
     };
     let is_written = result.is_ok();
     publish(writer, shared, |status| {
@@ -382,14 +382,18 @@ fn write(writer: &mut Writer, message: Message, shared: &Mutex<Shared>) {
 }
 
 /// Moves dropped entries into the status under the same lock, so that the sum never loses any.
-fn take_overflow(shared: &mut Shared) -> LostCounts {
+fn take_overflow(shared: &mut SharedJournal) -> LostCounts {
     let overflow = std::mem::take(&mut shared.overflow);
     shared.status.ticks_lost += overflow.ticks;
     shared.status.events_lost += overflow.events;
     overflow
 }
 
-fn publish(writer: &Writer, shared: &Mutex<Shared>, change: impl FnOnce(&mut JournalStatus)) {
+fn publish(
+    writer: &Writer,
+    shared: &Mutex<SharedJournal>,
+    change: impl FnOnce(&mut JournalStatus),
+) {
     let (file_bytes, wal_bytes) = (writer.file_bytes(), writer.wal_bytes());
     let mut shared = locked(shared);
     let status = &mut shared.status;

@@ -111,7 +111,6 @@ impl Reader {
         Ok(tail)
     }
 
-    /// The session of `entry`.
     fn session_of(&self, entry: &Entry) -> Result<Session, JournalError> {
         let missing =
             || JournalError::damaged(self.path(), format!("no session {}", entry.session));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::JournalError;
 use crate::schema;
 
-/// How long a lock that is held is waited for.
+/// Longest wait for a lock that is held.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 
 /// Takes the lock of the journal at `path`. The kernel releases it when the process ends, even if
@@ -27,7 +27,7 @@ pub(crate) fn lock(path: &Path) -> Result<File, JournalError> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            // A program that the last daemon was just starting shares its lock until it runs.
+            // A program that the last daemon forked shares the lock until it has called exec.
             Err(TryLockError::WouldBlock) if began.elapsed() < LOCK_PATIENCE => {
                 thread::sleep(LOCK_PATIENCE / 50);
             }

@@ -239,9 +239,7 @@ impl Reader {
     }
 
     fn entry(&self, row: RawRow) -> Result<Entry, EntryError> {
-        let bad = |what: String| {
-            EntryError::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
-        };
+        let bad = |what: String| self.damaged(&row, &what);
         if row.format > RECORD_FORMAT || row.format < 1 {
             return Err(EntryError::Failed(JournalError::Newer {
                 path: self.path.clone(),
@@ -288,9 +286,7 @@ impl Reader {
 
     /// The tick of `row`, which is stored as its difference from the row `base`.
     fn tick_from(&self, base: i64, row: &RawRow) -> Result<TickEntry, EntryError> {
-        let bad = |what: String| {
-            EntryError::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
-        };
+        let bad = |what: String| self.damaged(row, &what);
         let mut last = self.base.borrow_mut();
         if last.as_ref().is_none_or(|(id, _)| *id != base) {
             let body: Option<Vec<u8>> = self
@@ -313,6 +309,11 @@ impl Reader {
         serde_json::from_value(value).map_err(|e| bad(format!("its JSON does not fit: {e}")))
     }
 
+    /// The error that `row` is damaged.
+    fn damaged(&self, row: &RawRow, what: &str) -> EntryError {
+        EntryError::Failed(JournalError::damaged(&self.path, format!("row {}: {what}", row.id)))
+    }
+
     /// Whether the row still exists: retention may have deleted it since it was fetched.
     fn exists(&self, id: i64) -> Result<bool, JournalError> {
         let sql = "SELECT EXISTS (SELECT 1 FROM entry WHERE id = ?1)";
@@ -330,10 +331,7 @@ impl Reader {
             .prepare_cached("SELECT body FROM curve WHERE id = ?1")
             .and_then(|mut statement| statement.query_row([id], |row| row.get(0)).optional())
             .map_err(failed)?;
-        let bad = |what: String| {
-            let what = format!("row {}: curve {id}: {what}", row.id);
-            EntryError::Failed(JournalError::damaged(&self.path, what))
-        };
+        let bad = |what: String| self.damaged(row, &format!("curve {id}: {what}"));
         let Some(body) = body else {
             let exists = self.exists(row.id).map_err(EntryError::Failed)?;
             return Err(if exists { bad("there is none".into()) } else { EntryError::Gone });
@@ -350,9 +348,9 @@ impl Reader {
         Ok(curve)
     }
 
-    /// The first readable row after `after`, when one of the next rows lies in a damaged page; and
-    /// whether no row was lost before it. `None`: there is no such row. Cost: one query for each
-    /// number that is passed over.
+    /// The first readable row after `after`, for when one of the next rows lies in a damaged page;
+    /// and whether it is the very next one, with no unreadable row before it. `None`: no row is
+    /// readable. Cost: one query for each number that is passed over.
     fn row_after_damage(
         &self,
         range: &Range,
@@ -365,7 +363,7 @@ impl Reader {
         let from = from.max(range.from_id.unwrap_or(i64::MIN));
         let to = last.min(range.to_id.unwrap_or(i64::MAX));
         let mut is_next = true;
-        // The number of the last row may be damaged too.
+        // The range is limited, because the number of the last row may be damaged too.
         for id in (from..=to).take(SKIPPED_ROWS_MAX) {
             let one = Range { from_id: Some(id), to_id: Some(id), ..*range };
             match self.fetch(&one, kind, None) {

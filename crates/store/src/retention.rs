@@ -5,7 +5,7 @@
 //! are never deleted, so numbers have no gap. The newest row always stays, and a whole tick stays
 //! as long as any difference from it. So if the oldest row is such a tick, it is deleted together
 //! with its differences and the events between them, once the last of them is due. `whole.rs`
-//! bounds their number; in journals of earlier versions it is any.
+//! bounds their number, which earlier versions did not.
 //!
 //! Cost: nothing while nothing is due; else those rows and up to [`VACUUM_PAGES_MAX`] pages.
 //! Limits: a row's age is the newest row's wall clock minus its own. If the clock jumps ahead, rows
@@ -89,7 +89,7 @@ pub(crate) fn trim(
         .prepare_cached("SELECT (SELECT min(id) FROM entry), (SELECT max(id) FROM entry)")?
         .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let due = Due { oldest_kept_ms, is_too_large, newest };
-    // A few rows, unless nothing can be deleted without a whole tick and all its differences.
+    // A few rows; or more, if the oldest is a whole tick that goes only with all its differences.
     let mut first_kept = due.first_kept(connection, oldest.saturating_add(ROWS_USUAL - 1))?;
     if first_kept.is_some_and(|first| first <= oldest) {
         let next = whole_after(connection, oldest)?.unwrap_or(newest);
@@ -126,8 +126,8 @@ struct Due {
 }
 
 impl Due {
-    /// The oldest row that is needed once the due rows among those up to the row `end` are not, as
-    /// a base or for itself. `None`: none of them is due.
+    /// The oldest row to keep when the due rows up to the row `end` are deleted: the first row
+    /// after them, or the whole tick that later ticks are differences from. `None`: nothing is due.
     fn first_kept(self, connection: &Connection, end: i64) -> rusqlite::Result<Option<i64>> {
         // The last row that is due. Rows before it were written earlier, even if the clock was set
         // back since.
@@ -140,8 +140,8 @@ impl Due {
             .optional()?;
         let Some(last) = last else { return Ok(None) };
         let next = last.saturating_add(1).min(self.newest);
-        // A tick differs from the last whole one before it. So if any tick from `next` on needs a
-        // row before it, the first one does, and they need the same.
+        // Every tick is written as its difference from the last whole one before it. So of the
+        // ticks from `next` on, only the first can need an older row, and others need the same one.
         let base: Option<Option<i64>> = connection
             .prepare_cached(&format!(
                 "SELECT base FROM entry WHERE id >= ?1 AND kind = {KIND_TICK} ORDER BY id LIMIT 1"

@@ -139,7 +139,7 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
         "PRAGMA cache_size = -512; PRAGMA temp_store = MEMORY; PRAGMA synchronous = NORMAL;
          PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES};
          PRAGMA journal_size_limit = {};",
-        u64::from(CHECKPOINT_PAGES) * 4096
+        u64::from(CHECKPOINT_PAGES) * PAGE_BYTES
     );
     connection.execute_batch(&settings).map_err(sqlite)?;
     if is_empty(connection).map_err(sqlite)? {
@@ -147,27 +147,29 @@ fn prepare(connection: &Connection, path: &Path) -> Result<(), JournalError> {
         connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL;").map_err(sqlite)?;
         use_wal(connection).map_err(sqlite)?;
         let create = format!(
-            "BEGIN IMMEDIATE; PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};
-             {TABLES} {CURVES} {BASES} COMMIT;"
+            "PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {FORMAT};
+             {TABLES} {CURVES} {BASES}"
         );
-        return connection.execute_batch(&create).map_err(|e| {
-            // Close the transaction: the caller may try again.
-            let _ = connection.execute_batch("ROLLBACK;");
-            sqlite(e)
-        });
+        return run_in_transaction(connection, &create).map_err(sqlite);
     }
     let found = check(connection, path)?;
     use_wal(connection).map_err(sqlite)?;
     if found < FORMAT {
         let curves = if found < 2 { CURVES } else { "" };
-        let migrate =
-            format!("BEGIN IMMEDIATE; PRAGMA user_version = {FORMAT}; {curves} {BASES} COMMIT;");
-        return connection.execute_batch(&migrate).map_err(|e| {
-            let _ = connection.execute_batch("ROLLBACK;");
-            sqlite(e)
-        });
+        let migrate = format!("PRAGMA user_version = {FORMAT}; {curves} {BASES}");
+        return run_in_transaction(connection, &migrate).map_err(sqlite);
     }
     Ok(())
+}
+
+/// Runs all statements or none.
+fn run_in_transaction(connection: &Connection, statements: &str) -> rusqlite::Result<()> {
+    let result = connection.execute_batch(&format!("BEGIN IMMEDIATE; {statements} COMMIT;"));
+    if result.is_err() {
+        // Otherwise the transaction would stay open when the caller tries again.
+        let _ = connection.execute_batch("ROLLBACK;");
+    }
+    result
 }
 
 /// Whether the file at `path` has no row yet, judged by its size alone, as the file may be

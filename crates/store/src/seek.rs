@@ -38,8 +38,8 @@ pub enum Seek {
 }
 
 impl Reader {
-    /// The tick that `seek` leads to from `from`; beyond an end, the tick at that end. `None`: the
-    /// journal has no tick.
+    /// The tick that `seek` leads to from `from`, but not beyond the first or the last tick.
+    /// `None`: the journal has no tick.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -73,7 +73,6 @@ impl Tree {
         Tree::Object(fields)
     }
 
-    /// An enum's variant with contents.
     fn variant(name: &'static str, contents: Tree) -> Tree {
         Tree::Object(vec![(name.into(), contents)])
     }

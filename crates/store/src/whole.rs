@@ -36,7 +36,6 @@ pub(crate) struct DeltaEncoder {
     last: Option<WholeTick>,
 }
 
-/// A tick as it is written.
 pub(crate) struct TickBody {
     pub(crate) bytes: Vec<u8>,
     /// The row it differs from; `None`: it is whole.
@@ -65,7 +64,7 @@ impl DeltaEncoder {
         Ok(TickBody { bytes: encoder.encode(row)?.to_vec(), base: None, tree: Some(tree) })
     }
 
-    /// Notes that rows up to `id` were committed, which is the row of `tick`, if there was one.
+    /// Notes that rows up to `id` were committed. `tick`: the content of row `id`, if it is a tick.
     pub(crate) fn committed(&mut self, id: i64, tick: Option<TickBody>) {
         if let Some(TickBody { bytes, tree: Some(tree), .. }) = tick {
             self.last = Some(WholeTick { id, tree, bytes: bytes.len(), rows: 0 });

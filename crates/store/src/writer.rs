@@ -47,7 +47,6 @@ struct WaitingEvent {
     event: Event,
 }
 
-/// An open file and its state.
 struct OpenFile {
     connection: Connection,
     /// Device and inode, to notice when the path leads to another file.

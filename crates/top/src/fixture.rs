@@ -109,7 +109,7 @@ pub(crate) fn status(second: u64, guests: Vec<GuestView>) -> StatusReply {
             committed_bytes: 1434 * MIB,
             grantable_bytes: 64 * MIB,
         },
-        rung: Coded::new("normal", "enough memory"),
+        host_pressure: Coded::new("normal", "enough memory"),
         reservations: vec![],
         notes: vec![],
         guests,

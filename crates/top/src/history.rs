@@ -17,7 +17,7 @@ pub(crate) const HISTORY_TICKS: usize = 60;
 const REPORTS_APART_MS_MIN: u64 = 500;
 
 /// Figures of the last ticks, oldest first; `None`: not known in that tick.
-pub(crate) type Series = VecDeque<Option<u64>>;
+pub(crate) type HistorySeries = VecDeque<Option<u64>>;
 
 /// The value of a guest's swap-in counter, and when it was reported.
 #[derive(Clone, Copy, Debug)]
@@ -30,11 +30,11 @@ struct CounterReading {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GuestHistory {
     /// What it held, in bytes.
-    pub(crate) allocation: Series,
+    pub(crate) allocation: HistorySeries,
     /// What it needed, in bytes.
-    pub(crate) demand: Series,
+    pub(crate) demand: HistorySeries,
     /// What it read back from swap, in bytes a second.
-    pub(crate) swap_in: Series,
+    pub(crate) swap_in: HistorySeries,
     last_reading: Option<CounterReading>,
 }
 
@@ -101,7 +101,7 @@ impl History {
     }
 }
 
-fn append(series: &mut Series, figure: Option<u64>) {
+fn append(series: &mut HistorySeries, figure: Option<u64>) {
     if series.len() == HISTORY_TICKS {
         series.pop_front();
     }
@@ -110,7 +110,7 @@ fn append(series: &mut Series, figure: Option<u64>) {
 
 /// The last `width` figures as bars from 0 to `top`, aligned to the right; a space where nothing is
 /// known.
-pub(crate) fn sparkline(series: &Series, top: u64, width: usize) -> String {
+pub(crate) fn sparkline(series: &HistorySeries, top: u64, width: usize) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let known = series.len().min(width);
     let mut text = " ".repeat(width - known);
@@ -125,7 +125,7 @@ pub(crate) fn sparkline(series: &Series, top: u64, width: usize) -> String {
 }
 
 /// The largest figure of the lines; 0 where nothing is known.
-pub(crate) fn largest<'a>(lines: impl IntoIterator<Item = &'a Series>) -> u64 {
+pub(crate) fn largest<'a>(lines: impl IntoIterator<Item = &'a HistorySeries>) -> u64 {
     lines.into_iter().flatten().flatten().copied().max().unwrap_or(0)
 }
 
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn bars_tell_nothing_known_from_zero() {
-        let series = Series::from([Some(0), None, Some(4), Some(8)]);
+        let series = HistorySeries::from([Some(0), None, Some(4), Some(8)]);
         assert_eq!(sparkline(&series, 8, 6), "  ▁ ▄█");
         assert_eq!(sparkline(&series, 8, 2), "▄█");
         assert_eq!(sparkline(&series, 8, 0), "");
-        assert_eq!(sparkline(&Series::from([Some(u64::MAX)]), u64::MAX, 1), "█");
-        assert_eq!(sparkline(&Series::from([Some(9)]), 8, 1), "█");
+        assert_eq!(sparkline(&HistorySeries::from([Some(u64::MAX)]), u64::MAX, 1), "█");
+        assert_eq!(sparkline(&HistorySeries::from([Some(9)]), 8, 1), "█");
     }
 }

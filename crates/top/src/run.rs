@@ -161,7 +161,7 @@ impl Drop for Screen {
 /// What carries out orders.
 enum OrderHandler {
     Daemon(DaemonHandler),
-    Journal(SyncSender<Request>),
+    Journal(SyncSender<JournalRequest>),
 }
 
 /// Carries out orders by requests to the daemon.
@@ -237,7 +237,7 @@ fn until_next_tick(status: &StatusReply) -> Duration {
 }
 
 /// A request to the thread that reads the journal.
-enum Request {
+enum JournalRequest {
     Seek(Seek),
     Explain(GuestId),
 }
@@ -247,16 +247,16 @@ fn read_journal(
     mut recording: Recording,
     explain: fn(&ExplainReply) -> String,
     replies: mpsc::Sender<Event>,
-) -> anyhow::Result<SyncSender<Request>> {
+) -> anyhow::Result<SyncSender<JournalRequest>> {
     let (requests, received) = sync_channel(REQUESTS_MAX);
     let read = move || {
         for request in received {
             let reply = match request {
-                Request::Seek(seek) => {
+                JournalRequest::Seek(seek) => {
                     let tick = recording.seek(seek).map(Box::new);
                     Event::Recorded(tick.map_err(|error| format!("{error:#}")))
                 }
-                Request::Explain(guest) => {
+                JournalRequest::Explain(guest) => {
                     let text = recording.explain(&guest).map(|reply| explain(&reply));
                     Event::Explained(guest.to_string(), text.map_err(|error| format!("{error:#}")))
                 }
@@ -271,10 +271,10 @@ fn read_journal(
     Ok(requests)
 }
 
-fn carry_out(order: Order, requests: &SyncSender<Request>) -> anyhow::Result<()> {
+fn carry_out(order: Order, requests: &SyncSender<JournalRequest>) -> anyhow::Result<()> {
     let request = match order {
-        Order::Seek(seek) => Request::Seek(seek),
-        Order::Explain(guest) => Request::Explain(guest),
+        Order::Seek(seek) => JournalRequest::Seek(seek),
+        Order::Explain(guest) => JournalRequest::Explain(guest),
         // The state gives no such orders for a journal.
         Order::Quit | Order::Pause | Order::Resume | Order::Set(..) => return Ok(()),
     };

@@ -237,7 +237,9 @@ impl HandlerLoop<'_> {
         }
         for _ in 0..EVICTIONS_MAX {
             let mut batch = [Extent::default(); EVICTED_MAX];
-            let (mut count, mut inside): (usize, Option<(usize, SlotGuard<'_>)>) = (0, None);
+            let mut count = 0;
+            // The slot that all granules of the batch are in, and this thread's presence inside it.
+            let mut inside: Option<(usize, SlotGuard<'_>)> = None;
             while count < EVICTED_MAX
                 && let Some(hot) = self.hot.pop_above(hot_max)
             {
@@ -284,7 +286,6 @@ fn record(
     }
 }
 
-/// The location of a fault.
 struct FaultLocation {
     page: u64,
     granule: u64,

@@ -91,7 +91,6 @@ pub(crate) struct RestoreResult {
     pub(crate) answer: FaultOutcome,
 }
 
-/// The outcome of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultOutcome {
     /// The page has permission.
@@ -116,7 +115,7 @@ pub(crate) fn restore_granule(
     let mut pages = 0;
     let mut answer = None;
     let mut at = granule.start;
-    let mut again = 0;
+    let mut retries = 0;
     while at < granule.end() {
         let rest = Extent::new(at, granule.end() - at);
         let step = match kernel.restore(rest) {
@@ -129,8 +128,8 @@ pub(crate) fn restore_granule(
                 done
             }
             // Page tables changed during the call.
-            Err(Errno::AGAIN) if again < 2 => {
-                again += 1;
+            Err(Errno::AGAIN) if retries < 2 => {
+                retries += 1;
                 continue;
             }
             Err(error) => {
@@ -140,7 +139,7 @@ pub(crate) fn restore_granule(
                 PAGE_SIZE
             }
         };
-        again = 0;
+        retries = 0;
         at += step;
     }
     // If the mapping has changed since the fault, the page may be outside the granule.

@@ -60,11 +60,11 @@ extern "C" fn set_up() {
         Ok(address) => address,
         Err(error) => return warn(&error),
     };
-    let user = match user.as_deref().map(user_number) {
-        Some(None) => return warn(&"BALLAST_TRACK_USER is not the number of a user"),
-        user => user.flatten(),
-    };
-    match Tracker::start(&address, user) {
+    let number = user.as_deref().and_then(user_number);
+    if user.is_some() && number.is_none() {
+        return warn(&"BALLAST_TRACK_USER is not the number of a user");
+    }
+    match Tracker::start(&address, number) {
         Ok(tracker) => {
             if let Ok(mut place) = TRACKER.lock() {
                 *place = Some((std::process::id(), tracker));
@@ -144,9 +144,12 @@ unsafe fn clean_environment() {
 
 /// The number of a user in decimal digits.
 fn user_number(text: &[u8]) -> Option<u32> {
-    let digits = text.iter().all(u8::is_ascii_digit);
+    if !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let user: u32 = std::str::from_utf8(text).ok()?.parse().ok()?;
     // To the kernel the largest number means no user.
-    std::str::from_utf8(text).ok().filter(|_| digits)?.parse().ok().filter(|user| *user != u32::MAX)
+    (user != u32::MAX).then_some(user)
 }
 
 /// `list` without this library.

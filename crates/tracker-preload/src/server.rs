@@ -135,10 +135,9 @@ fn serve(listener: &Listener, stop: &StopSignal) {
 }
 
 fn refuse(reason: RefusalReason) -> TrackerReply {
-    TrackerReply::Refused(TrackerRefusal { reason, errno: 0 })
+    TrackerReply::Refused(reason.into())
 }
 
-/// The connected client.
 struct ClientConnection<'a> {
     connection: ClientSocket,
     listener: &'a Listener,
@@ -234,15 +233,14 @@ impl ClientConnection<'_> {
     }
 
     fn attach(&mut self, files: Vec<OwnedFd>) -> Result<TrackerReply, TrackerRefusal> {
-        let refused = |reason| TrackerRefusal { reason, errno: 0 };
         if self.session.is_some() {
-            return Err(refused(RefusalReason::Attached));
+            return Err(RefusalReason::Attached.into());
         }
         if files.len() > FILES_MAX {
-            return Err(refused(RefusalReason::Ring));
+            return Err(RefusalReason::Ring.into());
         }
         let mut files = files.into_iter();
-        let ring = files.next().ok_or(refused(RefusalReason::Ring))?;
+        let ring = files.next().ok_or(RefusalReason::Ring)?;
         let session = TrackerSession::begin(ring, files.next())?;
         let attached = session.attached();
         self.session = Some(session);
@@ -254,8 +252,7 @@ impl ClientConnection<'_> {
         request: TrackerRequest,
     ) -> Result<TrackerReply, TrackerRefusal> {
         let ClientConnection { connection, stop, session, received_at, .. } = self;
-        let not_attached = TrackerRefusal { reason: RefusalReason::NotAttached, errno: 0 };
-        let session = session.as_mut().ok_or(not_attached)?;
+        let session = session.as_mut().ok_or(RefusalReason::NotAttached)?;
         match request {
             TrackerRequest::AddRegion(region) => session.add_region(region)?,
             TrackerRequest::RemoveRegion(id) => session.remove_region(id)?,

@@ -35,7 +35,6 @@ use crate::watched::WatchedRanges;
 /// the check period of the control thread, permissions are restored within a second.
 const HANDLER_SILENCE_MAX_MS: u64 = 800;
 
-/// A tracked region.
 struct TrackedRegion {
     spec: RegionSpec,
     slot: usize,
@@ -61,12 +60,8 @@ pub(crate) struct TrackerSession {
     control_ns_before: u64,
 }
 
-fn refusal_with(reason: RefusalReason, error: Errno) -> TrackerRefusal {
+fn refusal(reason: RefusalReason, error: Errno) -> TrackerRefusal {
     TrackerRefusal { reason, errno: errno(error) }
-}
-
-fn refusal(reason: RefusalReason) -> TrackerRefusal {
-    TrackerRefusal { reason, errno: 0 }
 }
 
 impl TrackerSession {
@@ -78,7 +73,7 @@ impl TrackerSession {
         SLOTS.forget_lateness();
         let ring = RingMemory::map(ring.as_fd())?;
         let mut kernel = MinorFaults::open(device.as_ref().map(AsFd::as_fd))?;
-        let system = |error| refusal_with(RefusalReason::System, error);
+        let system = |error| refusal(RefusalReason::System, error);
         let probe = TrapProbe::new().map_err(system)?;
         kernel.probe_batch(probe.extent());
         let kernel = Arc::new(kernel);
@@ -100,7 +95,7 @@ impl TrackerSession {
             shared,
             ring_file,
             wake,
-            handler: Some(thread.map_err(|_| refusal_with(RefusalReason::System, Errno::AGAIN))?),
+            handler: Some(thread.map_err(|_| refusal(RefusalReason::System, Errno::AGAIN))?),
             handler_silence: SilentWatch::default(),
             probe,
             mode,
@@ -143,20 +138,20 @@ impl TrackerSession {
         let is_taken =
             |it: &TrackedRegion| it.spec.id == spec.id || pages(&it.spec).overlaps(pages(&spec));
         if self.regions.iter().any(is_taken) {
-            return Err(refusal(RefusalReason::RegionTaken));
+            return Err(RefusalReason::RegionTaken.into());
         }
         // The handler writes to the ring: a fault there would never be answered.
         if (spec.device, spec.inode) == self.ring_file {
-            return Err(refusal(RefusalReason::NoMapping));
+            return Err(RefusalReason::NoMapping.into());
         }
         let extent = find(&spec)?;
         let overlaps = |it: &TrackedRegion| SLOTS.extent(it.slot).overlaps(extent);
         if extent.overlaps(self.probe.extent()) || self.regions.iter().any(overlaps) {
-            return Err(refusal(RefusalReason::RegionTaken));
+            return Err(RefusalReason::RegionTaken.into());
         }
         let tracked = TrackedMemory { extent, first_page: spec.first_page };
-        let watched = WatchedRanges::list(tracked, self.mode).map_err(refusal)?;
-        let slot = SLOTS.claim(tracked).ok_or(refusal(RefusalReason::RegionTaken))?;
+        let watched = WatchedRanges::list(tracked, self.mode)?;
+        let slot = SLOTS.claim(tracked).ok_or(RefusalReason::RegionTaken)?;
         let added = self.open_slot(&spec, slot, extent);
         if added.is_err() {
             SLOTS.free(slot);
@@ -177,11 +172,11 @@ impl TrackerSession {
         let inside = SLOTS.hold(slot);
         // Detects unmapping before the slot was claimed; later unmapping closes the slot.
         if find(spec)? != extent {
-            return Err(refusal(RefusalReason::RegionGone));
+            return Err(RefusalReason::RegionGone.into());
         }
-        let register = |error| refusal_with(RefusalReason::Register, error);
+        let register = |error| refusal(RefusalReason::Register, error);
         if !self.kernel.watch_small(extent).map_err(register)? {
-            return Err(refusal(RefusalReason::HugePages));
+            return Err(RefusalReason::HugePages.into());
         }
         if self.is_active {
             SLOTS.set_watched(slot);
@@ -191,7 +186,7 @@ impl TrackerSession {
         drop(inside);
         let opened = match SLOTS.open(slot) {
             true => self.check_failure(),
-            false => Err(refusal(RefusalReason::RegionGone)),
+            false => Err(RefusalReason::RegionGone.into()),
         };
         if opened.is_err() {
             // The session would not unregister it: it is not in the list of regions yet.
@@ -200,10 +195,9 @@ impl TrackerSession {
         opened
     }
 
-    /// Removes a region.
     pub(crate) fn remove_region(&mut self, id: u8) -> Result<(), TrackerRefusal> {
         let place = self.regions.iter().position(|region| region.spec.id == id);
-        let place = place.ok_or(refusal(RefusalReason::NoRegion))?;
+        let place = place.ok_or(RefusalReason::NoRegion)?;
         let region = self.regions.remove(place);
         self.release(&region);
         Ok(())
@@ -236,9 +230,7 @@ impl TrackerSession {
             let extent = SLOTS.extent(region.slot);
             WatchedRanges::list(TrackedMemory { extent, first_page: region.spec.first_page }, mode)
         };
-        let lists: Result<Vec<WatchedRanges>, RefusalReason> =
-            self.regions.iter().map(list).collect();
-        let lists = lists.map_err(refusal)?;
+        let lists = self.regions.iter().map(list).collect::<Result<Vec<_>, _>>()?;
         self.rest();
         for (region, watched) in self.regions.iter_mut().zip(lists) {
             region.watched = watched;
@@ -271,7 +263,7 @@ impl TrackerSession {
                 }
                 let Some(_inside) = SLOTS.enter(region.slot) else { continue 'regions };
                 let revoked = self.kernel.revoke(batch);
-                revoked.map_err(|error| refusal_with(RefusalReason::Revoke, error))?;
+                revoked.map_err(|error| refusal(RefusalReason::Revoke, error))?;
             }
             granules += region.watched.granules;
         }
@@ -282,7 +274,7 @@ impl TrackerSession {
             self.shared.fail(Errno::TIMEDOUT);
             self.check_failure()?;
         }
-        self.trap_ns = measured.map_err(|error| refusal_with(RefusalReason::Revoke, error))?;
+        self.trap_ns = measured.map_err(|error| refusal(RefusalReason::Revoke, error))?;
         add(&self.shared.counts.granules_revoked, granules);
         let took_ns = u64::try_from(began.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Ok(TrackerReply::Revoked { interval, granules, took_ns })
@@ -292,7 +284,7 @@ impl TrackerSession {
         if self.is_active {
             return self.check_failure();
         }
-        let register = |error| refusal_with(RefusalReason::Register, error);
+        let register = |error| refusal(RefusalReason::Register, error);
         self.is_active = true;
         self.kernel.watch(self.probe.extent()).map_err(register)?;
         for region in &self.regions {
@@ -365,9 +357,9 @@ fn check_threads(shared: &SharedState, handler_silence: &mut SilentWatch) {
 fn find(spec: &RegionSpec) -> Result<Extent, TrackerRefusal> {
     let text = std::fs::read_to_string("/proc/self/maps");
     let text = text.map_err(|error| {
-        refusal_with(RefusalReason::System, Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        refusal(RefusalReason::System, Errno::from_io_error(&error).unwrap_or(Errno::IO))
     })?;
-    maps::find(&text, spec).map_err(refusal)
+    Ok(maps::find(&text, spec)?)
 }
 
 impl Drop for TrackerSession {

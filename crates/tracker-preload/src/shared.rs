@@ -14,7 +14,6 @@ use rustix::io::Errno;
 /// Shortest time between two checks of a silent thread.
 pub(crate) const SECOND_CHECK_MS: u64 = 50;
 
-/// The handler's counters.
 #[derive(Default)]
 pub(crate) struct HandlerCounters {
     pub(crate) traps: AtomicU64,
@@ -56,7 +55,6 @@ impl SilentWatch {
     }
 }
 
-/// The shared state.
 pub(crate) struct SharedState {
     started: Instant,
     pub(crate) counts: HandlerCounters,

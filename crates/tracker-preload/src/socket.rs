@@ -127,22 +127,17 @@ impl Drop for Listener {
     }
 }
 
-/// The socket of a client.
 pub(crate) struct ClientSocket {
     socket: OwnedFd,
 }
 
 /// The result of receiving.
 pub(crate) enum Received {
-    /// A packet with its files.
     Packet(Box<Packet>),
-    /// Nothing.
     Nothing,
-    /// The client is gone.
     Gone,
 }
 
-/// A packet.
 pub(crate) struct Packet {
     bytes: [u8; MESSAGE_MAX],
     len: usize,

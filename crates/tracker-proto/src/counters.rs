@@ -87,8 +87,8 @@ impl TrackerCounters {
     }
 
     fn faults(&self, before: &TrackerCounters) -> u64 {
-        let since = |of: fn(&TrackerCounters) -> u64| of(self).saturating_sub(of(before));
-        since(|it| it.traps).saturating_add(since(|it| it.strays))
+        let traps = self.traps.saturating_sub(before.traps);
+        traps.saturating_add(self.strays.saturating_sub(before.strays))
     }
 }
 

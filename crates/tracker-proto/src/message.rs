@@ -116,6 +116,12 @@ pub struct TrackerRefusal {
     pub errno: u32,
 }
 
+impl From<RefusalReason> for TrackerRefusal {
+    fn from(reason: RefusalReason) -> TrackerRefusal {
+        TrackerRefusal { reason, errno: 0 }
+    }
+}
+
 impl fmt::Display for TrackerRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.errno {

@@ -81,18 +81,12 @@ impl RingEntry {
 
     fn decode(word: u64) -> Result<RingEntry, RingError> {
         let value = word & ((1 << KIND_SHIFT) - 1);
-        let of =
-            |max: u64, entry| if value <= max { Ok(entry) } else { Err(RingError::Entry(word)) };
+        let (page, is_write) = (value & !WRITE_BIT, value & WRITE_BIT != 0);
         match word >> KIND_SHIFT {
-            TOUCH => {
-                let page = value & !WRITE_BIT;
-                let is_write = value & WRITE_BIT != 0;
-                let touch = RingEntry::Touch { page, is_write };
-                if page < PAGES_MAX { Ok(touch) } else { Err(RingError::Entry(word)) }
-            }
-            INTERVAL => of(u64::from(u32::MAX), RingEntry::Interval(value as u32)),
-            TIME => of(VALUE_MAX, RingEntry::Time(value)),
-            GAP => of(VALUE_MAX, RingEntry::Gap(value)),
+            TOUCH if page < PAGES_MAX => Ok(RingEntry::Touch { page, is_write }),
+            INTERVAL if value <= u64::from(u32::MAX) => Ok(RingEntry::Interval(value as u32)),
+            TIME if value <= VALUE_MAX => Ok(RingEntry::Time(value)),
+            GAP if value <= VALUE_MAX => Ok(RingEntry::Gap(value)),
             _ => Err(RingError::Entry(word)),
         }
     }
@@ -274,10 +268,11 @@ impl RingConsumer {
         }
         let head = words[HEAD_AT].load(Ordering::Acquire);
         let (tail, capacity) = (self.tail, self.mask + 1);
-        let available = head
-            .checked_sub(tail)
-            .filter(|available| *available <= capacity)
-            .ok_or(RingError::Head { head, tail })?;
+        // A head behind the tail wraps around to a large number.
+        let available = head.wrapping_sub(tail);
+        if available > capacity {
+            return Err(RingError::Head { head, tail });
+        }
         let count = usize::try_from(available).unwrap_or(usize::MAX).min(entries_max);
         let mut result = Ok(count);
         for _ in 0..count {

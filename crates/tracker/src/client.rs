@@ -4,9 +4,9 @@
 //! The event that tracking has ended becomes the error of the next request. While it waits, the
 //! client sends heartbeats: revoking some GiB takes longer than the tracker tolerates silence.
 //!
-//! Anybody who may write to the folder of the socket can listen in the hypervisor's place. So the
-//! client asks the kernel which process listens, and checks in `/proc` that the thread that the
-//! tracker names belongs to it.
+//! Whoever may write to the folder of the socket can listen in place of the hypervisor. So the
+//! client asks the kernel which process listens. It also checks in `/proc` that the thread named by
+//! the tracker belongs to the hypervisor.
 //!
 //! Limits: [`EVENTS_MAX`] events are queued; more are an error.
 
@@ -376,16 +376,16 @@ fn receive(
             }
         }
     }
-    match receive_now(socket) {
+    let received = match receive_now(socket) {
         // The tracker closed before it had read everything; its last packet may still be queued.
         Err(Errno::CONNRESET) => receive_now(socket),
         received => received,
+    };
+    match received {
+        Ok(frame) => frame.map(Some),
+        Err(Errno::CONNRESET) => Err(TrackerError::Closed),
+        Err(source) => Err(TrackerError::System { what: "read from the tracker", source }),
     }
-    .map_err(|source| match source {
-        Errno::CONNRESET => TrackerError::Closed,
-        source => TrackerError::System { what: "read from the tracker", source },
-    })?
-    .map(Some)
 }
 
 /// Receives and decodes one packet.

@@ -105,21 +105,22 @@ impl HandlerPlacement {
         self.cpu = wanted.filter(|_| is_placed);
     }
 
-    /// The processor of the thread that was busiest by far since the last call, if there is such a
-    /// thread; `None` if all threads were idle.
+    /// The processor of the thread that was busiest by far since the last call; `Some(None)`: no
+    /// thread was; `None`: all threads were idle.
     fn busiest(&mut self, threads: &BTreeMap<u32, ThreadSample>) -> Option<Option<usize>> {
         let before = std::mem::take(&mut self.ticks);
-        let (mut total, mut most) = (0_u64, (0_u64, None));
+        let (mut total, mut most, mut busiest) = (0_u64, 0_u64, None);
         for (&tid, thread) in threads.iter().filter(|(_, it)| !it.name.starts_with(OWN_PREFIX)) {
             // A new thread counts as idle until the next call.
             let since = thread.ticks.saturating_sub(*before.get(&tid).unwrap_or(&thread.ticks));
             total = total.saturating_add(since);
-            if since > most.0 {
-                most = (since, Some(thread.cpu));
+            if since > most {
+                (most, busiest) = (since, Some(thread.cpu));
             }
             self.ticks.insert(tid, thread.ticks);
         }
-        (total > 0).then(|| most.1.filter(|_| most.0 as f64 >= total as f64 * BUSIEST_SHARE_MIN))
+        let is_by_far = most as f64 >= total as f64 * BUSIEST_SHARE_MIN;
+        (total > 0).then(|| busiest.filter(|_| is_by_far))
     }
 }
 

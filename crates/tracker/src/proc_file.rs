@@ -14,7 +14,7 @@ use rustix::io::Errno;
 /// Longest list of mappings accepted: 65,530 mappings, the most a process may have, of 128 bytes
 /// each.
 pub(crate) const MAPS_BYTES_MAX: u64 = 8 << 20;
-/// The same with the figures of each mapping: of as many of 1 KiB.
+/// Longest list of mappings with the figures of each (`smaps`): as many mappings, of 1 KiB each.
 pub(crate) const SMAPS_BYTES_MAX: u64 = 64 << 20;
 
 /// The bytes of a file that has at most `bytes_max`.
@@ -30,7 +30,7 @@ pub(crate) fn read(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of such a file.
+/// The text of a file that has at most `bytes_max`.
 ///
 /// # Errors
 /// Those of [`read`]; also if it is not UTF-8 (`EILSEQ`).

@@ -9,8 +9,8 @@
 //! batch of inode numbers. While a client is attached, a region keeps its page numbers, and regions
 //! plugged in later get higher ones.
 //!
-//! Whoever maps a file chooses which part of it, so where a mapping ends says nothing of how much
-//! memory there is: a file counts for no more than is mapped of it, and all regions together for no
+//! A hostile hypervisor may map any part of a file, so the end of a mapping does not show how much
+//! memory there is. A file counts for no more than is mapped of it, and all regions together for no
 //! more than the process has mapped.
 //!
 //! Cost: about 0.3 ms to read the mappings of a QEMU.
@@ -163,12 +163,10 @@ impl RegionTable {
         changes
     }
 
-    /// Removes a region.
     pub(crate) fn remove(&mut self, id: u8) {
         self.regions.retain(|region| region.id != id);
     }
 
-    /// The regions.
     pub(crate) fn regions(&self) -> &[RegionSpec] {
         &self.regions
     }

@@ -76,7 +76,6 @@ pub struct TrackingSession {
     placement: HandlerPlacement,
 }
 
-/// The current interval.
 #[derive(Debug)]
 struct CurrentInterval {
     began: Instant,

@@ -57,19 +57,19 @@ const SPENT_IN_S: f64 = 8.0;
 
 /// A limit out of range.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BudgetError(pub f64);
+pub struct WatchBudgetError(pub f64);
 
-impl std::fmt::Display for BudgetError {
+impl std::fmt::Display for WatchBudgetError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "budget of {} of a core: expected above 0 and at most 1", self.0)
     }
 }
 
-impl std::error::Error for BudgetError {}
+impl std::error::Error for WatchBudgetError {}
 
 /// Chooses the share of granules to watch from the cost of earlier intervals.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Budget {
+pub struct WatchBudget {
     limit: f64,
     shift: u32,
     calm: u32,
@@ -80,23 +80,30 @@ pub struct Budget {
     saved: f64,
 }
 
-impl Default for Budget {
+impl Default for WatchBudget {
     /// 0.5 % of a core.
-    fn default() -> Budget {
-        Budget { limit: 0.005, shift: SHIFT_FIRST, calm: 0, calm_used: 0.0, pause: 0, saved: 0.0 }
+    fn default() -> WatchBudget {
+        WatchBudget {
+            limit: 0.005,
+            shift: SHIFT_FIRST,
+            calm: 0,
+            calm_used: 0.0,
+            pause: 0,
+            saved: 0.0,
+        }
     }
 }
 
-impl Budget {
+impl WatchBudget {
     /// A budget with `limit` as a share of one core.
     ///
     /// # Errors
     /// `limit` is not above 0 and at most 1.
-    pub fn new(limit: f64) -> Result<Budget, BudgetError> {
+    pub fn new(limit: f64) -> Result<WatchBudget, WatchBudgetError> {
         if limit > 0.0 && limit <= 1.0 {
-            return Ok(Budget { limit, ..Budget::default() });
+            return Ok(WatchBudget { limit, ..WatchBudget::default() });
         }
-        Err(BudgetError(limit))
+        Err(WatchBudgetError(limit))
     }
 
     /// The limit, as a share of one core.
@@ -143,7 +150,7 @@ impl Budget {
         let (cost, length) = (cost.as_secs_f64(), length.as_secs_f64());
         let used = cost / length / (self.limit + self.saved / SPENT_IN_S);
         self.saved = (self.saved - (cost - self.limit * length).max(0.0)).max(0.0);
-        let is_least = self.shift == Budget::shift_most(granules);
+        let is_least = self.shift == WatchBudget::shift_most(granules);
         let times = if is_least { (used / OVERRUN_MAX).ceil() } else { 1.0 };
         // The cast saturates, and turns NaN to 0.
         self.pause = (times as u32).saturating_sub(1).min(PAUSE_MAX);
@@ -162,7 +169,7 @@ impl Budget {
 
     /// The shift, reduced where too few granules would be watched.
     fn shift_of(&self, granules: u64) -> u32 {
-        self.shift.min(Budget::shift_most(granules))
+        self.shift.min(WatchBudget::shift_most(granules))
     }
 
     /// The greatest shift with which at least [`GRANULES_MIN`] of `granules` are watched.
@@ -184,16 +191,16 @@ mod tests {
     #[test]
     fn limits_out_of_range_are_refused() {
         for limit in [0.0, -1.0, 1.1, f64::NAN] {
-            assert!(Budget::new(limit).is_err(), "{limit}");
+            assert!(WatchBudget::new(limit).is_err(), "{limit}");
         }
-        assert_eq!(Budget::new(1.0).unwrap().limit(), 1.0);
+        assert_eq!(WatchBudget::new(1.0).unwrap().limit(), 1.0);
     }
 
     /// At the limit nothing changes; at 3 times the limit the share is halved twice; at a fifth of
     /// it, twice in a row, doubled twice.
     #[test]
     fn shares_follow_costs_computed_by_hand() {
-        let mut budget = Budget::new(0.01).unwrap();
+        let mut budget = WatchBudget::new(0.01).unwrap();
         let mut cost = |ms| {
             budget.update(Duration::from_millis(ms), SECOND, MANY);
             budget.share(MANY).log2()
@@ -206,7 +213,7 @@ mod tests {
 
     #[test]
     fn at_least_512_granules_are_watched_at_any_cost() {
-        let mut budget = Budget::default();
+        let mut budget = WatchBudget::default();
         budget.update(SECOND, SECOND, MANY);
         assert_eq!(budget.share(4096), 1.0 / 8.0);
         assert_eq!((budget.share(1023), budget.share(0)), (1.0, 1.0));
@@ -216,7 +223,7 @@ mod tests {
     /// skipped, and at any cost at most three of four.
     #[test]
     fn intervals_are_skipped_when_the_fewest_granules_exceed_the_limit() {
-        let mut budget = Budget::new(0.01).unwrap();
+        let mut budget = WatchBudget::new(0.01).unwrap();
         let mut pause = |ms, granules| {
             budget.update(Duration::from_millis(ms), SECOND, granules);
             budget.pause()
@@ -230,7 +237,7 @@ mod tests {
     /// savings: 90, then 80 are left.
     #[test]
     fn savings_from_rest_are_spent_when_watched_again() {
-        let mut budget = Budget::new(0.01).unwrap();
+        let mut budget = WatchBudget::new(0.01).unwrap();
         for _ in 0..10 {
             budget.rest(Duration::ZERO, SECOND);
         }
@@ -250,7 +257,7 @@ mod tests {
 
     #[test]
     fn a_lower_limit_holds_at_once_and_takes_savings_along() {
-        let mut budget = Budget::new(0.01).unwrap();
+        let mut budget = WatchBudget::new(0.01).unwrap();
         (0..20).for_each(|_| budget.rest(Duration::ZERO, SECOND));
         budget.set_limit(0.002);
         assert_eq!((budget.saved * 1000.0).round(), 40.0);
@@ -270,7 +277,7 @@ mod tests {
             rest_part in 0.0..1.0_f64,
             limit in 0.0001..1.0_f64,
         ) {
-            let mut budget = Budget::new(limit).unwrap();
+            let mut budget = WatchBudget::new(limit).unwrap();
             let (mut spent, mut excess) = (0.0, 0.0);
             for &is_watched in &is_watched {
                 if !is_watched {
@@ -294,7 +301,7 @@ mod tests {
             full_cost_s in 0.0..50.0_f64,
             limit in 0.0001..1.0_f64,
         ) {
-            let mut budget = Budget::new(limit).unwrap();
+            let mut budget = WatchBudget::new(limit).unwrap();
             let mut shares = Vec::new();
             for _ in 0..80 {
                 let share = budget.share(MANY);

@@ -21,5 +21,5 @@ mod planner;
 mod recency;
 
 pub use analysis::{Analysis, AnalysisSettings, IntervalAnalysis, IntervalTouches, Sampling};
-pub use budget::{Budget, BudgetError};
+pub use budget::{WatchBudget, WatchBudgetError};
 pub use planner::{FinishedInterval, WatchPlan, WatchPlanner, WatchPlannerSettings};

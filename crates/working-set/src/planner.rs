@@ -15,18 +15,20 @@ use std::time::Duration;
 
 use ballast_estimate::granularity::GranularitySwitch;
 use ballast_estimate::hot_set::{HotSet, HotSetInput};
-use ballast_estimate::phase::{Intermittent, IntermittentSettings, NextInterval, PhaseStep};
+use ballast_estimate::phase::{
+    Intermittent, IntermittentSettings, NextInterval, PhaseSample, PhaseStep,
+};
 use ballast_model::Bytes;
 use ballast_mrc::Granularity;
 
 use crate::analysis::{Analysis, AnalysisSettings, IntervalAnalysis, IntervalTouches, Sampling};
-use crate::budget::Budget;
+use crate::budget::WatchBudget;
 
 /// The operator's settings for watching.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WatchPlannerSettings {
     /// The CPU budget for watching a sample of pages; `None`: watch every granule.
-    pub sample: Option<Budget>,
+    pub sample: Option<WatchBudget>,
     /// When to rest; `None`: always watch.
     pub rest: Option<IntermittentSettings>,
     /// Whether only the granules touched last, the hot set of MEB §3.4, stay accessible, so that
@@ -41,7 +43,7 @@ pub struct WatchPlannerSettings {
 impl Default for WatchPlannerSettings {
     fn default() -> WatchPlannerSettings {
         WatchPlannerSettings {
-            sample: Some(Budget::default()),
+            sample: Some(WatchBudget::default()),
             rest: Some(IntermittentSettings::live()),
             hot_set: false,
             analysis: AnalysisSettings::default(),
@@ -160,10 +162,7 @@ impl WatchPlanner {
             budget.rest(cost, length);
         }
         let wss = analysis.as_ref().map(|analysis| analysis.report.working_set);
-        let step = self
-            .phase
-            .as_mut()
-            .map(|phase| phase.observe(ballast_estimate::phase::PhaseSample { wss, events }));
+        let step = self.phase.as_mut().map(|phase| phase.observe(PhaseSample { wss, events }));
         let is_moving = step.is_none_or(|step| matches!(step.next, NextInterval::Track(_)));
         self.is_resting = !is_moving;
         self.is_on = is_moving && self.pause == 0;

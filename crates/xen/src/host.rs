@@ -5,7 +5,8 @@
 //! while something moves, with every other one at rest. Between samples only events are taken in.
 //!
 //! Cost: two messages per sample, and three per changed key (event, request, answer); at most two
-//! runs of `xl` per second; two small files per disk every five seconds (`disk_reads.rs`).
+//! runs of `xl` per second; a listing of disks, and two small files per disk every five seconds
+//! (`disk_reads.rs`).
 //! Limits: a key that changes twice within a sample is read once. `claims.rs` deals with what a
 //! guest may forge.
 
@@ -73,7 +74,7 @@ pub struct XenHost {
     /// When xenstored last answered a request for a sign of life.
     answered_at: Option<Timestamp>,
     /// The purposes of requests without an answer.
-    asked: BTreeMap<RequestId, Purpose>,
+    asked: BTreeMap<RequestId, RequestPurpose>,
     /// Answers to guests' agents that are being written.
     answer_writes: BTreeMap<RequestId, GuardedWrite>,
     /// Answers to orders, as received.
@@ -108,7 +109,7 @@ pub struct XenHost {
 
 /// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Purpose {
+enum RequestPurpose {
     Watch,
     /// A sign of life: only that an answer comes counts.
     LivenessCheck,

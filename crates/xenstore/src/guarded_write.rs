@@ -40,7 +40,7 @@ pub enum WriteError {
 
 /// The request whose answer is awaited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+enum WriteStep {
     Start,
     Compare,
     Write,
@@ -58,7 +58,7 @@ pub struct GuardedWrite {
     written: (StorePath, Vec<u8>),
     attempts: u32,
     transaction: Option<TransactionId>,
-    step: Step,
+    step: WriteStep,
     awaited: Option<RequestId>,
     /// Why the transaction ends without a change.
     failed: Option<WriteError>,
@@ -79,7 +79,7 @@ impl GuardedWrite {
             written,
             attempts: 0,
             transaction: None,
-            step: Step::Start,
+            step: WriteStep::Start,
             awaited: None,
             failed: None,
         };
@@ -112,32 +112,36 @@ impl GuardedWrite {
         answer: Answer,
     ) -> Result<bool, WriteError> {
         match (self.step, answer) {
-            (Step::Start, Ok(Reply::Transaction(id))) => {
+            (WriteStep::Start, Ok(Reply::Transaction(id))) => {
                 self.transaction = Some(id);
-                self.send(session, Step::Compare, Request::Read(self.expected.0.clone()))?;
+                self.send(session, WriteStep::Compare, Request::Read(self.expected.0.clone()))?;
             }
-            (Step::Compare, Ok(Reply::Value(value))) if value == self.expected.1 => {
+            (WriteStep::Compare, Ok(Reply::Value(value))) if value == self.expected.1 => {
                 let (path, value) = self.written.clone();
-                self.send(session, Step::Write, Request::Write { path, value })?;
+                self.send(session, WriteStep::Write, Request::Write { path, value })?;
             }
-            (Step::Compare, Ok(_) | Err(StoreError::NotFound)) => {
+            (WriteStep::Compare, Ok(_) | Err(StoreError::NotFound)) => {
                 self.abort(session, WriteError::Changed(self.expected.0.clone()))?;
             }
-            (Step::Write, Ok(_)) => {
-                self.send(session, Step::Commit, Request::EndTransaction { commit: true })?;
+            (WriteStep::Write, Ok(_)) => {
+                self.send(session, WriteStep::Commit, Request::EndTransaction { commit: true })?;
             }
-            (Step::Commit, Ok(_)) => return Ok(true),
-            (Step::Start | Step::Commit, Err(StoreError::Conflict)) => self.start(session)?,
-            (Step::Compare, Err(error)) => {
+            (WriteStep::Commit, Ok(_)) => return Ok(true),
+            (WriteStep::Start | WriteStep::Commit, Err(StoreError::Conflict)) => {
+                self.start(session)?
+            }
+            (WriteStep::Compare, Err(error)) => {
                 self.abort(session, refused(&self.expected.0, error))?;
             }
-            (Step::Write, Err(error)) => self.abort(session, refused(&self.written.0, error))?,
-            (Step::Start | Step::Commit, Err(error)) => {
+            (WriteStep::Write, Err(error)) => {
+                self.abort(session, refused(&self.written.0, error))?
+            }
+            (WriteStep::Start | WriteStep::Commit, Err(error)) => {
                 return Err(refused(&self.written.0, error));
             }
             // The transaction has ended either way.
-            (Step::GiveUp, _) => return Err(self.failed.take().unwrap_or(WriteError::Full)),
-            (Step::Start, Ok(_)) => {
+            (WriteStep::GiveUp, _) => return Err(self.failed.take().unwrap_or(WriteError::Full)),
+            (WriteStep::Start, Ok(_)) => {
                 let error = StoreError::Other("an answer to another request".to_owned());
                 return Err(refused(&self.written.0, error));
             }
@@ -151,19 +155,19 @@ impl GuardedWrite {
         }
         self.attempts += 1;
         self.transaction = None;
-        self.send(session, Step::Start, Request::StartTransaction)
+        self.send(session, WriteStep::Start, Request::StartTransaction)
     }
 
     /// Ends the transaction without a change.
     fn abort(&mut self, session: &mut XenstoreSession, why: WriteError) -> Result<(), WriteError> {
         self.failed = Some(why);
-        self.send(session, Step::GiveUp, Request::EndTransaction { commit: false })
+        self.send(session, WriteStep::GiveUp, Request::EndTransaction { commit: false })
     }
 
     fn send(
         &mut self,
         session: &mut XenstoreSession,
-        step: Step,
+        step: WriteStep,
         request: Request,
     ) -> Result<(), WriteError> {
         let id = session.request_in(request, self.transaction).ok_or(WriteError::Full)?;

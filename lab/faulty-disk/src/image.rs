@@ -12,7 +12,7 @@ const SECTOR: usize = 512;
 
 /// A change to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Change {
+enum DiskChange {
     Write { at: usize, bytes: Vec<u8> },
     Cut { to: usize },
 }
@@ -23,7 +23,7 @@ pub(crate) struct Image {
     /// The contents as of the last sync.
     durable: Vec<u8>,
     /// The changes since then.
-    pending: Vec<Change>,
+    pending: Vec<DiskChange>,
 }
 
 impl Image {
@@ -33,11 +33,11 @@ impl Image {
     }
 
     pub(crate) fn write(&mut self, at: usize, bytes: &[u8]) {
-        self.pending.push(Change::Write { at, bytes: bytes.to_vec() });
+        self.pending.push(DiskChange::Write { at, bytes: bytes.to_vec() });
     }
 
     pub(crate) fn cut(&mut self, to: usize) {
-        self.pending.push(Change::Cut { to });
+        self.pending.push(DiskChange::Cut { to });
     }
 
     pub(crate) fn sync(&mut self) {
@@ -54,8 +54,8 @@ impl Image {
         for change in std::mem::take(&mut self.pending) {
             match change {
                 _ if rng.u32(0..100) < kept_percent => change.apply(&mut self.durable),
-                Change::Write { at, bytes } if rng.bool() => self.tear(at, &bytes, rng),
-                Change::Write { .. } | Change::Cut { .. } => {}
+                DiskChange::Write { at, bytes } if rng.bool() => self.tear(at, &bytes, rng),
+                DiskChange::Write { .. } | DiskChange::Cut { .. } => {}
             }
         }
         &self.durable
@@ -75,11 +75,11 @@ impl Image {
     }
 }
 
-impl Change {
+impl DiskChange {
     fn apply(&self, file: &mut Vec<u8>) {
         match self {
-            Change::Write { at, bytes } => put(file, *at, bytes),
-            Change::Cut { to } => file.truncate(*to),
+            DiskChange::Write { at, bytes } => put(file, *at, bytes),
+            DiskChange::Cut { to } => file.truncate(*to),
         }
     }
 }

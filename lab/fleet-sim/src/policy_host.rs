@@ -57,12 +57,12 @@ pub(crate) struct FleetState {
     controllers: Vec<Controller>,
     plans: Vec<Option<Arc<Plan>>>,
     /// By guest.
-    balloons: Vec<Balloon>,
+    balloons: Vec<GuestBalloon>,
     is_tracked: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Balloon {
+struct GuestBalloon {
     id: GuestId,
     target: u64,
     in_use: u64,
@@ -76,7 +76,7 @@ struct Balloon {
 
 impl FleetState {
     pub(crate) fn new(world: &World, division: Division) -> FleetState {
-        let balloon = |(index, guest): (usize, &SimGuest)| Balloon {
+        let balloon = |(index, guest): (usize, &SimGuest)| GuestBalloon {
             id: name(index),
             target: guest.allocation,
             in_use: 0,
@@ -218,7 +218,7 @@ impl FleetState {
     }
 }
 
-impl Balloon {
+impl GuestBalloon {
     /// Moves the balloon, and lets the guest use what it needs.
     fn second(&mut self, guest: &mut SimGuest) {
         let held = guest.allocation;

@@ -107,7 +107,7 @@ impl State {
     }
 }
 
-struct Shared {
+struct SharedChannel {
     nonce: u64,
     state: Mutex<State>,
     changed: Condvar,
@@ -166,7 +166,7 @@ impl Subscription {
 /// An open connection to one guest.
 pub(crate) struct Channel {
     stream: Mutex<UnixStream>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedChannel>,
     next_exec: Mutex<u64>,
     reader: Option<JoinHandle<()>>,
 }
@@ -189,7 +189,8 @@ impl Channel {
     ) -> Result<Channel, ChannelError> {
         let _ = stream.set_write_timeout(Some(WRITE_PATIENCE));
         let nonce = u64::from(std::process::id()) << 32 | u64::from(socket_number(&stream));
-        let shared = Arc::new(Shared { nonce, state: Mutex::default(), changed: Condvar::new() });
+        let shared =
+            Arc::new(SharedChannel { nonce, state: Mutex::default(), changed: Condvar::new() });
         let source = stream.try_clone().map_err(|_| ChannelError::Closed)?;
         let reader = std::thread::spawn({
             let shared = Arc::clone(&shared);
@@ -350,7 +351,7 @@ fn socket_number(stream: &UnixStream) -> u32 {
     stream.as_raw_fd().unsigned_abs()
 }
 
-fn read_messages(mut source: UnixStream, shared: &Shared) {
+fn read_messages(mut source: UnixStream, shared: &SharedChannel) {
     let mut reader = LineReader::default();
     let mut chunk = [0; 16 << 10];
     loop {

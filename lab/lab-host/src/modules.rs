@@ -46,7 +46,7 @@ fn order(wanted: &[&str], modules_dep: &str, builtin: &str) -> Result<Vec<PathBu
         paths.insert(module_name(path), path);
     }
     let builtin: BTreeSet<String> = builtin.lines().map(module_name).collect();
-    let mut walk = Walk { needs: &needs, seen: BTreeSet::new(), order: Vec::new() };
+    let mut walk = ModuleWalk { needs: &needs, seen: BTreeSet::new(), order: Vec::new() };
     for name in wanted {
         match paths.get(*name) {
             Some(path) => walk.visit(path),
@@ -57,13 +57,13 @@ fn order(wanted: &[&str], modules_dep: &str, builtin: &str) -> Result<Vec<PathBu
     Ok(walk.order)
 }
 
-struct Walk<'a> {
+struct ModuleWalk<'a> {
     needs: &'a BTreeMap<&'a str, Vec<&'a str>>,
     seen: BTreeSet<&'a str>,
     order: Vec<PathBuf>,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ModuleWalk<'a> {
     fn visit(&mut self, path: &'a str) {
         if !self.seen.insert(path) {
             return;

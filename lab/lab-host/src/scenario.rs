@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, ParseGuestIdError, PolicyName};
-use ballast_toml_strict::{Error, duration};
+use ballast_toml_strict::{Error, Mistake, duration};
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
@@ -20,7 +20,7 @@ use crate::accel::AccelChoice;
 use crate::host_swap;
 use crate::libvirt::Manager;
 use crate::scenario_fleet::{ADVISE, FleetHost, MOVE, ScenarioFleet};
-use crate::scenario_guest::{Mistake, ScenarioGuest, check};
+use crate::scenario_guest::{ScenarioGuest, check};
 use crate::scenario_settings::{ByHand, Settings, Transfer};
 use crate::scenario_variant::{BEST, BY_HAND, Variant, VariantKind, check_policy, merged};
 use crate::{Balloon, GUESTS_MAX, GuestSpec, RunOptions, Truth};
@@ -123,10 +123,7 @@ impl Scenario {
     /// The first mistake, with its place.
     pub fn parse(text: &str, file: &Path) -> Result<Scenario, Error> {
         let scenario: Scenario = ballast_toml_strict::parse(text, file)?;
-        scenario.validate().map_err(|Mistake { key, message }| {
-            let key: Vec<&str> = key.iter().map(String::as_str).collect();
-            Error::at(text, file, &key, message)
-        })?;
+        scenario.validate().map_err(|mistake| mistake.in_file(text, file))?;
         Ok(scenario)
     }
 

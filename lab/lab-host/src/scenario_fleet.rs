@@ -9,10 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId};
-use ballast_toml_strict::duration;
+use ballast_toml_strict::{Mistake, duration};
 use serde::Deserialize;
 
-use crate::scenario_guest::{Mistake, ScenarioGuest, check};
+use crate::scenario_guest::{ScenarioGuest, check};
 
 /// The name of the variant in which the fleet only recommends moves.
 pub const ADVISE: &str = "advise";

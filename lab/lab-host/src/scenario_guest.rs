@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ballast_lab_guest::workload::{Pattern, Program, WorkloadSpec};
 use ballast_model::{Bytes, GuestId, GuestLimits};
-use ballast_toml_strict::duration;
+use ballast_toml_strict::{Mistake, duration};
 use serde::Deserialize;
 
 use crate::postgresql::IMAGE_SIZE;
@@ -209,19 +209,6 @@ impl ScenarioWorkload {
             _ => "workload".to_owned(),
         };
         self.id.clone().unwrap_or_else(kind)
-    }
-}
-
-/// A mistake that shows only when values are compared.
-pub(crate) struct Mistake {
-    pub(crate) key: Vec<String>,
-    pub(crate) message: String,
-}
-
-impl Mistake {
-    pub(crate) fn at(key: &[&str], message: impl ToString) -> Mistake {
-        let key = key.iter().map(|&name| name.to_owned()).collect();
-        Mistake { key, message: message.to_string() }
     }
 }
 

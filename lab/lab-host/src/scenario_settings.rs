@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_model::{Bytes, GuestId, PAGE_SIZE};
-use ballast_toml_strict::duration;
+use ballast_toml_strict::{Mistake, duration};
 use serde::Deserialize;
 
 use crate::KernelChoice;
 use crate::accel::AccelChoice;
 use crate::intermittent::Intermittent;
 use crate::libvirt::Manager;
-use crate::scenario_guest::{Mistake, ScenarioGuest, check};
+use crate::scenario_guest::{ScenarioGuest, check};
 
 /// Settings of a run.
 #[derive(Clone, Debug, PartialEq, Deserialize)]

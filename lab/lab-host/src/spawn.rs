@@ -15,18 +15,18 @@ use std::thread::JoinHandle;
 use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
-type Request = (Command, Vec<File>, Sender<io::Result<Child>>);
+type ChildRequest = (Command, Vec<File>, Sender<io::Result<Child>>);
 
 /// The thread that starts processes.
 #[derive(Debug)]
 pub(crate) struct Spawner {
-    requests: Option<Sender<Request>>,
+    requests: Option<Sender<ChildRequest>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Spawner {
     pub(crate) fn start() -> Spawner {
-        let (requests, queue) = channel::<Request>();
+        let (requests, queue) = channel::<ChildRequest>();
         let thread = std::thread::spawn(move || {
             for (mut command, files, reply) in queue {
                 let _ = reply.send(spawn(&mut command, &files));

@@ -85,12 +85,12 @@ unsafe extern "C" {
 }
 
 /// The recorder and its writer, from the plugin's start to QEMU's exit.
-struct Recording {
+struct OpenRecording {
     recorder: Recorder<Queue>,
     writer: JoinHandle<io::Result<()>>,
 }
 
-static RECORDING: OnceLock<Mutex<Option<Recording>>> = OnceLock::new();
+static RECORDING: OnceLock<Mutex<Option<OpenRecording>>> = OnceLock::new();
 /// Number of the current interval.
 static INTERVAL: AtomicU32 = AtomicU32::new(0);
 /// The pages that each processor has touched in it.
@@ -138,7 +138,7 @@ fn start(words: &[String]) -> Result<(), Box<dyn std::error::Error>> {
     let (queue, writer) = output::start(&options, times)?;
     let recorder = Recorder::new(queue, options.trace.is_some());
     IS_TRACED.store(options.trace.is_some(), Ordering::Relaxed);
-    let recording = Mutex::new(Some(Recording { recorder, writer }));
+    let recording = Mutex::new(Some(OpenRecording { recorder, writer }));
     RECORDING.set(recording).map_err(|_| "loaded twice into one guest")?;
     std::thread::Builder::new().name("truth-clock".to_owned()).spawn(move || tick(times))?;
     Ok(())
@@ -219,7 +219,7 @@ unsafe extern "C" fn accessed(vcpu: c_uint, info: u32, address: u64, _data: *mut
 unsafe extern "C" fn exiting(_id: u64, _data: *mut c_void) {
     let Some(recording) = RECORDING.get() else { return };
     let ended = recording.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let Some(Recording { mut recorder, writer }) = ended else { return };
+    let Some(OpenRecording { mut recorder, writer }) = ended else { return };
     RECENT.iter().for_each(|recent| recorder.count(recent.take_accesses()));
     recorder.advance(INTERVAL.load(Ordering::Relaxed));
     drop(recorder);

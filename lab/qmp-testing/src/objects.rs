@@ -50,7 +50,7 @@ pub(crate) fn stats(stats: &GuestStats, at: u64) -> Value {
 
 /// The reply to `query-blockstats` of a machine with one disk; `None`: it lacks the command.
 pub(crate) fn block_stats(reads: Option<DiskReads>) -> Result<Value, Failure> {
-    let Some(DiskReads { read, requests }) = reads else {
+    let Some(DiskReads { read, requests, .. }) = reads else {
         let desc = "The command query-blockstats has not been found".to_owned();
         return Err(("CommandNotFound", desc));
     };

@@ -24,12 +24,12 @@ const BALLOON_CHANGE_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Peer {
     path: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<SharedPeer>,
     task: AbortHandle,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedPeer {
     machine: Mutex<Machine>,
     event: Notify,
     /// The start of the machine's time.
@@ -39,7 +39,7 @@ struct Shared {
     _mapped: Vec<u8>,
 }
 
-impl Shared {
+impl SharedPeer {
     fn machine(&self) -> MutexGuard<'_, Machine> {
         self.machine.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -58,7 +58,7 @@ impl Peer {
         let listener = UnixListener::bind(path)?;
         let machine = Mutex::new(Machine::new(config, Duration::ZERO));
         let (event, origin) = (Notify::new(), Instant::now());
-        let shared = Arc::new(Shared { machine, event, origin, _mapped: mapped(&config) });
+        let shared = Arc::new(SharedPeer { machine, event, origin, _mapped: mapped(&config) });
         let task = tokio::spawn(serve_all(listener, Arc::clone(&shared))).abort_handle();
         Ok(Peer { path: path.to_owned(), shared, task })
     }
@@ -114,7 +114,7 @@ impl Drop for Peer {
     }
 }
 
-async fn serve_all(listener: UnixListener, shared: Arc<Shared>) {
+async fn serve_all(listener: UnixListener, shared: Arc<SharedPeer>) {
     while let Ok((stream, _)) = listener.accept().await {
         // Errors are ignored: a client may leave in any way.
         let _ = serve(stream, &shared).await;
@@ -122,7 +122,7 @@ async fn serve_all(listener: UnixListener, shared: Arc<Shared>) {
 }
 
 /// Serves one client until it leaves, or until the misbehaviour ends the connection.
-async fn serve(mut stream: UnixStream, shared: &Shared) -> std::io::Result<()> {
+async fn serve(mut stream: UnixStream, shared: &SharedPeer) -> std::io::Result<()> {
     let greeting = shared.machine().connect();
     match greeting {
         Some(greeting) => stream.write_all(greeting.as_bytes()).await?,

@@ -300,7 +300,7 @@ mod tests {
     /// given back, a tenth. In a second of waiting 384 faults and 2 MiB written, 512 pages or 16
     /// requests: 1/400 s each.
     #[test]
-    fn speeds_by_hand() {
+    fn speeds_equal_those_by_hand() {
         let speeds = Speeds::of(&record(&[
             (10, 0, 0, 0),
             (10, 1_000_000, 0, 0),

@@ -9,7 +9,7 @@ use super::figures::{self, or_none, times};
 use ballast_report::Report;
 
 /// One line: a gain in work, or a figure of a guest.
-pub(super) struct Row {
+pub(super) struct CalibrationRow {
     guest: String,
     policy: String,
     name: String,
@@ -21,8 +21,8 @@ pub(super) struct Row {
 }
 
 /// The lines: first the work ratios against the policy `first`, then the figures.
-pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
-    let of_gain = |it: &GainCompared| Row {
+pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<CalibrationRow> {
+    let of_gain = |it: &GainCompared| CalibrationRow {
         guest: "all".to_owned(),
         policy: it.policy.clone(),
         name: format!("work, to {first}"),
@@ -31,7 +31,7 @@ pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
         simulated: it.simulated,
         at_speeds: it.simulated_at_speeds,
     };
-    let of_figure = |it: &CalibrationFigure| Row {
+    let of_figure = |it: &CalibrationFigure| CalibrationRow {
         guest: it.guest.clone().unwrap_or_else(|| "all".to_owned()),
         policy: it.policy.clone(),
         name: it.figure.name().to_owned(),
@@ -45,8 +45,8 @@ pub(super) fn rows(calibration: &Calibration, first: &str) -> Vec<Row> {
 }
 
 /// The columns.
-pub(super) fn report() -> Report<'static, Row> {
-    Report::<Row>::new()
+pub(super) fn report() -> Report<'static, CalibrationRow> {
+    Report::<CalibrationRow>::new()
         .text("guest", |it| it.guest.clone())
         .text("policy", |it| it.policy.clone())
         .text("figure", |it| it.name.clone())
@@ -57,7 +57,7 @@ pub(super) fn report() -> Report<'static, Row> {
         .figure("to real", |it| it.to_real(it.at_speeds))
 }
 
-impl Row {
+impl CalibrationRow {
     fn shown(&self, value: Option<f64>) -> String {
         or_none(value.map(|value| match self.figure {
             None => times(value),

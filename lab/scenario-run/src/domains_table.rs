@@ -7,9 +7,9 @@ use super::figures::size;
 use super::record::{DomainRecord, Record, RunRecord};
 use ballast_report::Report;
 
-type Row<'a> = (&'a RunRecord, &'a DomainRecord);
+type DomainRow<'a> = (&'a RunRecord, &'a DomainRecord);
 
-fn rows(record: &Record) -> impl Iterator<Item = Row<'_>> {
+fn rows(record: &Record) -> impl Iterator<Item = DomainRow<'_>> {
     record.runs.iter().flat_map(|run| run.domains.iter().map(move |domain| (run, domain)))
 }
 
@@ -18,7 +18,7 @@ pub(super) fn render(record: &Record) -> String {
     if rows(record).next().is_none() {
         return String::new();
     }
-    let report = Report::<Row<'_>>::new()
+    let report = Report::<DomainRow<'_>>::new()
         .text("policy", |it| it.0.name(record))
         .text("guest", |it| it.1.guest.clone())
         .figure("at the start", |it| size(it.1.start_bytes as f64))

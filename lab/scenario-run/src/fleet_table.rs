@@ -8,22 +8,22 @@ use super::fleet_record::MigrationRecord;
 use super::record::{Record, RunRecord};
 
 /// A move in a run.
-pub(super) struct Row<'a> {
+pub(super) struct MigrationRow<'a> {
     run: &'a RunRecord,
     migration: &'a MigrationRecord,
 }
 
 /// All moves that were ordered.
-pub(super) fn rows(record: &Record) -> impl Iterator<Item = Row<'_>> {
+pub(super) fn rows(record: &Record) -> impl Iterator<Item = MigrationRow<'_>> {
     record.runs.iter().flat_map(|run| {
         let migrations = run.fleet.iter().flat_map(|fleet| &fleet.migrations);
-        migrations.map(move |migration| Row { run, migration })
+        migrations.map(move |migration| MigrationRow { run, migration })
     })
 }
 
 /// The columns of the moves.
-pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
-    Report::<Row<'a>>::new()
+pub(super) fn report<'a>(record: &'a Record) -> Report<'a, MigrationRow<'a>> {
+    Report::<MigrationRow<'a>>::new()
         .text("run", |it| it.run.name(record))
         .text("guest", |it| it.migration.guest.clone())
         .text("from", |it| it.migration.from.clone())

@@ -39,13 +39,13 @@ pub(super) fn read(path: &Path, since: SystemTime) -> anyhow::Result<Vec<MoveRec
 /// Everything moved so far.
 #[derive(Default)]
 struct Moves {
-    rows: BTreeMap<(GuestId, Mechanism), Row>,
+    rows: BTreeMap<(GuestId, Mechanism), MechanismMoves>,
     previous: BTreeMap<GuestId, PreviousTick>,
 }
 
 /// What one mechanism of one guest moved.
 #[derive(Default)]
-struct Row {
+struct MechanismMoves {
     orders: u64,
     to_host: Bytes,
     to_guest: Bytes,
@@ -148,20 +148,21 @@ impl Moves {
     }
 
     fn finish(self) -> Vec<MoveRecord> {
-        let record = |((guest, mechanism), row): ((GuestId, Mechanism), Row)| MoveRecord {
-            guest: guest.to_string(),
-            mechanism: mechanism.code().to_owned(),
-            orders: row.orders,
-            to_host_bytes: row.to_host.get(),
-            to_guest_bytes: row.to_guest.get(),
-            moving_s: row.moving_s,
-            reasons: row.reasons,
-        };
+        let record =
+            |((guest, mechanism), row): ((GuestId, Mechanism), MechanismMoves)| MoveRecord {
+                guest: guest.to_string(),
+                mechanism: mechanism.code().to_owned(),
+                orders: row.orders,
+                to_host_bytes: row.to_host.get(),
+                to_guest_bytes: row.to_guest.get(),
+                moving_s: row.moving_s,
+                reasons: row.reasons,
+            };
         self.rows.into_iter().map(record).collect()
     }
 }
 
-impl Row {
+impl MechanismMoves {
     fn order(&mut self, order: &Move) {
         self.orders += 1;
         let code = order.why.code();

@@ -8,29 +8,29 @@ use ballast_report::Report;
 
 /// A line: a mechanism of a guest with its first reason, or a further reason below it.
 #[derive(Clone)]
-pub(super) struct Row<'a> {
+pub(super) struct MoveRow<'a> {
     first: Option<(&'a RunRecord, &'a MoveRecord)>,
     why: String,
 }
 
 /// The lines; empty if no memory was moved.
-pub(super) fn rows(record: &Record) -> Vec<Row<'_>> {
+pub(super) fn rows(record: &Record) -> Vec<MoveRow<'_>> {
     record.runs.iter().flat_map(|run| run.moves.iter().flat_map(|row| lines(run, row))).collect()
 }
 
-fn lines<'a>(run: &'a RunRecord, row: &'a MoveRecord) -> impl Iterator<Item = Row<'a>> {
+fn lines<'a>(run: &'a RunRecord, row: &'a MoveRecord) -> impl Iterator<Item = MoveRow<'a>> {
     let mut reasons = row.reasons.iter().map(reason);
     let why = reasons.next().unwrap_or_else(|| "not ordered".to_owned());
-    let first = Row { first: Some((run, row)), why };
-    std::iter::once(first).chain(reasons.map(|why| Row { first: None, why }))
+    let first = MoveRow { first: Some((run, row)), why };
+    std::iter::once(first).chain(reasons.map(|why| MoveRow { first: None, why }))
 }
 
 /// The columns.
-pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
+pub(super) fn report<'a>(record: &'a Record) -> Report<'a, MoveRow<'a>> {
     let of = |cell: fn(&MoveRecord) -> String| {
-        move |it: &Row<'a>| it.first.map_or(String::new(), |(_, row)| cell(row))
+        move |it: &MoveRow<'a>| it.first.map_or(String::new(), |(_, row)| cell(row))
     };
-    let policy = |it: &Row<'a>| it.first.map_or(String::new(), |(run, _)| run.name(record));
+    let policy = |it: &MoveRow<'a>| it.first.map_or(String::new(), |(run, _)| run.name(record));
     Report::new()
         .text("policy", policy)
         .text("guest", of(|row| row.guest.clone()))

@@ -57,7 +57,7 @@ pub(super) async fn find(
         let (run, say) = (&run, &say);
         async move {
             let name = guest.name.as_str();
-            let found = Subject::new(run.guest(name)?).await?.need(guest, say).await;
+            let found = NeedSubject::new(run.guest(name)?).await?.need(guest, say).await;
             let need = found.with_context(|| format!("guest {name}: what it needs"))?;
             Ok((name.to_owned(), need))
         }
@@ -68,7 +68,7 @@ pub(super) async fn find(
 }
 
 /// A guest whose need is being found.
-struct Subject<'a> {
+struct NeedSubject<'a> {
     guest: &'a Guest,
     events: Subscription,
     balloon: Balloon,
@@ -102,10 +102,10 @@ impl ReportCounters {
     }
 }
 
-impl<'a> Subject<'a> {
-    async fn new(guest: &'a Guest) -> anyhow::Result<Subject<'a>> {
+impl<'a> NeedSubject<'a> {
+    async fn new(guest: &'a Guest) -> anyhow::Result<NeedSubject<'a>> {
         let balloon = Balloon::of(guest).await?;
-        Ok(Subject {
+        Ok(NeedSubject {
             guest,
             events: guest.subscribe()?,
             balloon,

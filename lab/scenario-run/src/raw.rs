@@ -41,22 +41,22 @@ pub fn write_file(path: &Path, text: impl AsRef<[u8]>) -> anyhow::Result<()> {
 }
 
 /// One row of the CSV: a sample of a guest in a run.
-type Row<'a> = (&'a RunRecord, &'a GuestRun, &'a Sample);
+type SampleRow<'a> = (&'a RunRecord, &'a GuestRun, &'a Sample);
 
-fn columns<'a>() -> Report<'a, Row<'a>> {
-    fn number<'a>(figure: fn(&Sample) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
+fn columns<'a>() -> Report<'a, SampleRow<'a>> {
+    fn number<'a>(figure: fn(&Sample) -> Option<u64>) -> impl Fn(&SampleRow<'a>) -> String {
         move |it| csv_field(figure(it.2))
     }
-    fn outside<'a>(figure: fn(&OutsideSample) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
+    fn outside<'a>(figure: fn(&OutsideSample) -> Option<u64>) -> impl Fn(&SampleRow<'a>) -> String {
         move |it| csv_field(it.2.daemon.as_ref().and_then(figure))
     }
-    fn inside<'a>(figure: fn(&InsideSample) -> Option<u64>) -> impl Fn(&Row<'a>) -> String {
+    fn inside<'a>(figure: fn(&InsideSample) -> Option<u64>) -> impl Fn(&SampleRow<'a>) -> String {
         move |it| csv_field(it.2.inside.as_ref().and_then(figure))
     }
-    fn text<'a>(text: fn(&OutsideSample) -> Option<&String>) -> impl Fn(&Row<'a>) -> String {
+    fn text<'a>(text: fn(&OutsideSample) -> Option<&String>) -> impl Fn(&SampleRow<'a>) -> String {
         move |it| it.2.daemon.as_ref().and_then(text).cloned().unwrap_or_default()
     }
-    Report::<Row<'a>>::new()
+    Report::<SampleRow<'a>>::new()
         .text("policy", |it| it.0.policy.clone())
         .figure("repetition", |it| it.0.repetition)
         .text("guest", |it| it.1.guest.clone())

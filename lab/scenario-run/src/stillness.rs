@@ -47,14 +47,14 @@ impl std::fmt::Display for Stillness {
 }
 
 /// Counters that move while a workload runs: those of every report, and those that may be unknown.
-type Progress = ([u64; 4], [Option<u64>; 3]);
+type GuestProgress = ([u64; 4], [Option<u64>; 3]);
 
 /// Detects stillness of one guest.
 #[derive(Clone, Debug, Default)]
 pub(super) struct StillnessWatch {
     /// The counters at the last report in which any had moved, and that report's time in
     /// milliseconds.
-    moved: Option<(Progress, i64)>,
+    moved: Option<(GuestProgress, i64)>,
     reports_still: u32,
     still_ms: i64,
 }

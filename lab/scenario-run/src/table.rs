@@ -77,7 +77,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn one_run_of_each() {
+    fn one_run_of_each_has_no_spread() {
         let record = fixture::record(&[("static", &[1_000_000]), ("global", &[2_340_000])]);
         let text = render(&record, &Comparison::new(&record), None);
         expect![[r#"

@@ -34,18 +34,18 @@ const FILL: &str = "fill-before-balloon";
 
 /// What one guest held at which time.
 #[derive(Debug, Default)]
-struct Series(Vec<(Instant, Bytes)>);
+struct HeldPolls(Vec<(Instant, Bytes)>);
 
 /// What both guests held during the run.
 #[derive(Debug, Default)]
 pub(super) struct HeldSeries {
-    from: Series,
-    to: Series,
+    from: HeldPolls,
+    to: HeldPolls,
 }
 
 /// Times of a transfer since its demand, in seconds; `None`: it never came to that.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Times {
+struct TransferTimes {
     first_use_s: Option<f64>,
     given_s: Option<f64>,
     arrived_s: Option<f64>,
@@ -53,7 +53,7 @@ struct Times {
     polls_apart_s_max: f64,
 }
 
-impl Series {
+impl HeldPolls {
     /// What the guest held at `demand`, or at the first poll after it.
     fn base(&self, demand: Instant) -> Option<Bytes> {
         let at_demand = self.0.iter().rfind(|(at, _)| *at <= demand);
@@ -77,13 +77,13 @@ impl Series {
 
 impl HeldSeries {
     /// The times of a transfer of `amount` that was demanded at `demand`.
-    fn times(&self, demand: Instant, amount: Bytes) -> Times {
+    fn times(&self, demand: Instant, amount: Bytes) -> TransferTimes {
         let (Some(from), Some(to)) = (self.from.base(demand), self.to.base(demand)) else {
-            return Times::default();
+            return TransferTimes::default();
         };
         let (less, more) = (from.saturating_sub(amount), to.saturating_add(amount));
         let arrived_s = self.to.when(demand, |held| held >= more);
-        Times {
+        TransferTimes {
             first_use_s: self.to.when(demand, |held| held > to),
             given_s: self.from.when(demand, |held| held <= less),
             arrived_s,
@@ -129,7 +129,7 @@ fn watch(sockets: &[PathBuf; 2], stop: &AtomicBool) -> anyhow::Result<HeldSeries
     Ok(HeldSeries { from, to })
 }
 
-async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<Series> {
+async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<HeldPolls> {
     let mut balloon = Balloon::at(socket).await?;
     let mut polls = Vec::new();
     while !stop.load(Ordering::Relaxed) && polls.len() < POLLS_MAX {
@@ -137,7 +137,7 @@ async fn series(socket: &Path, stop: &AtomicBool) -> anyhow::Result<Series> {
         polls.push((Instant::now(), held));
         tokio::time::sleep(POLL_PERIOD).await;
     }
-    Ok(Series(polls))
+    Ok(HeldPolls(polls))
 }
 
 /// The figures of `transfer`, demanded at `demand`. Afterwards guests are at their start sizes,
@@ -197,11 +197,11 @@ mod tests {
         let at = |ms: u64| began + Duration::from_millis(ms);
         let from = polls.iter().map(|(ms, from, _)| (at(*ms), Bytes::mib(*from)));
         let to = polls.iter().map(|(ms, _, to)| (at(*ms), Bytes::mib(*to)));
-        HeldSeries { from: Series(from.collect()), to: Series(to.collect()) }
+        HeldSeries { from: HeldPolls(from.collect()), to: HeldPolls(to.collect()) }
     }
 
     /// First memory, given, arrived, and time between polls, in milliseconds.
-    fn ms(times: Times) -> ([Option<u64>; 3], u64) {
+    fn ms(times: TransferTimes) -> ([Option<u64>; 3], u64) {
         let ms = |s: f64| (s * 1000.0).round() as u64;
         let all = [times.first_use_s, times.given_s, times.arrived_s].map(|it| it.map(ms));
         (all, ms(times.polls_apart_s_max))
@@ -235,6 +235,6 @@ mod tests {
         );
         let late = began + Duration::from_millis(300);
         assert_eq!(times(late, 1), ([None, None, None], 138), "nothing came any more");
-        assert_eq!(HeldSeries::default().times(began, Bytes::mib(1)), Times::default());
+        assert_eq!(HeldSeries::default().times(began, Bytes::mib(1)), TransferTimes::default());
     }
 }

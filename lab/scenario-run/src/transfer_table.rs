@@ -19,19 +19,19 @@ pub struct Goals {
 pub const GOALS: Goals = Goals { first_use_s: 0.3, ratio: 1.25 };
 
 /// A run in which a transfer was timed.
-pub(super) struct Row<'a> {
+pub(super) struct TransferRow<'a> {
     run: &'a RunRecord,
     transfer: &'a TransferRecord,
 }
 
 /// The runs in which a transfer was timed.
-pub(super) fn rows(record: &Record) -> impl Iterator<Item = Row<'_>> {
-    record.runs.iter().filter_map(|run| Some(Row { run, transfer: run.transfer.as_ref()? }))
+pub(super) fn rows(record: &Record) -> impl Iterator<Item = TransferRow<'_>> {
+    record.runs.iter().filter_map(|run| Some(TransferRow { run, transfer: run.transfer.as_ref()? }))
 }
 
 /// The columns.
-pub(super) fn report<'a>(record: &'a Record) -> Report<'a, Row<'a>> {
-    Report::<Row<'a>>::new()
+pub(super) fn report<'a>(record: &'a Record) -> Report<'a, TransferRow<'a>> {
+    Report::<TransferRow<'a>>::new()
         .text("policy", |it| it.run.name(record))
         .figure("first memory after", |it| span(it.transfer.first_use_s))
         .figure("all given after", |it| span(it.transfer.given_s))

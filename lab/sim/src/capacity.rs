@@ -43,7 +43,7 @@ pub fn max_guests(
 ) -> Result<Capacity, ScenarioError> {
     scenario.validate()?;
     let most = most_by_floors(scenario).min(GUESTS_MAX);
-    let mut search = Search { scenario, policy, bound: 1.0 - slowdown, tried: Vec::new() };
+    let mut search = CapacitySearch { scenario, policy, bound: 1.0 - slowdown, tried: Vec::new() };
     let mut holds = 0;
     let mut fails = most + 1;
     let mut next = 1;
@@ -91,14 +91,14 @@ fn least_of(guest: &GuestSpec) -> Bytes {
     guest.limits.floor_for(guest.memory).max(kernel.saturating_add(Bytes::pages(1)))
 }
 
-struct Search<'a> {
+struct CapacitySearch<'a> {
     scenario: &'a Scenario,
     policy: &'a dyn Fn() -> Box<dyn Policy>,
     bound: f64,
     tried: Vec<(usize, Option<f64>)>,
 }
 
-impl Search<'_> {
+impl CapacitySearch<'_> {
     fn holds(&mut self, guests: usize) -> Result<bool, ScenarioError> {
         let scenario = replicated(self.scenario, guests);
         let best = run_to_end(Simulation::unlimited(&scenario)?);

@@ -239,6 +239,7 @@ impl Guest {
         DiskReads {
             read: Bytes::pages(counters.swap_in_pages + counters.file_read_pages),
             requests: counters.major_faults,
+            ..DiskReads::default()
         }
     }
 

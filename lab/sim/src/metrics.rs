@@ -31,7 +31,7 @@ const STAYS_FOR: Duration = Duration::from_secs(30);
 /// The sums of one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Metrics {
-    guests: Vec<Sums>,
+    guests: Vec<GuestMetricSums>,
     /// Ticks of one point of the series.
     ticks_per_point: u64,
     ticks: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Metrics {
 
 /// The sums of one guest.
 #[derive(Clone, Debug, Default)]
-struct Sums {
+struct GuestMetricSums {
     series: Vec<Point>,
     /// Sums over the current point: allocation, used, demand, in bytes times ticks.
     parts: [u128; 3],
@@ -93,7 +93,7 @@ impl Metrics {
         let sums = |guest: &Guest| {
             let holds = guest.memory.allocation();
             let target = Target { last: holds, anchor: holds, ..Target::default() };
-            Sums { target, demand: guest.memory.demand(), ..Sums::default() }
+            GuestMetricSums { target, demand: guest.memory.demand(), ..GuestMetricSums::default() }
         };
         Metrics {
             guests: guests.iter().map(sums).collect(),
@@ -192,7 +192,7 @@ impl Metrics {
     }
 }
 
-impl Sums {
+impl GuestMetricSums {
     fn end_point(&mut self, guest: &Guest, now: Duration, ticks: u64) {
         let counters = &guest.counters;
         let [allocation, used, demand] = self.parts.map(|sum| mean(sum, ticks));
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jains_index_by_hand() {
+    fn jains_index_equals_that_by_hand() {
         for (parts, index) in [
             (&[1.0, 1.0, 1.0, 1.0][..], Some(1.0)),
             (&[1.0, 0.0, 0.0, 0.0], Some(0.25)),

@@ -270,6 +270,9 @@ impl Swap {
     /// Linux reads eight pages at a time (`vm.page-cluster` 3); the lab measured 7.9.
     pub const READAHEAD_PAGES_DEFAULT: u64 = 8;
 
+    /// Pages written with one request (Linux's `SWAP_CLUSTER_MAX`).
+    pub const WRITE_PAGES: u64 = 32;
+
     /// A swap space of this size on this disk.
     pub const fn new(size: Bytes, disk: Disk) -> Swap {
         Swap { size, disk, readahead_pages: Swap::READAHEAD_PAGES_DEFAULT }
@@ -337,6 +340,10 @@ impl GuestSpec {
     /// measures 50 to 130 µs.
     pub const FILL_DEFAULT: Duration = Duration::from_micros(1);
 
+    /// Freeing a page costs nothing beside filling one. Under emulation the lab measures 140 to 150
+    /// µs.
+    pub const GIVE_BACK_DEFAULT: Duration = Duration::ZERO;
+
     /// An idle guest with this much memory, as much swap on an [`Disk::SSD`], and defaults
     /// otherwise.
     pub fn new(id: GuestId, memory: Bytes) -> GuestSpec {
@@ -350,7 +357,7 @@ impl GuestSpec {
             data: Disk::SSD,
             touch: GuestSpec::TOUCH_DEFAULT,
             fill: GuestSpec::FILL_DEFAULT,
-            give_back: Duration::ZERO,
+            give_back: GuestSpec::GIVE_BACK_DEFAULT,
             kernel: Kernel::default(),
             balloon: Balloon::default(),
             sources: Sources::default(),

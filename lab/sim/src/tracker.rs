@@ -118,11 +118,11 @@ impl Tracker {
 struct Footprint {
     pages: f64,
     touches: f64,
-    kind: Kind,
+    kind: VisitKind,
 }
 
 #[derive(Clone, Debug)]
-enum Kind {
+enum VisitKind {
     Cyclic,
     /// Pages and share of the touches of each bin.
     Random(Vec<(f64, f64)>),
@@ -134,11 +134,11 @@ impl Footprint {
     fn new(visits: &Visits, pages: u64, touches: u64) -> Footprint {
         let (pages, touches) = (pages as f64, touches as f64);
         let kind = if visits.is_cyclic() {
-            Kind::Cyclic
+            VisitKind::Cyclic
         } else if let Some(curve) = visits.curve() {
-            Kind::Curve(times_of(curve, touches))
+            VisitKind::Curve(times_of(curve, touches))
         } else {
-            Kind::Random(bins(pages, visits.zipf_exponent()))
+            VisitKind::Random(bins(pages, visits.zipf_exponent()))
         };
         Footprint { pages, touches, kind }
     }
@@ -147,14 +147,14 @@ impl Footprint {
     fn at(&self, x: f64) -> (f64, f64) {
         let Footprint { pages, touches, kind } = self;
         match kind {
-            Kind::Cyclic if x * touches < *pages => (x * touches, *touches),
-            Kind::Cyclic => (*pages, 0.0),
-            Kind::Random(bins) => {
+            VisitKind::Cyclic if x * touches < *pages => (x * touches, *touches),
+            VisitKind::Cyclic => (*pages, 0.0),
+            VisitKind::Random(bins) => {
                 let misses_at = |(in_bin, share): &(f64, f64)| exp(-touches * share * x / in_bin);
                 let held = bins.iter().map(|bin| bin.0 * (1.0 - misses_at(bin))).sum();
                 (held, bins.iter().map(|bin| touches * bin.1 * misses_at(bin)).sum())
             }
-            Kind::Curve(times) => {
+            VisitKind::Curve(times) => {
                 let past = times.partition_point(|&(_, at, _)| at <= x);
                 let (held, _, misses_at) = times[past.saturating_sub(1)];
                 (held, touches * misses_at)
@@ -165,12 +165,12 @@ impl Footprint {
     /// Time after which it holds nearly all of its pages.
     fn settles_at(&self) -> f64 {
         match &self.kind {
-            Kind::Cyclic => self.pages / self.touches,
-            Kind::Random(bins) => {
+            VisitKind::Cyclic => self.pages / self.touches,
+            VisitKind::Random(bins) => {
                 let rarest = bins.iter().map(|(pages, share)| pages / (self.touches * share));
                 12.0 * rarest.fold(0.0, f64::max)
             }
-            Kind::Curve(times) => times.last().map_or(1.0, |&(_, at, _)| at),
+            VisitKind::Curve(times) => times.last().map_or(1.0, |&(_, at, _)| at),
         }
     }
 }

@@ -26,7 +26,7 @@ const RESERVE: u64 = 110;
 
 /// What a policy promises to a guest when there is enough memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Promise {
+enum PolicyPromise {
     /// A part by shares.
     Part,
     /// What the guest needs, where there is enough for all.
@@ -35,23 +35,23 @@ enum Promise {
     Bounds,
 }
 
-fn promise(policy: PolicyName) -> Promise {
+fn promise(policy: PolicyName) -> PolicyPromise {
     match policy {
-        PolicyName::Static => Promise::Part,
+        PolicyName::Static => PolicyPromise::Part,
         PolicyName::SelfBalloon
         | PolicyName::SelfScheduling
         | PolicyName::Global
         | PolicyName::Meb
         | PolicyName::Tws
         // No program answers in a storm, so `global` decides.
-        | PolicyName::External => Promise::Needs,
+        | PolicyName::External => PolicyPromise::Needs,
         PolicyName::Proportional
         | PolicyName::Fcfs
         | PolicyName::DemandProportional
         | PolicyName::DirectAssign
         | PolicyName::Auction
         | PolicyName::RoundRobin
-        | PolicyName::Custom(_) => Promise::Bounds,
+        | PolicyName::Custom(_) => PolicyPromise::Bounds,
     }
 }
 
@@ -142,10 +142,10 @@ impl Storm<'_> {
         let is_guaranteed = self.present().map(floor).sum::<u64>() <= budget;
         for guest in self.present().filter(|guest| !guest.is_offender) {
             let due = match promise(self.drawn.settings.policy) {
-                Promise::Part => self.part(guest),
-                Promise::Needs if fits => self.within(guest, guest.wants),
-                Promise::Needs | Promise::Bounds if is_guaranteed => floor(guest),
-                Promise::Needs | Promise::Bounds => 0,
+                PolicyPromise::Part => self.part(guest),
+                PolicyPromise::Needs if fits => self.within(guest, guest.wants),
+                PolicyPromise::Needs | PolicyPromise::Bounds if is_guaranteed => floor(guest),
+                PolicyPromise::Needs | PolicyPromise::Bounds => 0,
             };
             if guest.holds + slack < due {
                 let (guest, has) = (guest.id.clone(), guest.holds);

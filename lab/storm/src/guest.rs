@@ -335,7 +335,7 @@ impl StormGuest {
     fn disk_reads(&self, now: Duration) -> DiskReads {
         let of_files = if self.is_offender { READ_PER_S * now.as_secs() } else { 0 };
         let read = Bytes::mib(self.swapped + of_files);
-        DiskReads { read, requests: read.to_pages() }
+        DiskReads { read, requests: read.to_pages(), ..DiskReads::default() }
     }
 
     /// What it reports of its memory now.

@@ -148,7 +148,7 @@ impl Sabotage {
             match self {
                 Sabotage::Entitlement => {
                     guest.target = guest.held.or(guest.target);
-                    guest.handover.granted = None;
+                    (guest.handover.granted, guest.handover.checked) = (None, None);
                 }
                 Sabotage::Handovers => {
                     guest.handover = Handover::nothing(guest.handover.guest.clone());

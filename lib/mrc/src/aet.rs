@@ -38,7 +38,7 @@ use crate::shards::threshold::Threshold;
 use crate::{Engine, EngineName, Full, Granularity, Histogram, TAGS_MAX};
 
 /// Reuse times.
-type Times = LogLinear<6>;
+type ReuseTimes = LogLinear<6>;
 
 /// Tags that are filtered together.
 const BLOCK: usize = 256;
@@ -50,7 +50,7 @@ pub struct Aet {
     now: u64,
     references: u64,
     cold: f64,
-    reused: Times,
+    reused: ReuseTimes,
     tracked: Tracked,
 }
 
@@ -87,7 +87,7 @@ impl Aet {
     }
 
     fn with(tracked: Tracked) -> Self {
-        Self { now: 0, references: 0, cold: 0.0, reused: Times::default(), tracked }
+        Self { now: 0, references: 0, cold: 0.0, reused: ReuseTimes::default(), tracked }
     }
 
     /// The weight of cold references since the interval started.
@@ -170,7 +170,7 @@ impl Engine for Aet {
         let (mut share, mut distance) = (1.0, 0.0);
         let mut estimates = Estimates::default();
         for (index, &weight) in weights.iter().enumerate() {
-            let width = Times::span(index).1 as f64;
+            let width = ReuseTimes::span(index).1 as f64;
             let (fall, half) = (weight / all, (width - 1.0) / 2.0);
             let middle = distance + half * share - fall * half * (half + 1.0) / (2.0 * width);
             estimates.push(middle.clamp(1.0, distinct), weight);
@@ -262,7 +262,7 @@ impl Sample {
     }
 
     /// Counts a block whose first reference is at `now`; returns the weight of cold references.
-    fn record(&mut self, block: &[u64], now: u64, reused: &mut Times) -> f64 {
+    fn record(&mut self, block: &[u64], now: u64, reused: &mut ReuseTimes) -> f64 {
         let mut sampled = std::mem::take(&mut self.sampled);
         self.threshold.sift(block, &mut sampled);
         self.distinct.note(block);
@@ -278,7 +278,7 @@ impl Sample {
         cold
     }
 
-    fn sample(&mut self, tag: u64, now: u64, reused: &mut Times) -> f64 {
+    fn sample(&mut self, tag: u64, now: u64, reused: &mut ReuseTimes) -> f64 {
         if !self.threshold.has(tag) {
             return 0.0;
         }

@@ -93,6 +93,27 @@ impl Error {
     }
 }
 
+/// A mistake found by a check that has values but not their document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistake {
+    key: Vec<String>,
+    message: String,
+}
+
+impl Mistake {
+    /// A mistake in the value of `key`, which is a path as in [`Error::at`].
+    pub fn at(key: &[&str], message: impl fmt::Display) -> Mistake {
+        let key = key.iter().map(|&name| name.to_owned()).collect();
+        Mistake { key, message: message.to_string() }
+    }
+
+    /// The error with its place in `text`, the contents of `file`.
+    pub fn in_file(self, text: &str, file: &Path) -> Error {
+        let key: Vec<&str> = self.key.iter().map(String::as_str).collect();
+        Error::at(text, file, &key, self.message)
+    }
+}
+
 /// ` in [guests.web]`, or nothing at the root.
 fn in_table(path: &KeyPath) -> String {
     if path.is_root() { String::new() } else { format!(" in [{path}]") }

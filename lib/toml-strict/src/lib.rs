@@ -3,7 +3,7 @@
 //! Idea: an error in a file names its place (`file:line:column`), its key (`guests.web.floor`),
 //! what was expected, and for an unknown key the nearest known one. Types refuse unknown keys with
 //! `#[serde(deny_unknown_fields)]`; checks across several values attach their own message to a key
-//! with [`Error::at`].
+//! with [`Error::at`], or with [`Mistake::at`] where they do not have the document.
 //!
 //! Cost: one parse; a second one, for the place, only after an error.
 //!
@@ -24,7 +24,7 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
-pub use error::Error;
+pub use error::{Error, Mistake};
 pub use nearest::nearest;
 
 /// Longest document accepted, in bytes. A host with 10,000 guests, each with its own table of some

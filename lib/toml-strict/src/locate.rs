@@ -21,14 +21,14 @@ pub(crate) struct Position {
 
 /// One step from a value to a value inside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
+enum PathStep {
     Key(String),
     Index(usize),
 }
 
 /// The path from the root of a document to a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct KeyPath(Vec<Step>);
+pub(crate) struct KeyPath(Vec<PathStep>);
 
 impl KeyPath {
     pub(crate) fn is_root(&self) -> bool {
@@ -37,13 +37,13 @@ impl KeyPath {
 
     /// This path with one more key.
     pub(crate) fn join(mut self, key: &str) -> KeyPath {
-        self.0.push(Step::Key(key.to_owned()));
+        self.0.push(PathStep::Key(key.to_owned()));
         self
     }
 
     /// Removes the last step if it is `key`.
     pub(crate) fn pop_if_last_is(&mut self, key: &str) {
-        self.0.pop_if(|step| matches!(step, Step::Key(name) if name == key));
+        self.0.pop_if(|step| matches!(step, PathStep::Key(name) if name == key));
     }
 }
 
@@ -52,9 +52,9 @@ impl fmt::Display for KeyPath {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (depth, step) in self.0.iter().enumerate() {
             match step {
-                Step::Key(key) if depth == 0 => f.write_str(&quote(key))?,
-                Step::Key(key) => write!(f, ".{}", quote(key))?,
-                Step::Index(index) => write!(f, "[{index}]")?,
+                PathStep::Key(key) if depth == 0 => f.write_str(&quote(key))?,
+                PathStep::Key(key) => write!(f, ".{}", quote(key))?,
+                PathStep::Index(index) => write!(f, "[{index}]")?,
             }
         }
         Ok(())
@@ -93,9 +93,9 @@ pub(crate) fn path_at(text: &str, span: &Range<usize>) -> KeyPath {
 }
 
 /// Extends `path` by the steps to `span`; whether there were any.
-fn descend_table(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<Step>) -> bool {
+fn descend_table(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<PathStep>) -> bool {
     for (key, value) in table {
-        path.push(Step::Key(key.get_ref().to_string()));
+        path.push(PathStep::Key(key.get_ref().to_string()));
         if covers(&key.span(), span) || descend_value(value, span, path) {
             return true;
         }
@@ -104,11 +104,15 @@ fn descend_table(table: &DeTable<'_>, span: &Range<usize>, path: &mut Vec<Step>)
     false
 }
 
-fn descend_value(value: &Spanned<DeValue<'_>>, span: &Range<usize>, path: &mut Vec<Step>) -> bool {
+fn descend_value(
+    value: &Spanned<DeValue<'_>>,
+    span: &Range<usize>,
+    path: &mut Vec<PathStep>,
+) -> bool {
     let found_inside = match value.get_ref() {
         DeValue::Table(table) => descend_table(table, span, path),
         DeValue::Array(items) => items.iter().enumerate().any(|(index, item)| {
-            path.push(Step::Index(index));
+            path.push(PathStep::Index(index));
             let found = descend_value(item, span, path);
             if !found {
                 path.pop();
@@ -144,8 +148,8 @@ pub(crate) fn find(text: &str, key: &[&str]) -> KeyLocation {
         let index = items.and_then(|items| Some((items, name.parse::<usize>().ok()?)));
         let step;
         (step, value) = match index {
-            Some((items, index)) => (Step::Index(index), items.get(index)),
-            None => (Step::Key(name.to_owned()), table.and_then(|table| table.get(name))),
+            Some((items, index)) => (PathStep::Index(index), items.get(index)),
+            None => (PathStep::Key(name.to_owned()), table.and_then(|table| table.get(name))),
         };
         steps.push(step);
         table = value.and_then(|value| value.get_ref().as_table());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use crate::{DOCUMENT_BYTES_MAX, Error, duration, parse};
+use crate::{DOCUMENT_BYTES_MAX, Error, Mistake, duration, parse};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -152,7 +152,8 @@ fn callers_attach_their_own_mistakes_to_a_key() {
         (&["nothing"], "f: nothing: over its ceiling"),
         (&[], "f: over its ceiling"),
     ] {
-        assert_eq!(Error::at(text, Path::new("f"), key, "over its ceiling").to_string(), expected);
+        let error = Mistake::at(key, "over its ceiling").in_file(text, Path::new("f"));
+        assert_eq!(error.to_string(), expected);
     }
 }
 

@@ -67,7 +67,7 @@ impl fmt::Display for Compression {
     }
 }
 
-type Stream = Box<dyn Read + Send>;
+type TraceStream = Box<dyn Read + Send>;
 
 /// Bytes of a trace, decompressed.
 pub(crate) enum Source {
@@ -78,7 +78,7 @@ pub(crate) enum Source {
 
 impl Source {
     /// Begins to read; `from_name` is the compression that the name shows.
-    pub(crate) fn new(stream: Stream, from_name: Option<Compression>) -> io::Result<Source> {
+    pub(crate) fn new(stream: TraceStream, from_name: Option<Compression>) -> io::Result<Source> {
         let mut reader =
             CountingReader { stream, head: [0; HEAD_BYTES], head_len: 0, head_at: 0, bytes: 0 };
         reader.read_head()?;
@@ -138,7 +138,7 @@ fn buffered(reader: &BufReader<CountingReader>) -> (&CountingReader, u64) {
 
 /// A stream that counts its bytes and has its first ones examined.
 pub(crate) struct CountingReader {
-    stream: Stream,
+    stream: TraceStream,
     head: [u8; HEAD_BYTES],
     head_len: usize,
     head_at: usize,

@@ -16,9 +16,14 @@ pub(super) fn by_crate(tree: &Tree) -> Vec<(String, usize)> {
 }
 
 fn of_package(tree: &Tree, package: &Package) -> usize {
-    let sources = format!("{}/src/", package.dir);
-    let files = tree.rust_files().filter(|(path, _)| path.starts_with(&sources));
-    files.filter(|(path, _)| !is_test(path)).map(|(_, text)| of_text(text)).sum()
+    sources(tree, package).map(of_text).sum()
+}
+
+/// The texts of a package's files under `src/`, without those that are compiled only for tests.
+pub(super) fn sources<'a>(tree: &'a Tree, package: &Package) -> impl Iterator<Item = &'a str> {
+    let folder = format!("{}/src/", package.dir);
+    let files = tree.rust_files();
+    files.filter(move |(path, _)| path.starts_with(&folder) && !is_test(path)).map(|(_, text)| text)
 }
 
 /// Whether a file under `src/` is compiled only for tests.
@@ -31,24 +36,28 @@ pub(super) fn is_test(path: &str) -> bool {
 }
 
 fn of_text(text: &str) -> usize {
-    let mut lines = 0;
-    let mut is_test_next = false;
-    for line in text.lines() {
-        let code = line.trim();
-        if is_test_next && line.starts_with(|c: char| c.is_alphabetic()) {
-            // By custom the tests are at the end of a file: `#[cfg(test)] mod tests {`.
-            if code.ends_with('{') && code.contains("mod ") {
-                return lines - 1;
-            }
-            is_test_next = false;
-        }
-        if line == "#[cfg(test)]" {
-            is_test_next = true;
-        }
-        if !code.is_empty() && !code.starts_with("//") {
-            lines += 1;
+    let code = without_tests(text).into_iter().map(str::trim);
+    code.filter(|line| !line.is_empty() && !line.starts_with("//")).count()
+}
+
+/// The lines before the tests, which by custom end a file: `#[cfg(test)] mod tests {`.
+pub(super) fn without_tests(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let mut end = lines.len();
+    let mut attribute = None;
+    for (index, line) in lines.iter().enumerate() {
+        if *line == "#[cfg(test)]" {
+            attribute = Some(index);
+        } else if line.starts_with(char::is_alphabetic)
+            && let Some(begin) = attribute.take()
+            && line.ends_with('{')
+            && line.contains("mod ")
+        {
+            end = begin;
+            break;
         }
     }
+    lines.truncate(end);
     lines
 }
 

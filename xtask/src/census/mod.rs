@@ -8,12 +8,12 @@ mod binary;
 mod circles;
 mod lines;
 mod tests_built;
+mod type_names;
 
 use std::path::Path;
 
-use serde::Serialize;
-
 use crate::tidy::Tree;
+use type_names::REPEATED_MIN;
 
 /// Largest share of the non-test lines in one crate, in per cent.
 const SHARE_MAX_PERCENT: f64 = 10.0;
@@ -21,9 +21,16 @@ const SHARE_MAX_PERCENT: f64 = 10.0;
 const TEST_PROGRAMS_MAX: usize = 25;
 /// Largest stripped `ballast`, in bytes.
 const BALLAST_BYTES_MAX: u64 = 10 << 20;
+/// Most repeated names of types: a little more than there were when the limit was set.
+const REPEATED_NAMES_MAX: usize = 60;
+/// Number of repeated names that are printed.
+const REPEATED_NAMES_PRINTED: usize = 8;
+
+/// What is printed instead of a size.
+const NOT_BUILT: &str = "not built: size not checked (cargo build --profile dist -p ballast)";
 
 /// The figures.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub struct Census {
     /// Non-test lines of all crates, without blank lines and comments.
     pub lines_total: usize,
@@ -39,6 +46,8 @@ pub struct Census {
     pub test_programs: Vec<String>,
     /// Files that import each other in a circle.
     pub circles: Vec<Vec<String>>,
+    /// Names of three types or more, with the number of types; the most frequent first.
+    pub repeated_names: Vec<(String, usize)>,
 }
 
 impl Census {
@@ -57,11 +66,13 @@ impl Census {
             ballast_bytes: binary::size(root),
             test_programs: tests_built::programs(tree),
             circles: circles::find(tree),
+            repeated_names: type_names::repeated(tree),
         })
     }
 
-    /// Every exceeded limit, as a sentence.
-    pub fn exceeded(&self) -> Vec<String> {
+    /// Every exceeded limit, as a sentence. In continuous integration (`is_ci`) a limit that could
+    /// not be checked counts as exceeded.
+    pub fn exceeded(&self, is_ci: bool) -> Vec<String> {
         let mut exceeded = Vec::new();
         for (folder, lines) in &self.crates {
             let share = self.share_percent(*lines);
@@ -74,10 +85,12 @@ impl Census {
         for name in &self.unwanted {
             exceeded.push(format!("ballast links {name}, which is for the lab"));
         }
-        if let Some(bytes) = self.ballast_bytes
-            && bytes > BALLAST_BYTES_MAX
-        {
-            exceeded.push(format!("ballast is {bytes} bytes, at most {BALLAST_BYTES_MAX}"));
+        match self.ballast_bytes {
+            Some(bytes) if bytes > BALLAST_BYTES_MAX => {
+                exceeded.push(format!("ballast is {bytes} bytes, at most {BALLAST_BYTES_MAX}"));
+            }
+            None if is_ci => exceeded.push(format!("ballast is {NOT_BUILT}")),
+            _ => {}
         }
         let programs = self.test_programs.len();
         if programs > TEST_PROGRAMS_MAX {
@@ -87,6 +100,12 @@ impl Census {
         }
         for circle in &self.circles {
             exceeded.push(format!("files import each other in a circle: {}", circle.join(", ")));
+        }
+        if self.repeated_names.len() > REPEATED_NAMES_MAX {
+            exceeded.push(format!(
+                "{}: name the new one after what it belongs to",
+                self.repeated_names_line()
+            ));
         }
         exceeded
     }
@@ -100,28 +119,34 @@ impl Census {
                 self.share_percent(*lines)
             ));
         }
-        let size = self.ballast_bytes.map_or(
-            "not built (cargo build --profile dist -p ballast)".to_owned(),
-            |bytes| {
-                format!(
-                    "{:.1} MiB, at most {} MiB",
-                    bytes as f64 / f64::from(1 << 20),
-                    BALLAST_BYTES_MAX >> 20
-                )
-            },
-        );
+        let size = self.ballast_bytes.map_or(NOT_BUILT.to_owned(), |bytes| {
+            let mib = bytes as f64 / f64::from(1 << 20);
+            format!("{mib:.1} MiB, at most {} MiB", BALLAST_BYTES_MAX >> 20)
+        });
         out.push_str(&format!(
             "largest share           at most {SHARE_MAX_PERCENT} %\n\
              ballast links           {} packages, {} of the lab\n\
              ballast, stripped       {size}\n\
              integration programs    {}, at most {TEST_PROGRAMS_MAX}\n\
-             import circles          {}, at most 0\n",
+             import circles          {}, at most 0\n\
+             {}\n",
             self.packages_linked,
             self.unwanted.len(),
             self.test_programs.len(),
             self.circles.len(),
+            self.repeated_names_line(),
         ));
         out
+    }
+
+    fn repeated_names_line(&self) -> String {
+        let names = self.repeated_names.iter().take(REPEATED_NAMES_PRINTED);
+        let largest: Vec<String> = names.map(|(name, count)| format!("{name} {count}")).collect();
+        format!(
+            "names of {REPEATED_MIN} types or more {}, at most {REPEATED_NAMES_MAX}; the largest: {}",
+            self.repeated_names.len(),
+            largest.join(", ")
+        )
     }
 
     fn share_percent(&self, lines: usize) -> f64 {
@@ -142,12 +167,21 @@ mod tests {
             ballast_bytes: Some(BALLAST_BYTES_MAX),
             test_programs: vec![String::new(); TEST_PROGRAMS_MAX],
             circles: Vec::new(),
+            repeated_names: vec![(String::new(), REPEATED_MIN); REPEATED_NAMES_MAX],
         }
     }
 
     #[test]
     fn figures_at_their_limits_pass() {
-        assert_eq!(census().exceeded(), [""; 0]);
+        assert_eq!(census().exceeded(true), [""; 0]);
+    }
+
+    #[test]
+    fn a_size_that_is_not_checked_fails_in_ci() {
+        let census = Census { ballast_bytes: None, ..census() };
+        assert!(census.lines().contains("ballast, stripped       not built: size not checked"));
+        assert_eq!(census.exceeded(false), [""; 0]);
+        assert_eq!(census.exceeded(true).len(), 1);
     }
 
     #[test]
@@ -158,9 +192,13 @@ mod tests {
             Census { ballast_bytes: Some(BALLAST_BYTES_MAX + 1), ..census() },
             Census { test_programs: vec![String::new(); TEST_PROGRAMS_MAX + 1], ..census() },
             Census { circles: vec![vec!["a.rs".into(), "b.rs".into()]], ..census() },
+            Census {
+                repeated_names: vec![(String::new(), REPEATED_MIN); REPEATED_NAMES_MAX + 1],
+                ..census()
+            },
         ];
         for census in over {
-            assert_eq!(census.exceeded().len(), 1, "{census:?}");
+            assert_eq!(census.exceeded(false).len(), 1, "{census:?}");
         }
     }
 }

@@ -93,7 +93,7 @@ edge ballast-daemon: actuation agent-proto api backend cloud-hypervisor config c
     control damon estimate firecracker host libvirt model page policy policy-proto proxmox qmp
     reclaim replay rest store toml-strict tracker tracker-proto working-set xen
 edge ballast: advise api cloud-hypervisor config daemon estimate firecracker host libvirt model
-    policy qmp reclaim report rest store toml-strict top tracker working-set xen
+    policy proxmox qmp reclaim report rest store toml-strict top tracker working-set xen
 # Runs with the daemon, which knows nothing of fleets.
 edge ballast-fleet-program: api etcd fleet fleet-move fleet-proto model qmp report toml-strict
 # lab/: never on a host.
@@ -165,12 +165,12 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
             "`{}` is not in the table of arrows: add it to xtask/src/tidy/arrows.rs",
             package.name
         );
-        return vec![Finding::failure(place, what)];
+        return vec![Finding::new(place, what)];
     };
     let mut findings = Vec::new();
     if rule.layer == Layer::Lab && !package.dir.starts_with(LAB) {
         let what = format!("`{}` never runs on a host: move it to {LAB}", package.name);
-        findings.push(Finding::failure(&place, what));
+        findings.push(Finding::new(&place, what));
     }
     let is_member = |name: &str| tree.packages.iter().any(|member| member.name == name);
     for dependency in package.dependencies.iter().filter(|it| is_member(&it.name)) {
@@ -180,7 +180,7 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
         {
             let what =
                 format!("`{}` runs on hosts: it may not link `{name}` of {LAB}", package.name);
-            findings.push(Finding::failure(&place, what));
+            findings.push(Finding::new(&place, what));
         }
         let allowed = match dependency.kind {
             DependencyKind::Development => may_test_with(&rule, name),
@@ -192,7 +192,7 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
                 package.name,
                 list(&rule.may_depend_on)
             );
-            findings.push(Finding::failure(&place, what));
+            findings.push(Finding::new(&place, what));
         }
     }
     findings

@@ -11,12 +11,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         let name = &path[FOLDER.len()..];
         let number = name.split_once('-').filter(|(digits, _)| digits.len() == 4);
         let Some(number) = number.and_then(|(digits, _)| digits.parse::<u32>().ok()) else {
-            findings.push(Finding::failure(path, "expected a name such as `0007-title.md`"));
+            findings.push(Finding::new(path, "expected a name such as `0007-title.md`"));
             continue;
         };
         if number != expected {
             let what = format!("expected number {expected:04}: decisions have no gaps or doubles");
-            findings.push(Finding::failure(path, what));
+            findings.push(Finding::new(path, what));
         }
         expected = number + 1;
     }

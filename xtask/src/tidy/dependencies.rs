@@ -15,7 +15,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         let named = tree.packages.iter().flat_map(|package| &package.dependencies);
         if !named.into_iter().any(|dependency| dependency.name == *name) {
             let what = format!("no package depends on `{name}`: remove it");
-            findings.push(Finding::failure("Cargo.toml", what));
+            findings.push(Finding::new("Cargo.toml", what));
         }
     }
     findings
@@ -33,12 +33,12 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
         let is_named = sources.iter().any(|source| source.names(&name));
         if !is_named && !texts.iter().any(|text| text.contains(&in_text)) {
             let what = format!("`{}` is not used: remove it", dependency.name);
-            findings.push(Finding::failure(&place, what));
+            findings.push(Finding::new(&place, what));
         }
     }
     let manifest = tree.files.get(&place).map_or("", String::as_str);
     if !manifest.contains("[lints]\nworkspace = true") {
-        findings.push(Finding::failure(&place, "add `[lints]` with `workspace = true`"));
+        findings.push(Finding::new(&place, "add `[lints]` with `workspace = true`"));
     }
     findings
 }

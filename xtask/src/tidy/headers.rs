@@ -6,7 +6,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let headless = tree.rust_files().filter(|(_, text)| !has_header(text));
     headless
         .map(|(path, _)| {
-            Finding::failure(
+            Finding::new(
                 format!("{path}:1"),
                 "add a `//!` header that says the idea, and its cost, source and limits",
             )

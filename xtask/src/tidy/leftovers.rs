@@ -15,12 +15,12 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         for name in UNFINISHED {
             for line in source.lines_of_macro(name) {
                 let what = format!("`{name}!` is unfinished code: write it, or leave it out");
-                findings.push(Finding::failure(format!("{path}:{line}"), what));
+                findings.push(Finding::new(format!("{path}:{line}"), what));
             }
         }
         for line in source.lines_of_attribute("ignore") {
             let what = "an ignored test tells nothing: mend it, delete it or bound it";
-            findings.push(Finding::failure(format!("{path}:{line}"), what));
+            findings.push(Finding::new(format!("{path}:{line}"), what));
         }
     }
     for (path, text) in &tree.files {
@@ -30,7 +30,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         for (index, line) in text.lines().enumerate() {
             if let Some(note) = NOTES.iter().find(|note| has_word(line, note)) {
                 let what = format!("`{note}` is a note to oneself: do it, or open an issue");
-                findings.push(Finding::failure(format!("{path}:{}", index + 1), what));
+                findings.push(Finding::new(format!("{path}:{}", index + 1), what));
             }
         }
     }

@@ -6,12 +6,12 @@ const MAP: &str = "docs/ARCHITECTURE.md";
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(map) = tree.files.get(MAP) else {
-        return vec![Finding::failure(MAP, "the map of the workspace is missing")];
+        return vec![Finding::new(MAP, "the map of the workspace is missing")];
     };
     let named = |dir: &str| map.split(is_no_path).any(|word| word == dir);
     let missing = tree.packages.iter().filter(|package| !named(&package.dir));
     missing
-        .map(|package| Finding::failure(MAP, format!("does not say what `{}` is", package.dir)))
+        .map(|package| Finding::new(MAP, format!("does not say what `{}` is", package.dir)))
         .collect()
 }
 

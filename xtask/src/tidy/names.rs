@@ -1,8 +1,9 @@
 //! Names: every word of a type's name is in the glossary, and a test's name is a short statement.
 //!
 //! Idea: a reader looks up an unknown word in one place. If the name of a test needs more than ten
-//! words, it states more than one thing. Limits: a word is known if it is anywhere in the glossary,
-//! in singular or plural.
+//! words, it states more than one thing. The last paragraph of the glossary lists plain words that
+//! need no explanation; each must be in use. Limits: a word is known if it is anywhere in the
+//! glossary, in singular or plural.
 
 use std::collections::BTreeSet;
 
@@ -10,6 +11,8 @@ use super::rust::Source;
 use super::{Finding, Tree};
 
 const GLOSSARY: &str = "docs/GLOSSARY.md";
+/// The heading, in lower case, above the words that are not explained.
+const PLAIN_WORDS: &str = "## plain words";
 /// Most words of a test's name.
 const TEST_WORDS_MAX: usize = 10;
 
@@ -17,6 +20,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let glossary = tree.files.get(GLOSSARY).map_or(String::new(), |text| text.to_lowercase());
     let is_separator = |c: char| !c.is_ascii_alphanumeric();
     let known: BTreeSet<&str> = glossary.split(is_separator).collect();
+    let mut used: BTreeSet<String> = BTreeSet::new();
     let mut findings = Vec::new();
     for (path, text) in tree.rust_files() {
         let source = Source::parse(text);
@@ -27,7 +31,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     "test {} has {words} words, at most {TEST_WORDS_MAX}: state one property",
                     test.name
                 );
-                findings.push(Finding::failure(format!("{path}:{}", test.line), what));
+                findings.push(Finding::new(format!("{path}:{}", test.line), what));
             }
         }
         if !has_glossary(path) {
@@ -35,14 +39,23 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
         for defined in source.types() {
             for word in words(defined.name) {
-                if !is_known(&word, &known) {
+                let forms = forms(&word);
+                if !forms.iter().any(|form| known.contains(form.as_str())) {
                     let what = format!(
                         "\"{word}\" of {} is not in {GLOSSARY}: explain it there, or use a known word",
                         defined.name
                     );
-                    findings.push(Finding::failure(format!("{path}:{}", defined.line), what));
+                    findings.push(Finding::new(format!("{path}:{}", defined.line), what));
                 }
+                used.extend(forms);
             }
+        }
+    }
+    let list = glossary.split_once(PLAIN_WORDS).and_then(|(_, rest)| rest.rsplit("\n\n").next());
+    for word in list.unwrap_or_default().split(is_separator).filter(|word| !word.is_empty()) {
+        if !used.contains(word) {
+            let what = format!("plain word \"{word}\" is in no name of a type: remove it");
+            findings.push(Finding::new(GLOSSARY, what));
         }
     }
     findings
@@ -72,13 +85,13 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-fn is_known(word: &str, known: &BTreeSet<&str>) -> bool {
-    let singular = word.strip_suffix('s').unwrap_or(word);
-    let plural_of_y = word.strip_suffix('y').map(|stem| format!("{stem}ies"));
-    let singular_of_ies = word.strip_suffix("ies").map(|stem| format!("{stem}y"));
-    let forms = [word.to_owned(), singular.to_owned(), format!("{word}s"), format!("{word}es")];
-    let mut forms = forms.into_iter().chain(plural_of_y).chain(singular_of_ies);
-    forms.any(|form| known.contains(form.as_str()))
+/// The word in singular and plural, and what only looks like one of these.
+fn forms(word: &str) -> Vec<String> {
+    let singular = word.strip_suffix('s').unwrap_or(word).to_owned();
+    let mut forms = vec![word.to_owned(), singular, format!("{word}s"), format!("{word}es")];
+    forms.extend(word.strip_suffix('y').map(|stem| format!("{stem}ies")));
+    forms.extend(word.strip_suffix("ies").map(|stem| format!("{stem}y")));
+    forms
 }
 
 #[cfg(test)]
@@ -96,6 +109,18 @@ mod tests {
         let missing = found("lab/a/src/b.rs", "struct GuestRung;");
         assert!(matches!(&missing[..], [what] if what.starts_with("\"rung\" of GuestRung")));
         assert_eq!(found("lab/a/tests/b.rs", "struct GuestRung;"), [""; 0]);
+    }
+
+    #[test]
+    fn plain_words_that_no_type_uses_are_found() {
+        let glossary = "**guest**\n\n## Plain words\n\nThese are plain.\n\nfate, entry,\nrow.\n";
+        let tree = Tree::of([
+            (GLOSSARY, glossary),
+            ("lab/a/src/a.rs", "struct GuestRows; enum Entries {}"),
+            ("lab/a/tests/it/a.rs", "struct Fate;"),
+        ]);
+        let found: Vec<String> = check(&tree).into_iter().map(|it| it.what).collect();
+        assert_eq!(found, ["plain word \"fate\" is in no name of a type: remove it"]);
     }
 
     #[test]

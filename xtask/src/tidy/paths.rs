@@ -23,7 +23,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
             let linked = linked.map(|(target, _)| markdown::resolve(path, target));
             let place = format!("{path}:{}", index + 1);
             for target in named.chain(linked).filter(|target| !exists(tree, target)) {
-                findings.push(Finding::failure(&place, format!("`{target}` does not exist")));
+                findings.push(Finding::new(&place, format!("`{target}` does not exist")));
             }
             for (target, anchor) in markdown::links(line) {
                 let (Some(anchor), false) = (anchor, line.starts_with("    ")) else { continue };
@@ -34,7 +34,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                 let document = tree.files.get(&target).filter(|_| target.ends_with(".md"));
                 if document.is_some_and(|text| !anchors(text).iter().any(|it| it == anchor)) {
                     let what = format!("`{target}` has no heading `#{anchor}`");
-                    findings.push(Finding::failure(&place, what));
+                    findings.push(Finding::new(&place, what));
                 }
             }
         }

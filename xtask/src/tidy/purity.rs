@@ -46,7 +46,7 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
     let level = if MAY_ALLOW_UNSAFE.contains(&package.name.as_str()) { "deny" } else { "forbid" };
     for attribute in [&format!("#![{level}(unsafe_code)]"), DENY_DISALLOWED] {
         if !tree.files.get(&lib).is_some_and(|text| text.contains(&format!("\n{attribute}\n"))) {
-            findings.push(Finding::failure(lib.clone(), format!("add `{attribute}`")));
+            findings.push(Finding::new(lib.clone(), format!("add `{attribute}`")));
         }
     }
     for dependency in &package.dependencies {
@@ -58,7 +58,7 @@ fn check_package(tree: &Tree, package: &Package) -> Vec<Finding> {
                 "`{name}` in a pure crate: use one of {}, or argue it in xtask/src/tidy/purity.rs",
                 WITHOUT_IO.join(", ")
             );
-            findings.push(Finding::failure(format!("{dir}/Cargo.toml"), what));
+            findings.push(Finding::new(format!("{dir}/Cargo.toml"), what));
         }
     }
     findings

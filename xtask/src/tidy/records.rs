@@ -1,4 +1,4 @@
-//! A measured figure names the record that it comes from.
+//! A measured figure names the record that it comes from, and a record the commit that it is of.
 //!
 //! Idea: a figure with a unit, in the readme or a guide, is *measured* if a verb in its sentence
 //! says so ("took", "cost", "reached" …), or if it is a ratio, a rate or a time with no word of a
@@ -19,6 +19,8 @@ use super::markdown::{self, Block, BlockKind};
 use super::{Finding, Tree};
 
 const FOLDER: &str = "docs/benchmarks/";
+/// The beginning of every record's path: its name begins with a date.
+const RECORDS: &str = "docs/benchmarks/20";
 const EVALUATION: &str = "docs/evaluation.md";
 const NOT_GUIDES: [&str; 4] = [FOLDER, "docs/decisions/", "docs/GLOSSARY.md", EVALUATION];
 
@@ -48,6 +50,11 @@ const REASONS: [&str; 4] = ["settings", "transcript", "arithmetic", "rules"];
 
 pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let mut findings = Vec::new();
+    for (path, text) in &tree.files {
+        if path.starts_with(RECORDS) && !names_commit(text) {
+            findings.push(Finding::new(path, "name the commit that was measured"));
+        }
+    }
     for (path, text) in tree.files.iter().filter(|(path, _)| is_guide(path)) {
         // Whether a marker or a link to a record covers the section, the next block, and the list
         // or table behind a paragraph.
@@ -60,7 +67,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
                     Some(Ok(())) if after_heading => section = true,
                     Some(Ok(())) => next = true,
                     Some(Err(what)) => {
-                        findings.push(Finding::failure(format!("{path}:{}", block.line), what));
+                        findings.push(Finding::new(format!("{path}:{}", block.line), what));
                     }
                     None => {}
                 },
@@ -85,6 +92,18 @@ fn is_guide(path: &str) -> bool {
     is_document && !NOT_GUIDES.iter().any(|other| path.starts_with(other))
 }
 
+/// Whether `record` says "commit" or has a hash of one.
+fn names_commit(record: &str) -> bool {
+    let is_hash = |word: &str| {
+        (7..=8).contains(&word.len())
+            && word.chars().all(|c| c.is_ascii_hexdigit())
+            && word.contains(|c: char| c.is_ascii_digit())
+            && word.contains(|c: char| c.is_ascii_alphabetic())
+    };
+    let mut words = record.split(|c: char| !c.is_alphanumeric());
+    words.any(|word| word.eq_ignore_ascii_case("commit") || is_hash(word))
+}
+
 /// Whether `comment` is a marker, and whether its reason is a known one.
 fn marker(comment: &str) -> Option<Result<(), String>> {
     let text = comment.trim_start_matches("<!--").trim_end_matches("-->").trim();
@@ -97,8 +116,7 @@ fn marker(comment: &str) -> Option<Result<(), String>> {
 fn names_record(document: &str, text: &str) -> bool {
     markdown::links(text).any(|(path, _)| {
         let path = markdown::resolve(document, path);
-        let record = path.strip_prefix(FOLDER);
-        path == EVALUATION || record.is_some_and(|name| name.starts_with("20"))
+        path == EVALUATION || path.starts_with(RECORDS)
     })
 }
 
@@ -108,7 +126,7 @@ fn unrecorded(path: &str, block: &Block) -> Option<Finding> {
         "{} looks measured: link its record in {FOLDER}, or mark it (xtask/src/tidy/records.rs)",
         figures.join(", ")
     );
-    (!figures.is_empty()).then(|| Finding::failure(format!("{path}:{}", block.line), what))
+    (!figures.is_empty()).then(|| Finding::new(format!("{path}:{}", block.line), what))
 }
 
 /// The sentences and table cells of `text`, as words. Text in backquotes becomes one word without
@@ -265,8 +283,20 @@ mod tests {
     }
 
     #[test]
-    fn records_decisions_and_the_glossary_are_not_looked_at() {
-        let text = "It took 3 ms.";
+    fn a_record_without_its_commit_is_found() {
+        for (text, found) in [
+            ("At 1a2b3c4d.", false),
+            ("Commit: the one that adds this file.", false),
+            ("At noon: 1482376 ticks of a defaced face.", true),
+        ] {
+            let tree = Tree::of([("docs/benchmarks/2026-11-21-a.md", text)]);
+            assert_eq!(!check(&tree).is_empty(), found, "{text}");
+        }
+    }
+
+    #[test]
+    fn figures_of_records_decisions_and_the_glossary_need_no_link() {
+        let text = "It took 3 ms at this commit.";
         let tree = Tree::of([
             ("docs/benchmarks/2026-11-21-a.md", text),
             ("docs/decisions/0001-a.md", text),

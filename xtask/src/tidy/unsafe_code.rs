@@ -29,7 +29,7 @@ pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
         }
         for line in Source::parse(text).lines_of("unsafe") {
             let what = "`unsafe` belongs in a mechanism crate, behind a safe function";
-            findings.push(Finding::failure(format!("{path}:{line}"), what));
+            findings.push(Finding::new(format!("{path}:{line}"), what));
         }
     }
     findings

@@ -32,12 +32,12 @@ pub(super) struct Layout {
     pub(super) requested: Bytes,
     pub(super) max: Bytes,
     block: Bytes,
-    /// Memory that the balloon holds.
-    held: Bytes,
+    /// Memory in the balloon.
+    ballooned: Bytes,
     /// Memory that the guest holds, in whole pages.
     pub(super) total: Bytes,
-    /// Why the balloon cannot be used, if so.
-    fixed: Option<MechanismReason>,
+    /// Why only plugging moves memory; `None`: the balloon does too.
+    plug_only: Option<MechanismReason>,
 }
 
 impl Layout {
@@ -48,12 +48,12 @@ impl Layout {
         if !matches!(sample.run_state, None | Some(RunState::Running)) {
             return None;
         }
-        let fixed = why_fixed(sample);
+        let plug_only = why_plug_only(sample);
         let total = match sample.allocation {
             Some(allocation) if allocation.age <= stale_after => allocation.value,
             // Without a balloon QEMU does not report what the guest holds, which is all of its
             // memory.
-            None if fixed == Some(MechanismReason::NoBalloon) => present,
+            None if plug_only == Some(MechanismReason::NoBalloon) => present,
             _ => return None,
         };
         let total = total.min(present).page_floor();
@@ -65,15 +65,15 @@ impl Layout {
             requested: hotplug.requested,
             max: whole_blocks(hotplug.max, block),
             block,
-            held: present - total,
+            ballooned: present - total,
             total,
-            fixed,
+            plug_only,
         })
     }
 
     /// The most that the guest can hold with `plugged` plugged in.
     pub(super) fn most_with(&self, plugged: Bytes) -> Bytes {
-        if self.is_fixed() { self.total_with(plugged) } else { self.present_with(plugged) }
+        if self.plugs_only() { self.total_with(plugged) } else { self.present_with(plugged) }
     }
 
     /// All memory of the guest, ballooned or not.
@@ -93,12 +93,12 @@ impl Layout {
 
     /// What the guest holds once `plugged` is plugged in and the balloon is unchanged.
     pub(super) fn total_with(&self, plugged: Bytes) -> Bytes {
-        self.present_with(plugged).saturating_sub(self.held)
+        self.present_with(plugged).saturating_sub(self.ballooned)
     }
 
     /// The total nearest to `target` that is possible with `plugged` plugged in.
     pub(super) fn reachable(&self, target: Bytes, plugged: Bytes) -> Bytes {
-        if self.fixed.is_some() {
+        if self.plugs_only() {
             return self.total_with(plugged);
         }
         target.clamp(self.least_with(plugged), self.present_with(plugged))
@@ -126,7 +126,7 @@ impl Layout {
 
     /// The least and the most that the guest can be made to hold.
     pub(super) fn range(&self, may_plug: bool) -> Range {
-        let least = match &self.fixed {
+        let least = match &self.plug_only {
             Some(_) => self.total_with(Bytes::ZERO),
             None => BALLOON_PART_MIN.min(self.boot),
         };
@@ -164,14 +164,14 @@ impl Layout {
         self.block
     }
 
-    /// Whether the balloon cannot be used.
-    pub(super) fn is_fixed(&self) -> bool {
-        self.fixed.is_some()
+    /// Whether only plugging moves memory.
+    pub(super) fn plugs_only(&self) -> bool {
+        self.plug_only.is_some()
     }
 
-    /// Why plugging is the only way, if it is.
-    pub(super) fn why_fixed(&self) -> Option<MechanismReason> {
-        self.fixed.clone()
+    /// Why only plugging moves memory, if so.
+    pub(super) fn why_plug_only(&self) -> Option<MechanismReason> {
+        self.plug_only.clone()
     }
 
     /// Why a pending request of another client is withdrawn.
@@ -187,8 +187,8 @@ impl Layout {
     }
 }
 
-/// Why a guest's balloon cannot be used; `None`: it can.
-pub(super) fn why_fixed(sample: &GuestSample) -> Option<MechanismReason> {
+/// Why only plugging moves a guest's memory; `None`: its balloon does too.
+pub(super) fn why_plug_only(sample: &GuestSample) -> Option<MechanismReason> {
     if sample.capabilities.balloon == Some(false) {
         Some(MechanismReason::NoBalloon)
     } else if sample.capabilities.discard_inhibited == Some(true) {

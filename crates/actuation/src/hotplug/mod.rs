@@ -37,7 +37,7 @@ use ballast_model::{
 };
 
 pub use layout::Range;
-use layout::{Layout, mechanism_of, why_fixed};
+use layout::{Layout, mechanism_of, why_plug_only};
 use online::{Gap, Unproven};
 pub use settings::HotplugSettings;
 use wait::{Pause, Wait};
@@ -98,7 +98,7 @@ pub struct Actuation {
     pub from_spare: Bytes,
 }
 
-/// The last order, which still holds.
+/// The last order, which is still in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ordered {
     total: Bytes,
@@ -107,7 +107,7 @@ struct Ordered {
 
 /// The state of one guest's plugged memory.
 #[derive(Clone, Copy, Debug, Default)]
-enum Phase {
+enum HotplugPhase {
     #[default]
     Rest,
     Plugging(Plugging),
@@ -164,7 +164,7 @@ struct Tick<'a> {
 impl Tick<'_> {
     /// Whether an order is within the guard's limits, the free memory and the devices (which may
     /// have changed since it was begun), and does not move the balloon against the plugged memory.
-    fn allows(&self, order: &Order) -> bool {
+    fn allows(&self, order: &HotplugOrder) -> bool {
         let Tick { layout, promised, input, .. } = *self;
         let Band { least, most, step_up_max, step_down_max } = input.band;
         let in_force = input.in_force.unwrap_or(layout.total);
@@ -192,7 +192,7 @@ impl Tick<'_> {
 
 /// An order under construction.
 #[derive(Clone, Debug)]
-struct Order {
+struct HotplugOrder {
     target: Bytes,
     /// Memory to be plugged in; `None`: unchanged.
     plug: Option<Bytes>,
@@ -202,7 +202,7 @@ struct Order {
 /// Turns targets into orders to balloon and plugged memory, for one guest.
 #[derive(Clone, Debug, Default)]
 pub struct Actuator {
-    phase: Phase,
+    phase: HotplugPhase,
     /// `None`: no order holds any more.
     last: Option<Ordered>,
     unproven: Option<Unproven>,
@@ -267,7 +267,7 @@ impl Actuator {
             if tick.allows(&order) {
                 return Some(order);
             }
-            *self = Actuator { phase: Phase::Rest, ..unchanged };
+            *self = Actuator { phase: HotplugPhase::Rest, ..unchanged };
             leave_plugged(&tick).filter(|order| tick.allows(order))
         });
         // An order may still be on its way when the next snapshot is taken. Until then the previous
@@ -296,8 +296,10 @@ impl Actuator {
     fn observe(&mut self, tick: &Tick<'_>) -> bool {
         let Tick { layout, input, .. } = *tick;
         let unplugs_all = match self.phase {
-            Phase::Unplugging(phase) => phase.to == Bytes::ZERO,
-            Phase::ForeignRequest(phase) => phase.requested.min(layout.requested) == Bytes::ZERO,
+            HotplugPhase::Unplugging(phase) => phase.to == Bytes::ZERO,
+            HotplugPhase::ForeignRequest(phase) => {
+                phase.requested.min(layout.requested) == Bytes::ZERO
+            }
             _ => layout.requested == Bytes::ZERO,
         };
         let rebooted =
@@ -318,19 +320,19 @@ impl Actuator {
         // come.
         if self.unproven.is_some_and(|unproven| layout.plugged <= unproven.base)
             && layout.requested <= layout.plugged
-            && !matches!(self.phase, Phase::Plugging(_))
+            && !matches!(self.phase, HotplugPhase::Plugging(_))
         {
             self.unproven = None;
         }
         let (plugged, block, sample, now) =
             (layout.plugged, layout.block(), input.sample, input.now);
         match &mut self.phase {
-            Phase::Plugging(Plugging { wait, .. })
-            | Phase::Unplugging(Unplugging { wait, .. })
-            | Phase::ForeignRequest(ForeignRequest { wait, .. }) => {
+            HotplugPhase::Plugging(Plugging { wait, .. })
+            | HotplugPhase::Unplugging(Unplugging { wait, .. })
+            | HotplugPhase::ForeignRequest(ForeignRequest { wait, .. }) => {
                 wait.observe(plugged, block, sample, now);
             }
-            Phase::Rest | Phase::Lending(_) => {}
+            HotplugPhase::Rest | HotplugPhase::Lending(_) => {}
         }
         rebooted
     }
@@ -338,7 +340,9 @@ impl Actuator {
     /// The most that the guest may come to hold through earlier requests, whatever is ordered now.
     fn most_by_requests(&self, tick: &Tick<'_>) -> Bytes {
         let layout = tick.layout;
-        if layout.requested <= layout.plugged && !matches!(self.phase, Phase::ForeignRequest(_)) {
+        if layout.requested <= layout.plugged
+            && !matches!(self.phase, HotplugPhase::ForeignRequest(_))
+        {
             return Bytes::ZERO;
         }
         let most = layout.plugged.max(layout.requested);
@@ -356,59 +360,55 @@ pub fn range(sample: &GuestSample, may_plug: bool, settings: &HotplugSettings) -
 }
 
 /// The order for a guest without plugged memory, or without the figures to plug any: the guard's
-/// target, unchanged; none if the balloon cannot be used. A pending hotplug request is withdrawn,
-/// because the balloon would offset it at once.
+/// target, unchanged. A guest with memory devices whose balloon cannot be used gets none; of one
+/// without, the guard only calls a reduction off. A pending hotplug request is withdrawn, because
+/// the balloon would offset it at once.
 pub fn balloon_only(sample: &GuestSample, send: Option<Bytes>) -> Actuation {
-    let target = send.filter(|_| why_fixed(sample).is_none());
-    target.map_or_else(Actuation::default, |target| by_balloon(sample, target))
-}
-
-/// The same, whether or not the host gains what the balloon takes: calling off a reduction takes
-/// nothing.
-pub fn by_balloon(sample: &GuestSample, target: Bytes) -> Actuation {
-    let mut route = Actuation { target: Some(target), ..Actuation::default() };
+    let is_usable = sample.hotplug.is_none() || why_plug_only(sample).is_none();
+    let Some(target) = send.filter(|_| is_usable) else { return Actuation::default() };
+    let mut order = Actuation { target: Some(target), ..Actuation::default() };
     let plugged = sample.hotplug.map_or(Bytes::ZERO, |hotplug| hotplug.plugged);
     if let Some(holds) = sample.allocation {
         let (from, to) = (holds.value.saturating_sub(plugged), target.saturating_sub(plugged));
-        route.moves = Vec::from_iter(balloon_move(from, to));
+        order.moves = Vec::from_iter(balloon_move(from, to));
     }
     if let Some(hotplug) = sample.hotplug.filter(|it| it.requested > plugged) {
         let mechanism = mechanism_of(hotplug.kind);
         let why = MechanismReason::AskedByOthers { more: hotplug.requested - plugged };
-        route.plug = Some(plugged);
-        route.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
+        order.plug = Some(plugged);
+        order.moves.push(Move { mechanism, from: hotplug.requested, to: plugged, why });
     }
-    route
+    order
 }
 
 /// The order that leaves plugged memory as it is; the balloon goes as near to the target as it can.
 /// `None`: no order is needed.
-fn leave_plugged(tick: &Tick<'_>) -> Option<Order> {
+fn leave_plugged(tick: &Tick<'_>) -> Option<HotplugOrder> {
     let Tick { layout, wanted, input, .. } = *tick;
     let plug = (layout.requested != layout.plugged).then_some(layout.plugged);
-    if input.send.is_none() || layout.is_fixed() && plug.is_none() {
+    if input.send.is_none() || layout.plugs_only() && plug.is_none() {
         return None;
     }
     let target = layout.reachable(wanted, layout.plugged);
-    Some(Order { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
+    Some(HotplugOrder { target, plug, why: plug.map(|_| layout.why_withdrawn()) })
 }
 
 /// The order for a guest that has just restarted. No memory is plugged in any more, and its driver
-/// is about to inflate the balloon to its former size. No memory is requested to be plugged in
-/// either, until the rules say so.
-fn order_after_restart(tick: &Tick<'_>) -> Order {
+/// is about to inflate the balloon to its former size. A request to plug is withdrawn too: plugging
+/// begins anew at a later tick.
+fn order_after_restart(tick: &Tick<'_>) -> HotplugOrder {
     let target = tick.layout.reachable(tick.wanted, Bytes::ZERO);
     let why = MechanismReason::PluggedIdle { idle: Duration::ZERO };
-    Order { target, plug: Some(Bytes::ZERO), why: Some(why) }
+    HotplugOrder { target, plug: Some(Bytes::ZERO), why: Some(why) }
 }
 
 /// The order with its moves.
-fn finished(layout: &Layout, order: Order, promised: Bytes) -> Actuation {
-    let Order { target, plug, why } = order;
+fn finished(layout: &Layout, order: HotplugOrder, promised: Bytes) -> Actuation {
+    let HotplugOrder { target, plug, why } = order;
     let plugged = plug.unwrap_or(layout.plugged);
     let mut moves = Vec::with_capacity(2);
     let part = |total: Bytes, plugged: Bytes| total.saturating_sub(plugged);
-    if !layout.is_fixed() {
+    if !layout.plugs_only() {
         moves.extend(balloon_move(part(layout.total, layout.plugged), part(target, plugged)));
     }
     if let Some(why) = why {

@@ -13,10 +13,11 @@ use ballast_model::{Bytes, GuestSample, Timestamp};
 
 use super::layout::Layout;
 
-/// The gap of a guest, and since when its allocation is unchanged.
+/// The gap of a guest.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Gap {
-    total: Option<(Bytes, Bytes, Timestamp)>,
+    /// Its total and plugged size, and since when both are unchanged.
+    sizes: Option<((Bytes, Bytes), Timestamp)>,
     /// The last gap that counted, and the moment of its statistics.
     pub(super) last: Option<(Bytes, Timestamp)>,
 }
@@ -24,35 +25,28 @@ pub(super) struct Gap {
 impl Gap {
     /// Takes in a sample.
     pub(super) fn observe(&mut self, layout: &Layout, sample: &GuestSample, now: Timestamp) {
-        let since = match self.total {
-            Some((total, plugged, since)) if (total, plugged) == (layout.total, layout.plugged) => {
-                since
-            }
+        let sizes = (layout.total, layout.plugged);
+        let since = match self.sizes {
+            Some((before, since)) if before == sizes => since,
             _ => now,
         };
-        self.total = Some((layout.total, layout.plugged, since));
+        self.sizes = Some((sizes, since));
         let Some((managed, taken_at)) = managed(sample, now) else { return };
         if taken_at < since {
             return;
         }
-        let of = if sample.capabilities.deflate_on_oom == Some(true) {
-            layout.present()
-        } else {
-            layout.total
+        let counted = match sample.capabilities.deflate_on_oom {
+            Some(true) => layout.present(),
+            Some(false) | None => layout.total,
         };
-        self.last = Some((of.saturating_sub(managed), taken_at));
+        self.last = Some((counted.saturating_sub(managed), taken_at));
     }
 }
 
 /// A guest's `MemTotal`, and the moment when it was read.
 fn managed(sample: &GuestSample, now: Timestamp) -> Option<(Bytes, Timestamp)> {
     let stats = sample.stats?;
-    Some((stats.value.total?, before(now, stats.age)))
-}
-
-/// The moment `age` before `now`.
-pub(super) fn before(now: Timestamp, age: Duration) -> Timestamp {
-    Timestamp::ZERO + now.saturating_since(Timestamp::ZERO + age)
+    Some((stats.value.total?, now.saturating_sub(stats.age)))
 }
 
 /// Memory that was plugged in and is not proven to be used.
@@ -102,9 +96,8 @@ impl Unproven {
         now: Timestamp,
         within: Duration,
     ) -> Proof {
-        let (Some(gap_before), Some(since)) = (self.gap, self.since) else {
-            return if self.gap.is_none() { Proof::Used } else { Proof::Open };
-        };
+        let Some(gap_before) = self.gap else { return Proof::Used };
+        let Some(since) = self.since else { return Proof::Open };
         let Some((gap_now, _)) = gap.last.filter(|(_, taken_at)| *taken_at >= since) else {
             return Proof::Open;
         };

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use ballast_model::{Bytes, GuestSample, Timestamp};
 
-use super::online::before;
-
 /// A guest without statistics may still be booting, so the wait is this many times as long.
 const SILENT_PATIENCE: u32 = 6;
 
@@ -33,7 +31,7 @@ impl Wait {
         now: Timestamp,
     ) {
         let has_reported =
-            sample.stats.is_some_and(|stats| before(now, stats.age) > self.progress_at);
+            sample.stats.is_some_and(|stats| now.saturating_sub(stats.age) > self.progress_at);
         if plugged.abs_diff(self.mark) >= block {
             *self = Wait { mark: plugged, progress_at: now, alive: self.alive };
         } else if has_reported && !self.alive {

@@ -6,37 +6,31 @@
 
 use ballast_model::{Regret, Thrashed};
 
-use super::{Changes, Cost, Hold, ThrashDetector};
+use super::{Cost, Reductions, ThrashDetector};
 
 impl ThrashDetector {
     /// The size below which the guest may not be shrunk, and the pause for that.
     pub fn thrashed(&self) -> Option<Thrashed> {
-        self.changes.as_ref()?.hold.map(|Hold { at, until, pause }| Thrashed {
-            least: at,
-            until,
-            pause,
-        })
+        self.reductions.as_ref()?.thrashed
     }
 
     /// Replaces this host's record of where the guest thrashed by that of another host.
     pub fn carry(&mut self, thrashed: Thrashed) {
-        let Thrashed { least, until, pause } = thrashed;
-        self.changes.get_or_insert_default().hold = Some(Hold { at: least, until, pause });
+        self.reductions.get_or_insert_default().thrashed = Some(thrashed);
     }
 
     /// A detector that continues where the last daemon's ended.
     pub fn restored(thrashed: Option<Thrashed>, regret: Option<Regret>) -> ThrashDetector {
-        let hold = |Thrashed { least, until, pause }| Hold { at: least, until, pause };
-        let cost = |Regret { taken, read_back, .. }| Cost { taken, read_back };
         if thrashed.is_none() && regret.is_none() {
             return ThrashDetector::default();
         }
-        let changes = Changes {
-            remembered: regret.map(cost).into_iter().collect(),
+        let cost = |Regret { taken, read_back, .. }| Cost { taken, read_back };
+        let reductions = Reductions {
+            watched: None,
+            costs: regret.map(cost).into_iter().collect(),
             undone: regret.map_or(0, |regret| regret.undone),
-            hold: thrashed.map(hold),
-            ..Changes::default()
+            thrashed,
         };
-        ThrashDetector { changes: Some(Box::new(changes)), ..ThrashDetector::default() }
+        ThrashDetector { reductions: Some(Box::new(reductions)), ..ThrashDetector::default() }
     }
 }

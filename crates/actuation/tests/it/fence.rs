@@ -156,7 +156,7 @@ fn a_paged_guest_owes_and_a_transient_grant_counts() {
 }
 
 #[test]
-fn nobody_is_fenced_whose_memory_is_left_whole() {
+fn a_guest_that_is_left_alone_gets_no_fence() {
     type Change = fn(&mut Case);
     let changes: [Change; 10] = [
         |case| case.limits.fence = false,
@@ -189,7 +189,7 @@ proptest! {
     /// A guest that keeps to its target, with a hypervisor that needs no more than is assumed,
     /// stays below its fence, and the fence is never below the floor.
     #[test]
-    fn who_keeps_to_its_target_never_touches_its_fence(
+    fn a_guest_at_its_target_stays_below_its_fence(
         target in 0..1024u64, own in 0..192u64, measured in any::<bool>(),
     ) {
         let mut case = compliant(Bytes::mib(target));

@@ -20,7 +20,7 @@ fn levels(pressure: &mut HostPressure, from: u64, hosts: &[HostSample]) -> Vec<P
 }
 
 #[test]
-fn each_rung_is_entered_at_its_threshold() {
+fn each_level_is_entered_at_its_threshold() {
     // Available MiB of a reserve of 512, full and some in basis points; the level after three
     // seconds.
     for (available, full, some, level) in [
@@ -100,7 +100,7 @@ proptest! {
 
     /// Between the two thresholds of a level nothing changes once the level is reached.
     #[test]
-    fn noise_within_the_band_moves_nobody(
+    fn noise_between_two_thresholds_changes_no_level(
         place in 0..4usize,
         noise in prop::collection::vec((0..64u64, 0..250u32), 20..300),
     ) {
@@ -116,7 +116,7 @@ proptest! {
 
     /// A host that is always worse off is never on a lower level.
     #[test]
-    fn more_pressure_never_means_a_lower_rung(
+    fn more_pressure_never_means_a_lower_level(
         hosts in prop::collection::vec((0..1500u64, 0..6_000u32, 0..4_000u32, 0..400u64, 0..3_000u32), 1..200),
     ) {
         let better: Vec<_> =

@@ -24,9 +24,9 @@ struct Guest {
     max: i64,
     plugged: i64,
     requested: i64,
-    held: i64,
+    ballooned: i64,
     /// The size that the balloon should have.
-    to_hold: i64,
+    balloon_target: i64,
     /// The plugged memory that its kernel does not use.
     unused: i64,
     /// Ticks until its drivers run.
@@ -66,8 +66,8 @@ impl Guest {
             max,
             plugged: 0,
             requested: 0,
-            held: 0,
-            to_hold: 0,
+            ballooned: 0,
+            balloon_target: 0,
             unused: 0,
             booting: 0,
             onlines: true,
@@ -87,7 +87,7 @@ impl Guest {
     }
 
     fn total(&self) -> i64 {
-        self.boot + self.plugged - self.held
+        self.boot + self.plugged - self.ballooned
     }
 
     /// Memory that its kernel can use.
@@ -131,10 +131,10 @@ impl Guest {
             band: Band::OPEN,
             owned: Bytes::MAX,
         };
-        let route = self.actuator.actuate(&input);
+        let actuation = self.actuator.actuate(&input);
         self.in_force = send.or(self.in_force);
-        if let Some(target) = route.target {
-            let (target, plug) = (of(target), route.plug.map(of));
+        if let Some(target) = actuation.target {
+            let (target, plug) = (of(target), actuation.plug.map(of));
             let wanted = self.in_force.unwrap();
             let to_plug = plug.unwrap_or(self.plugged);
             let balloon = (target - to_plug) - (self.total() - self.plugged);
@@ -143,7 +143,7 @@ impl Guest {
             let others = plugs < 0 && plug == Some(self.requested);
             assert!(
                 others || balloon.signum() * plugs.signum() >= 0,
-                "opposite: {balloon} {plugs} {self:?} {route:?}"
+                "opposite: {balloon} {plugs} {self:?} {actuation:?}"
             );
             assert!(plugs <= 512.max(self.block) || plug == self.asked, "{plugs} at once");
             assert!(to_plug <= self.max.max(self.plugged) && to_plug % self.block == 0);
@@ -152,31 +152,31 @@ impl Guest {
             if plugs > 0 && plug != self.asked && self.capabilities.balloon == Some(true) {
                 assert!(wanted + 256 > self.boot + self.plugged, "plugs for {wanted}: {self:?}");
             }
-            let from_spare = of(route.from_spare);
-            assert!(from_spare <= spare, "{from_spare} of {spare}: {route:?} {self:?}");
+            let from_spare = of(actuation.from_spare);
+            assert!(from_spare <= spare, "{from_spare} of {spare}: {actuation:?} {self:?}");
             assert_eq!(from_spare, (target - wanted.max(before).max(self.total())).max(0));
             self.asked = plug;
             self.on_its_way = Some((target, plug));
         } else {
-            assert_eq!(route, Actuation::default());
+            assert_eq!(actuation, Actuation::default());
         }
-        route
+        actuation
     }
 
     /// The hypervisor takes the order.
     fn arrive(&mut self) {
         let Some((target, plug)) = self.on_its_way.take() else { return };
-        let fixed = self.capabilities.balloon == Some(false)
+        let plugs_only = self.capabilities.balloon == Some(false)
             || self.capabilities.discard_inhibited == Some(true);
-        if !fixed {
+        if !plugs_only {
             // The hypervisor counts the requested size, whether or not it is plugged in already.
             let with = plug.unwrap_or(self.requested);
             if self.kind == HotplugKind::VirtioMem && target <= with && with > 0 {
                 return;
             }
-            self.to_hold = (self.boot + with - target).max(0);
+            self.balloon_target = (self.boot + with - target).max(0);
             if self.kind == HotplugKind::VirtioMem {
-                self.to_hold = self.to_hold.min(self.boot - 1);
+                self.balloon_target = self.balloon_target.min(self.boot - 1);
             }
         }
         if let Some(plug) = plug {
@@ -189,10 +189,10 @@ impl Guest {
         if self.booting > 0 {
             return;
         }
-        let by = (self.to_hold - self.held).clamp(-balloon, balloon);
+        let by = (self.balloon_target - self.ballooned).clamp(-balloon, balloon);
         if by < 0 || self.inflates {
             // A driver cannot take pages that do not exist.
-            self.held += by.min((self.total() - KEPT).max(0));
+            self.ballooned += by.min((self.total() - KEPT).max(0));
         }
         let most = blocks * self.block;
         let by = (self.requested - self.plugged).clamp(-most, most);
@@ -210,16 +210,16 @@ impl Guest {
     }
 
     fn reboot(&mut self, booting: u32) {
-        (self.plugged, self.held, self.unused, self.booting) = (0, 0, 0, booting);
+        (self.plugged, self.ballooned, self.unused, self.booting) = (0, 0, 0, booting);
     }
 
     /// A tick in which everything is done at once.
     fn tick(&mut self, send: Option<i64>, spare: i64) -> Actuation {
-        let route = self.actuate(send, spare);
+        let actuation = self.actuate(send, spare);
         self.arrive();
         self.step(i64::MAX, 1 << 20);
         self.booting = self.booting.saturating_sub(1);
-        route
+        actuation
     }
 
     /// Ticks in which the guard sends nothing. Returns the orders: target, plug, and why it was
@@ -229,15 +229,21 @@ impl Guest {
         ticks: usize,
         spare: i64,
     ) -> Vec<(i64, Option<i64>, Option<MechanismReason>)> {
-        let route = |_| self.tick(None, spare);
-        (0..ticks).map(route).filter_map(|route| order_and_reason(&route)).collect()
+        let mut orders = Vec::new();
+        for _ in 0..ticks {
+            orders.extend(order_and_reason(&self.tick(None, spare)));
+        }
+        orders
     }
 }
 
-fn order_and_reason(route: &Actuation) -> Option<(i64, Option<i64>, Option<MechanismReason>)> {
-    let why =
-        route.moves.iter().find(|it| it.mechanism != Mechanism::Balloon).map(|it| it.why.clone());
-    Some((of(route.target?), route.plug.map(of), why))
+fn order_and_reason(actuation: &Actuation) -> Option<(i64, Option<i64>, Option<MechanismReason>)> {
+    let why = actuation
+        .moves
+        .iter()
+        .find(|it| it.mechanism != Mechanism::Balloon)
+        .map(|it| it.why.clone());
+    Some((of(actuation.target?), actuation.plug.map(of), why))
 }
 
 #[test]
@@ -255,8 +261,8 @@ fn what_the_balloon_can_give_is_left_to_it() {
         (1024, 1025, 0, false),
     ] {
         let mut guest = Guest::new(boot, 4096);
-        guest.held = (boot - target).max(0);
-        guest.to_hold = guest.held;
+        guest.ballooned = (boot - target).max(0);
+        guest.balloon_target = guest.ballooned;
         guest.tick(Some(target), spare);
         guest.orders(20, spare);
         assert_eq!(guest.plugged > 0, plugs, "boot {boot}, target {target}, spare {spare}");
@@ -311,7 +317,8 @@ fn idle_memory_is_unplugged_after_its_grace_in_small_steps() {
 #[test]
 fn unplugging_lends_first() {
     let mut guest = Guest::new(1024, 1024);
-    (guest.plugged, guest.requested, guest.held, guest.to_hold) = (1024, 1024, 848, 848);
+    (guest.plugged, guest.requested, guest.ballooned, guest.balloon_target) =
+        (1024, 1024, 848, 848);
     guest.tick(Some(1200), 4096);
     assert_eq!(guest.orders(29, 4096), []);
     let orders = guest.orders(3, 4096);
@@ -324,7 +331,8 @@ fn unplugging_lends_first() {
 #[test]
 fn a_stalled_unplug_is_retried_ever_more_rarely() {
     let mut guest = Guest::new(1024, 1024);
-    (guest.plugged, guest.requested, guest.held, guest.to_hold) = (1024, 1024, 848, 848);
+    (guest.plugged, guest.requested, guest.ballooned, guest.balloon_target) =
+        (1024, 1024, 848, 848);
     guest.unplugs = false;
     guest.tick(Some(1200), 4096);
     let orders = guest.orders(45, 4096);
@@ -352,9 +360,9 @@ fn plugged_memory_is_proven_used_before_the_balloon_inflates() {
     guest.tick(None, 4096);
     let mut found = None;
     for _ in 0..20 {
-        let route = guest.tick(None, 4096);
+        let actuation = guest.tick(None, 4096);
         assert!(guest.usable() >= 1024, "{guest:?}");
-        found = found.or(order_and_reason(&route));
+        found = found.or(order_and_reason(&actuation));
     }
     let not_onlined = Some(MechanismReason::NotOnlined { unused: Bytes::mib(512) });
     assert_eq!(found, Some((1024, Some(0), not_onlined)));
@@ -415,7 +423,7 @@ fn without_a_usable_balloon_there_is_only_plugging() {
             orders.extend(guest.orders(20, 0));
             assert_eq!(guest.plugged, plugged, "{target}: {orders:?}");
             assert!(orders.iter().all(|order| order.2 == Some(why.clone())), "{orders:?}");
-            assert_eq!(guest.held, 0);
+            assert_eq!(guest.ballooned, 0);
         }
     }
 }
@@ -432,7 +440,7 @@ fn modules_are_plugged_and_unplugged_whole() {
     assert_eq!(guest.plugged, 1024, "the half of it that has to be in store is no module");
     guest.tick(Some(400), 1023);
     guest.orders(60, 1023);
-    assert_eq!(guest.plugged, 1024, "a module has to be lent as a whole");
+    assert_eq!(guest.plugged, 1024, "a module is a transient grant as a whole");
     guest.orders(60, 1024);
     assert_eq!((guest.plugged, guest.total()), (0, 400));
 }
@@ -440,7 +448,7 @@ fn modules_are_plugged_and_unplugged_whole() {
 #[test]
 fn foreign_requests_stand_while_the_guest_follows_them() {
     let mut guest = Guest::new(1024, 4096);
-    (guest.held, guest.to_hold) = (512, 512);
+    (guest.ballooned, guest.balloon_target) = (512, 512);
     guest.tick(Some(512), 4096);
     guest.requested = 1024;
     guest.plugs = false;
@@ -464,11 +472,11 @@ fn an_order_withdraws_a_foreign_request() {
         let mut guest = Guest::new(384, 1024);
         guest.requested = requested;
         for tick in 0..20 {
-            let route = guest.actuate((tick == 0).then_some(780), 4096);
+            let actuation = guest.actuate((tick == 0).then_some(780), 4096);
             if tick == 0 {
                 let more = Bytes::mib(u64::try_from(requested).unwrap());
                 assert_eq!(
-                    order_and_reason(&route),
+                    order_and_reason(&actuation),
                     Some((384, Some(0), Some(MechanismReason::AskedByOthers { more })))
                 );
             }
@@ -508,9 +516,9 @@ fn with_nothing_plugged_an_order_withdraws_a_foreign_request() {
     let mut guest = Guest::new(384, 1024);
     (guest.plugged, guest.requested) = (128, 396);
     let why = MechanismReason::AskedByOthers { more: Bytes::mib(268) };
-    let route = |send: Option<i64>| balloon_only(&guest.sample(), send.map(mib));
-    assert_eq!(order_and_reason(&route(Some(500))), Some((500, Some(128), Some(why))));
-    assert_eq!(route(None), Actuation::default());
+    let order = |send: Option<i64>| balloon_only(&guest.sample(), send.map(mib));
+    assert_eq!(order_and_reason(&order(Some(500))), Some((500, Some(128), Some(why))));
+    assert_eq!(order(None), Actuation::default());
     guest.requested = 128;
     assert_eq!(
         order_and_reason(&balloon_only(&guest.sample(), Some(mib(500)))),
@@ -533,7 +541,7 @@ fn what_cannot_be_acted_on_is_left_alone() {
     without.hotplug = None;
     for sample in [stale, paused, unknown, without] {
         for send in [None, Some(Bytes::mib(700))] {
-            let route = guest.actuator.actuate(&ActuationInput {
+            let actuation = guest.actuator.actuate(&ActuationInput {
                 now: Timestamp::from_millis(5_000),
                 sample: &sample,
                 in_force: Some(Bytes::gib(1)),
@@ -544,7 +552,7 @@ fn what_cannot_be_acted_on_is_left_alone() {
                 band: Band::OPEN,
                 owned: Bytes::MAX,
             });
-            assert_eq!((route.target, route.plug), (send, None));
+            assert_eq!((actuation.target, actuation.plug), (send, None));
         }
     }
 }
@@ -642,8 +650,8 @@ proptest! {
             // order arrives; that is the guard's concern.
             let before = guest.in_force.unwrap_or_default();
             guest.actuate(event.send, event.spare);
-            let lent = of(guest.actuator.transient_grant());
-            let promised = guest.in_force.map_or(0, |target| target + lent);
+            let transient = of(guest.actuator.transient_grant());
+            let promised = guest.in_force.map_or(0, |target| target + transient);
             let promised = promised.max(guest.total()).max(before);
             for (at, (balloon, blocks)) in event.steps.into_iter().enumerate() {
                 if at == event.arrives {
@@ -679,7 +687,7 @@ proptest! {
             orders = guest.orders(300, spare);
             prop_assert_eq!(orders, [], "{:?}", guest);
             let reach = (target - guest.boot - guest.plugged).max(0);
-            // Less than a block may be left, for lack of memory to lend.
+            // Less than a block may be left, for lack of memory to grant.
             let over = guest.total() - (target - reach);
             prop_assert!((0..guest.block).contains(&over), "{over} {guest:?}");
             prop_assert!(reach < guest.block || guest.plugged + guest.block > guest.max, "{:?}", guest);

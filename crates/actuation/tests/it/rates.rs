@@ -32,7 +32,7 @@ fn aged(holds: u64, age_ms: u64) -> GuestSample {
 
 /// An order to hold `target` MiB.
 fn hold(target: u64) -> OrdersInForce {
-    OrdersInForce { target: Some(Bytes::mib(target)), bound: None }
+    OrdersInForce { target: Some(Bytes::mib(target)), cap: None }
 }
 
 #[test]
@@ -65,16 +65,16 @@ fn a_rate_is_what_was_taken_while_it_should_be() {
         rates.observe(Timestamp::from_millis(ms), &guest(holds, 0, 0), in_force);
         assert_eq!(measured(&rates, Mechanism::Balloon), rate, "at {ms} ms");
     }
-    let bound = OrdersInForce { target: None, bound: Some(Bytes::mib(300)) };
-    rates.observe(Timestamp::from_millis(30_000), &guest(1000, 0, 900), bound);
-    rates.observe(Timestamp::from_millis(31_000), &guest(1000, 0, 700), bound);
+    let capped = OrdersInForce { target: None, cap: Some(Bytes::mib(300)) };
+    rates.observe(Timestamp::from_millis(30_000), &guest(1000, 0, 900), capped);
+    rates.observe(Timestamp::from_millis(31_000), &guest(1000, 0, 700), capped);
     assert_eq!(measured(&rates, Mechanism::PageOut), Some(200));
     assert_eq!(measured(&rates, Mechanism::PageIn), None);
 }
 
 #[test]
 fn a_size_that_is_repeated_or_old_measures_nothing() {
-    let in_force = OrdersInForce { target: Some(Bytes::mib(200)), bound: Some(Bytes::mib(200)) };
+    let in_force = OrdersInForce { target: Some(Bytes::mib(200)), cap: Some(Bytes::mib(200)) };
     let mut rates = Rates::default();
     for (ms, holds, age_ms, rate) in [
         (1000, 1000, 0, None),
@@ -150,30 +150,21 @@ fn each_guest_has_its_mechanism() {
     };
     let any_rate = Rates::default();
     use Compliance::{Compliant, Inhibited};
-    // Capabilities, plugged, compliance, level, rates, may page.
-    for (n, (can, plugged, compliance, level, rates, may_page, expected)) in [
-        (any, 0, Compliant, 0, any_rate, true, takes.clone()),
-        (any, 512, Compliant, 0, any_rate, true, takes.clone()),
-        (any, 0, slow, 0, fast, true, Some((out, not_given(40)))),
-        (any, 0, stuck, 0, fast, true, Some((out, not_given(15)))),
-        (any, 0, stuck, 0, any_rate, false, takes.clone()),
-        (any, 0, releasing, 1, any_rate, true, takes.clone()),
+    // Capabilities, plugged, compliance, level, rates.
+    for (n, (can, plugged, compliance, level, rates, expected)) in [
+        (any, 0, Compliant, 0, any_rate, takes.clone()),
+        (any, 512, Compliant, 0, any_rate, takes.clone()),
+        (any, 0, slow, 0, fast, Some((out, not_given(40)))),
+        (any, 0, stuck, 0, fast, Some((out, not_given(15)))),
+        (any, 0, releasing, 1, any_rate, takes.clone()),
         // At the assumed rate the balloon needs four seconds, which a short host does not have.
-        (any, 0, releasing, 2, any_rate, true, Some((out, short))),
-        (any, 0, releasing, 2, fast, true, takes),
-        (none, 512, Compliant, 0, any_rate, true, Some((plug, MechanismReason::NoBalloon))),
-        (none, 0, Compliant, 0, any_rate, true, None),
-        (
-            locked,
-            512,
-            Compliant,
-            0,
-            any_rate,
-            true,
-            Some((plug, MechanismReason::BallooningInhibited)),
-        ),
-        (locked, 0, stuck, 4, any_rate, true, None),
-        (any, 0, Inhibited, 4, any_rate, true, None),
+        (any, 0, releasing, 2, any_rate, Some((out, short))),
+        (any, 0, releasing, 2, fast, takes),
+        (none, 512, Compliant, 0, any_rate, Some((plug, MechanismReason::NoBalloon))),
+        (none, 0, Compliant, 0, any_rate, None),
+        (locked, 512, Compliant, 0, any_rate, Some((plug, MechanismReason::BallooningInhibited))),
+        (locked, 0, stuck, 4, any_rate, None),
+        (any, 0, Inhibited, 4, any_rate, None),
     ]
     .into_iter()
     .enumerate()
@@ -188,7 +179,6 @@ fn each_guest_has_its_mechanism() {
             compliance,
             amount: Bytes::mib(300),
             level: PressureLevel::ALL[level],
-            may_page,
         };
         assert_eq!(choose(&reduction, &rates), expected, "case {n}");
     }

@@ -1,8 +1,8 @@
-//! Looking back: named cases, and random guests.
+//! Guests that thrash after a reduction and others: named cases, and random guests.
 
 use std::time::Duration;
 
-use ballast_actuation::thrash::{Grants, ThrashDetector, ThrashSettings, Verdict};
+use ballast_actuation::thrash::{ThrashDetector, ThrashSettings, Thrashing};
 use ballast_model::{
     AgentReport, Bytes, GuestSample, GuestStats, LinkState, Measured, Regret, Timestamp,
 };
@@ -14,15 +14,11 @@ struct Reading {
     holds: u64,
     swap: Option<u64>,
     files: Option<u64>,
-    free: Option<u64>,
 }
 
 fn sample(reading: Reading) -> GuestSample {
-    let stats = GuestStats {
-        swap_in: reading.swap.map(Bytes::mib),
-        free: reading.free.map(Bytes::mib),
-        ..GuestStats::default()
-    };
+    let swap_in = reading.swap.map(Bytes::mib);
+    let stats = GuestStats { swap_in, ..GuestStats::default() };
     let agent = reading.files.map(|files| {
         Measured::fresh(AgentReport {
             refaulted_file_pages: Some(Bytes::mib(files).to_pages()),
@@ -49,38 +45,38 @@ impl WatchedGuest {
         Timestamp::from_millis(self.second * 1000)
     }
 
-    fn observe(&mut self, reading: Reading) -> Option<Verdict> {
+    fn observe(&mut self, reading: Reading) -> Option<Thrashing> {
         self.second += 1;
         self.detector.observe(self.now(), &sample(reading), &ThrashSettings::default())
     }
 
     /// Samples a guest that holds `holds` for some seconds and reads `swap` back in each.
-    fn stay(&mut self, seconds: u64, holds: u64, swap: &mut u64, by: u64) -> Vec<Verdict> {
+    fn stay(&mut self, seconds: u64, holds: u64, swap: &mut u64, by: u64) -> Vec<Thrashing> {
         (0..seconds)
             .filter_map(|_| {
                 *swap += by;
-                self.observe(Reading { holds, swap: Some(*swap), files: None, free: None })
+                self.observe(Reading { holds, swap: Some(*swap), files: None })
             })
             .collect()
     }
 }
 
-fn undo(to: u64, taken: u64, read_back: u64) -> Verdict {
-    let [to, taken, read_back] = [to, taken, read_back].map(Bytes::mib);
-    Verdict::Undo { to, taken, read_back }
+fn thrashing(held: u64, taken: u64, read_back: u64) -> Thrashing {
+    let [held, taken, read_back] = [held, taken, read_back].map(Bytes::mib);
+    Thrashing { held, taken, read_back }
 }
 
 #[test]
-fn who_thrashes_gets_back_what_was_taken() {
+fn a_guest_that_thrashes_gets_back_what_was_taken() {
     // Taken, read back per second; the first verdict, if any.
     for (taken, by, expected) in [
         (400, 0, None),
         (400, 10, None),
-        (400, 12, Some(undo(1000, 400, 108))),
-        (400, 101, Some(undo(1000, 400, 101))),
+        (400, 12, Some(thrashing(1000, 400, 108))),
+        (400, 101, Some(thrashing(1000, 400, 101))),
         (40, 1, None),
-        (40, 2, Some(undo(1000, 40, 18))),
-        (40, 17, Some(undo(1000, 40, 17))),
+        (40, 2, Some(thrashing(1000, 40, 18))),
+        (40, 17, Some(thrashing(1000, 40, 17))),
     ] {
         let (mut guest, mut swap) = (WatchedGuest::default(), 5_000);
         guest.stay(20, 1000, &mut swap, 0);
@@ -108,7 +104,7 @@ fn a_reduction_in_steps_is_one() {
     for holds in [950, 900, 850, 800] {
         assert_eq!(guest.stay(2, holds, &mut swap, 5), []);
     }
-    assert_eq!(guest.stay(9, 800, &mut swap, 5), [undo(1000, 200, 55)]);
+    assert_eq!(guest.stay(9, 800, &mut swap, 5), [thrashing(1000, 200, 55)]);
     let regret = Regret { taken: Bytes::mib(200), read_back: Bytes::mib(55), undone: 1 };
     assert_eq!(guest.detector.regret(), Some(regret));
 }
@@ -144,20 +140,11 @@ fn counters_that_come_go_or_fall_are_no_thrashing() {
     ];
     for (at, (swap, files)) in steps.into_iter().enumerate().skip(1) {
         let mut guest = WatchedGuest::default();
-        guest.observe(Reading {
-            holds: 1000,
-            swap: steps[at - 1].0,
-            files: steps[at - 1].1,
-            free: None,
-        });
-        guest.observe(Reading {
-            holds: 600,
-            swap: steps[at - 1].0,
-            files: steps[at - 1].1,
-            free: None,
-        });
-        let verdict = guest.observe(Reading { holds: 600, swap, files, free: None });
-        assert_eq!(verdict, None, "step {at}");
+        let (swap_before, files_before) = steps[at - 1];
+        for holds in [1000, 600] {
+            guest.observe(Reading { holds, swap: swap_before, files: files_before });
+        }
+        assert_eq!(guest.observe(Reading { holds: 600, swap, files }), None, "step {at}");
     }
 }
 
@@ -165,35 +152,14 @@ fn counters_that_come_go_or_fall_are_no_thrashing() {
 fn refaults_of_files_count_as_well() {
     let mut guest = WatchedGuest::default();
     for (holds, files) in [(1000, 70), (600, 70), (600, 120)] {
-        assert_eq!(
-            guest.observe(Reading { holds, swap: Some(0), files: Some(files), free: None }),
-            None
-        );
+        assert_eq!(guest.observe(Reading { holds, swap: Some(0), files: Some(files) }), None);
     }
-    let last = Reading { holds: 600, swap: Some(60), files: Some(120), free: None };
-    assert_eq!(guest.observe(last), Some(undo(1000, 400, 110)));
+    let last = Reading { holds: 600, swap: Some(60), files: Some(120) };
+    assert_eq!(guest.observe(last), Some(thrashing(1000, 400, 110)));
 }
 
-#[test]
-fn it_is_seen_whether_a_grant_was_used() {
-    // Free memory before and afterwards; used of 300.
-    for (before, after, used) in [(50, 350, 0), (50, 250, 100), (50, 50, 300), (50, 10, 300)] {
-        let mut guest = WatchedGuest::default();
-        let reading = |holds, free| Reading { holds, swap: Some(0), files: None, free: Some(free) };
-        guest.observe(reading(700, before));
-        guest.observe(reading(1000, before + 300));
-        guest.observe(reading(1000, after));
-        assert_eq!(guest.detector.grants(), Grants::default());
-        for _ in 0..10 {
-            guest.observe(reading(1000, before + 300));
-        }
-        let grants = Grants { granted: Bytes::mib(300), used: Bytes::mib(used) };
-        assert_eq!(guest.detector.grants(), grants, "{before} {after}");
-    }
-}
-
-fn any_reading() -> impl Strategy<Value = (u64, u64, u64, u64)> {
-    (prop_oneof![Just(1000), 200..1000u64], prop_oneof![Just(0), 0..60u64], 0..30u64, 0..500u64)
+fn any_reading() -> impl Strategy<Value = (u64, u64, u64)> {
+    (prop_oneof![Just(1000), 200..1000u64], prop_oneof![Just(0), 0..60u64], 0..30u64)
 }
 
 proptest! {
@@ -205,23 +171,20 @@ proptest! {
         let mut guest = WatchedGuest::default();
         let (mut swap, mut files) = (77, 11);
         let mut history: Vec<(u64, u64)> = Vec::new();
-        for (holds, by, refaults, free) in steps {
+        for (holds, by, refaults) in steps {
             swap += by;
             files += refaults / 10;
             history.push((holds, swap + files));
-            let reading = Reading { holds, swap: Some(swap), files: Some(files), free: Some(free) };
-            let verdict = guest.observe(reading);
-            if let Some(Verdict::Undo { to, taken, read_back }) = verdict {
+            let found = guest.observe(Reading { holds, swap: Some(swap), files: Some(files) });
+            if let Some(Thrashing { held, taken, read_back }) = found {
                 prop_assert!(read_back > taken.fraction(1, 4).max(Bytes::mib(16)));
-                let [to, taken, read_back] = [to, taken, read_back].map(|it| it.get() >> 20);
-                let from = history.iter().rposition(|(held, _)| *held == to).unwrap();
-                prop_assert_eq!(to - taken, holds, "what it holds now");
+                let [held, taken, read_back] = [held, taken, read_back].map(|it| it.get() >> 20);
+                let from = history.iter().rposition(|(holds, _)| *holds == held).unwrap();
+                prop_assert_eq!(held - taken, holds, "what it holds now");
                 // Read since the sample in which the reduction was first seen.
                 prop_assert!(read_back <= swap + files - history[from + 1].1);
-                prop_assert_eq!(guest.detector.least(guest.now()), Some(Bytes::mib(to)));
+                prop_assert_eq!(guest.detector.least(guest.now()), Some(Bytes::mib(held)));
             }
-            let grants = guest.detector.grants();
-            prop_assert!(grants.used <= grants.granted);
         }
         let most = history.windows(2).map(|pair| pair[0].0.saturating_sub(pair[1].0)).sum::<u64>();
         let regret = guest.detector.regret().unwrap_or_default();

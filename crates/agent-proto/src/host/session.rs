@@ -15,8 +15,8 @@
 //!
 //! Limits: [`EVENTS_MAX`] events, [`TRANSMITS_MAX`] frames, [`BYTES_PER_SECOND_MAX`] of input. An
 //! agent that sends more is reported, and the caller should not read before
-//! [`AgentSession::readable_at`]. These limits are the guest's: a restarted agent gets no new
-//! ration of bytes or emergencies.
+//! [`AgentSession::readable_at`]. The limits apply to the guest: a restarted agent may not send
+//! more bytes or emergencies.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -38,7 +38,7 @@ pub const EVENTS_MAX: usize = 64;
 pub const TRANSMITS_MAX: usize = 32;
 /// Most bytes read from an agent in a second: twenty times what it normally sends.
 pub const BYTES_PER_SECOND_MAX: u64 = 64 << 10;
-/// The interval that [`BYTES_PER_SECOND_MAX`] is counted by.
+/// The time in which at most [`BYTES_PER_SECOND_MAX`] are read.
 const SECOND: Duration = Duration::from_secs(1);
 /// Time between hellos until one is answered.
 pub const HELLO_PERIOD: Duration = Duration::from_millis(500);
@@ -143,7 +143,7 @@ impl AgentSession {
 
     /// When bytes may be read next: after the current second, if the agent has used up its bytes.
     pub fn readable_at(&self) -> Timestamp {
-        let InputRate { since, bytes, .. } = self.input_rate;
+        let InputRate { since, bytes } = self.input_rate;
         if bytes < BYTES_PER_SECOND_MAX { since } else { since + SECOND }
     }
 

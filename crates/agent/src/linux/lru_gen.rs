@@ -55,14 +55,14 @@ impl ReclaimableGenerations {
 }
 
 fn parse(text: &str) -> Vec<NodeGenerations> {
-    let mut vectors: Vec<NodeGenerations> = Vec::new();
+    let mut nodes: Vec<NodeGenerations> = Vec::new();
     let mut group = 0;
     for line in text.lines() {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let number = |at: usize| words.get(at)?.trim_end_matches('x').parse::<u64>().ok();
         match words.first() {
             Some(&"memcg") => group = number(1).unwrap_or(0),
-            Some(&"node") => vectors.push(NodeGenerations {
+            Some(&"node") => nodes.push(NodeGenerations {
                 group,
                 node: number(1).unwrap_or(0),
                 generations: Vec::new(),
@@ -70,25 +70,24 @@ fn parse(text: &str) -> Vec<NodeGenerations> {
             _ => {
                 if let (Some(number), Some(began_ms), Some(anon_pages), Some(file_pages)) =
                     (number(0), number(1), number(2), number(3))
-                    && let Some(vector) = vectors.last_mut()
+                    && let Some(node) = nodes.last_mut()
                 {
-                    let it = Generation { number, began_ms, anon_pages, file_pages };
-                    vector.generations.push(it);
+                    node.generations.push(Generation { number, began_ms, anon_pages, file_pages });
                 }
             }
         }
     }
-    vectors
+    nodes
 }
 
 /// The histogram of idle ages, with sizes capped to what a message can carry; `None` if `text` has
 /// no generations.
 pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
     let mut sums = [(0u64, 0u64); EDGES_MS.len()];
-    let vectors = parse(text);
-    for vector in &vectors {
-        for (at, generation) in vector.generations.iter().enumerate() {
-            let idle_ms = vector.generations.get(at + 1).map_or(0, |next| next.began_ms);
+    let nodes = parse(text);
+    for node in &nodes {
+        for (at, generation) in node.generations.iter().enumerate() {
+            let idle_ms = node.generations.get(at + 1).map_or(0, |next| next.began_ms);
             let group = EDGES_MS.iter().rposition(|edge| *edge <= idle_ms).unwrap_or(0);
             let sum = &mut sums[group];
             sum.0 = sum.0.saturating_add(generation.anon_pages);
@@ -107,12 +106,12 @@ pub fn ages(text: &str, page_bytes: u64) -> Option<Ages> {
 
 /// Reclaimable page cache, largest first.
 pub fn reclaimable(text: &str) -> Vec<ReclaimableGenerations> {
-    let old = |vector: &NodeGenerations| {
-        let kept = vector.generations.len().saturating_sub(GENERATIONS_KEPT);
-        let generations = vector.generations.get(..kept)?;
+    let old = |node: &NodeGenerations| {
+        let old_count = node.generations.len().saturating_sub(GENERATIONS_KEPT);
+        let generations = node.generations.get(..old_count)?;
         let file_pages = generations.iter().map(|it| it.file_pages).fold(0, u64::saturating_add);
         let number = generations.last()?.number;
-        Some(ReclaimableGenerations { group: vector.group, node: vector.node, number, file_pages })
+        Some(ReclaimableGenerations { group: node.group, node: node.node, number, file_pages })
     };
     let mut all: Vec<ReclaimableGenerations> = parse(text).iter().filter_map(old).collect();
     all.retain(|it| it.file_pages > 0);

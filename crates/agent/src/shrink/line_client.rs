@@ -60,7 +60,6 @@ impl LineClient {
         LineClient { stream: BufReader::new(Box::new(stream)) }
     }
 
-    /// Sends bytes.
     pub(crate) fn send(&mut self, bytes: &[u8]) -> Result<(), String> {
         self.stream.get_mut().write_all(bytes).map_err(|error| error.to_string())
     }
@@ -79,7 +78,6 @@ impl LineClient {
         String::from_utf8(line).map_err(|_| "the server sent a line that is not UTF-8".to_owned())
     }
 
-    /// Reads exactly `bytes` bytes.
     pub(crate) fn exactly(&mut self, bytes: usize) -> Result<Vec<u8>, String> {
         let mut text = vec![0; bytes];
         self.stream.read_exact(&mut text).map_err(|error| error.to_string())?;

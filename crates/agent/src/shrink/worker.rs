@@ -16,10 +16,10 @@ use crate::shrink::shrinker::{Shrinker, release_all};
 
 /// Longest time for an order, whatever the host says.
 pub const ORDER_TIME_MAX: Duration = Duration::from_secs(60);
-/// Longest time for which programs stay shrunk after the last order, and between two attempts to
-/// let them grow again. The host may know of no order: it was another one, or the agent gave the
-/// order. And a guest whose programs are shrunk does not ask for more memory, so it might never
-/// grow. If memory is still short then, the guest asks again, or the host orders again.
+/// Longest time for which programs stay shrunk after the last order, and time between two attempts
+/// to let them grow again. The host may not know that they are shrunk, if another host or the agent
+/// itself gave the order. A guest with shrunk programs does not ask for more memory, so it might
+/// never grow. If memory is still short then, the guest asks or the host orders again.
 pub const SHRUNK_TIME_MAX: Duration = Duration::from_secs(300);
 /// Stack of the thread, which calls nothing deep.
 const STACK_BYTES: usize = 256 << 10;
@@ -105,8 +105,8 @@ impl ShrinkWorker {
 
     /// Lets all shrinkers grow again, after the order in progress.
     pub fn release(&self) {
-        // If the channel is full, a release is already pending. If that is before a pending order,
-        // this one is made up for some time after the order.
+        // If the channel is full, a release is already pending. If an order follows it, programs
+        // grow again some time after that order.
         let _ = self.jobs.try_send(ShrinkJob::Release);
     }
 

@@ -29,8 +29,8 @@ async fn without_a_daemon_the_error_says_how_to_start_it() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ballast.sock");
     let expected = format!(
-        "no daemon listens on {}: start one with `ballast daemon --config FILE`, or name its socket \
-         with --socket",
+        "no daemon listens on {}: start one with `systemctl start ballast` or `ballast daemon --config \
+         FILE`, or name its socket with --socket",
         path.display()
     );
     let absent = Client::new(&path).status().await.unwrap_err();

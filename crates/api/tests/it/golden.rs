@@ -258,7 +258,7 @@ where
 }
 
 #[test]
-fn status() {
+fn status_has_its_golden_form() {
     golden(
         &StatusReply::from(&tick(&tick_parts())),
         expect![[r#"
@@ -483,7 +483,7 @@ fn guests_reply_equals_the_guests_of_status() {
 }
 
 #[test]
-fn explain_of_a_known_guest() {
+fn explain_of_a_known_guest_has_its_golden_form() {
     golden(
         &ExplainReply::new(&tick(&tick_parts()), &id("a")).unwrap(),
         expect![[r#"
@@ -723,7 +723,7 @@ fn explain_of_a_known_guest() {
 }
 
 #[test]
-fn explain_of_an_unknown_guest() {
+fn explain_of_an_unknown_guest_has_its_golden_form() {
     let tick_parts = tick_parts();
     let tick = Tick { source: Source::Journal, daemon: None, ..tick(&tick_parts) };
     golden(
@@ -820,7 +820,7 @@ fn explain_of_an_unknown_guest() {
 }
 
 #[test]
-fn plan() {
+fn plan_has_its_golden_form() {
     let tick_parts = tick_parts();
     golden(
         &PlanReply::latest(&tick(&tick_parts)),
@@ -955,7 +955,7 @@ fn plan() {
 }
 
 #[test]
-fn commands_and_refusals() {
+fn commands_and_refusals_have_their_golden_forms() {
     golden(
         &CommandReply::new("paused"),
         expect![[r#"

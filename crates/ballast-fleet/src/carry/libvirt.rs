@@ -85,7 +85,7 @@ enum DomainState {
 
 /// The job that `virsh domjobinfo --rawstats` prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Job {
+struct CopyJob {
     is_copy: bool,
     /// With the mean bandwidth so far, if that says something of the whole copy.
     progress: Option<CopyProgress>,
@@ -140,7 +140,7 @@ impl Libvirt {
         domain_state(&self.virsh(&["domstate", "--reason", guest.as_str()]).await.ok()?)
     }
 
-    async fn job(&self, guest: &GuestId) -> Option<Job> {
+    async fn job(&self, guest: &GuestId) -> Option<CopyJob> {
         let text = self.virsh(&["domjobinfo", "--rawstats", guest.as_str()]).await.ok()?;
         Some(job(&text))
     }
@@ -208,7 +208,7 @@ fn domain_state(text: &str) -> Option<DomainState> {
     }
 }
 
-fn job(text: &str) -> Job {
+fn job(text: &str) -> CopyJob {
     let figure = |name: &str| {
         let value =
             text.lines().find_map(|line| line.trim().strip_prefix(name)?.strip_prefix(": "));
@@ -226,7 +226,7 @@ fn job(text: &str) -> Job {
         let bandwidth_per_s = counted_ms.map(|ms| sent.fraction(1000, ms));
         CopyProgress { sent, remaining, bandwidth_per_s }
     });
-    Job { is_copy, progress }
+    CopyJob { is_copy, progress }
 }
 
 /// The bytes a second that `virsh domstats --dirtyrate` prints, once they are measured.
@@ -274,7 +274,7 @@ impl Hypervisor for Libvirt {
                 // At the end of its copy a domain is paused, too.
                 match self.job(guest).await {
                     None => view(Process::Unknown, None),
-                    Some(Job { is_copy: true, progress }) if began_copy => {
+                    Some(CopyJob { is_copy: true, progress }) if began_copy => {
                         view(Process::Runs(CopyState::Partly), self.keep_figures(guest, progress))
                     }
                     Some(_) => view(Process::Paused, None),
@@ -284,7 +284,7 @@ impl Hypervisor for Libvirt {
             DomainState::Incoming => view(Process::Unknown, None),
             DomainState::Runs => match self.job(guest).await {
                 None => view(Process::Unknown, None),
-                Some(Job { is_copy: true, progress }) => {
+                Some(CopyJob { is_copy: true, progress }) => {
                     view(Process::Runs(CopyState::Partly), self.keep_figures(guest, progress))
                 }
                 // The copy may have ended well since the state was read. Then the domain has been
@@ -385,7 +385,7 @@ mod tests {
         ] {
             assert_eq!(domain_state(text), expected, "{text}");
         }
-        assert_eq!(job("Job type: 0\n\n"), Job { is_copy: false, progress: None });
+        assert_eq!(job("Job type: 0\n\n"), CopyJob { is_copy: false, progress: None });
         let text = "Job type: 2\n\noperation: 5\ntime_elapsed: 766\nmemory_total: 67502080\n\
                     memory_processed: 108762\nmemory_remaining: 66465792\n";
         let progress = CopyProgress {
@@ -393,7 +393,7 @@ mod tests {
             remaining: Bytes::new(66_465_792),
             bandwidth_per_s: None,
         };
-        assert_eq!(job(text), Job { is_copy: true, progress: Some(progress) });
+        assert_eq!(job(text), CopyJob { is_copy: true, progress: Some(progress) });
         for (sent, remaining, ms, bandwidth) in [
             (600_000_000, 5_000, 6_000, Some(100_000_000)),
             (600_000_000, 600_000_001, 6_000, None),

@@ -30,7 +30,7 @@ pub struct DrainArgs {
 
 /// The message about what was done.
 #[derive(Debug, Serialize)]
-struct Message {
+struct OrderMessage {
     message: String,
 }
 
@@ -41,7 +41,7 @@ struct Message {
 pub async fn drain(args: DrainArgs) -> anyhow::Result<()> {
     let config = args.fleet.config.load()?;
     let message = order_drain(&config.etcd()?, &config, &args.host, args.undo).await?;
-    args.fleet.output.print(&Message { message }, render)
+    args.fleet.output.print(&OrderMessage { message }, render)
 }
 
 /// Orders a drain, or takes it back; returns what was done, in words.
@@ -94,7 +94,7 @@ pub async fn resume(args: FleetArgs) -> anyhow::Result<()> {
 async fn set_pause(args: FleetArgs, is_on: bool, message: &str) -> anyhow::Result<()> {
     let config = args.config.load()?;
     write(&config.etcd()?, &config, FleetKey::Pause, is_on).await?;
-    args.output.print(&Message { message: message.to_owned() }, render)
+    args.output.print(&OrderMessage { message: message.to_owned() }, render)
 }
 
 /// Removes the record of a finished move.
@@ -104,7 +104,7 @@ async fn set_pause(args: FleetArgs, is_on: bool, message: &str) -> anyhow::Resul
 pub async fn forget(args: GuestArgs) -> anyhow::Result<()> {
     let config = args.fleet.config.load()?;
     let message = forget_move(&config.etcd()?, &config, &args.guest).await?;
-    args.fleet.output.print(&Message { message }, render)
+    args.fleet.output.print(&OrderMessage { message }, render)
 }
 
 /// Removes the record of a finished move of `guest`, and notes the end of the move, so that the
@@ -179,6 +179,6 @@ pub async fn write(
     Ok(())
 }
 
-fn render(done: &Message, _width: Option<u16>) -> String {
+fn render(done: &OrderMessage, _width: Option<u16>) -> String {
     format!("{}\n", done.message)
 }

@@ -55,7 +55,7 @@ fn unknown(tick: &Tick<'_>, guest: &GuestId) -> anyhow::Error {
 
 /// The explanation as text, below a warning if it comes from a journal.
 pub fn render(reply: &ExplainReply) -> String {
-    tick::journal_warning(&reply.tick).unwrap_or_default() + &chain(reply)
+    tick::journal_warning(&reply.tick) + &chain(reply)
 }
 
 /// The explanation as text, one step a line.
@@ -117,10 +117,15 @@ pub(super) fn chain(reply: &ExplainReply) -> String {
             None => "was not asked about it".to_owned(),
         },
     );
-    match reply.clamps.as_slice() {
-        [] if reply.desired.is_none() => step("guard", "has nothing to change".to_owned()),
-        [] => step("guard", "changes nothing about that".to_owned()),
-        clamps => clamps.iter().for_each(|clamp| step("guard", clamp.text.clone())),
+    if reply.clamps.is_empty() {
+        let nothing = match reply.desired {
+            None => "has nothing to change",
+            Some(_) => "changes nothing about that",
+        };
+        step("guard", nothing.to_owned());
+    }
+    for clamp in &reply.clamps {
+        step("guard", clamp.text.clone());
     }
     if let Some(compliance) = &reply.compliance {
         step("compliance", compliance_text(compliance));
@@ -312,9 +317,9 @@ fn fence(view: &FenceView) -> Vec<(&'static str, String)> {
 
 fn bounds(limits: &LimitsView) -> String {
     let sources = limits.sources.as_ref();
-    let by = |source: fn(&SourcesView) -> &String| sources.map(source).map(String::as_str);
+    let source_of = |field: fn(&SourcesView) -> &String| sources.map(field).map(String::as_str);
     // A value from `[defaults]` in the file counts as set too.
-    let of = |set: Option<u64>, source: Option<&str>| match (set, source) {
+    let origin_text = |set: Option<u64>, source: Option<&str>| match (set, source) {
         (None, _) => "default".to_owned(),
         (Some(_), Some("default") | None) => "set".to_owned(),
         (Some(_), Some(source)) => source.to_owned(),
@@ -326,25 +331,28 @@ fn bounds(limits: &LimitsView) -> String {
     let mut out = format!(
         "floor {} ({}), ceiling {} ({})",
         size_or_unknown(limits.floor_bytes),
-        of(limits.floor_set_bytes, by(|it| &it.floor)),
+        origin_text(limits.floor_set_bytes, source_of(|it| &it.floor)),
         size_or_unknown(limits.ceiling_bytes),
-        of(limits.ceiling_set_bytes, by(|it| &it.ceiling))
+        origin_text(limits.ceiling_set_bytes, source_of(|it| &it.ceiling))
     );
     if let Some(shares) = limits.shares {
-        out.push_str(&format!(", {shares} shares{}", source_text(by(|it| &it.shares))));
+        out.push_str(&format!(", {shares} shares{}", source_text(source_of(|it| &it.shares))));
     }
     if let Some(priority) = limits.priority {
-        out.push_str(&format!(", priority {priority}{}", source_text(by(|it| &it.priority))));
+        out.push_str(&format!(
+            ", priority {priority}{}",
+            source_text(source_of(|it| &it.priority))
+        ));
     }
     if let Some(rate) = limits.miss_rate_max_per_s {
-        let by = source_text(by(|it| &it.miss_rate_max));
-        out.push_str(&format!(", at most {rate} misses/s{by}"));
+        let source = source_text(source_of(|it| &it.miss_rate_max));
+        out.push_str(&format!(", at most {rate} misses/s{source}"));
     }
     if limits.managed == Some(false) {
-        out.push_str(&format!(", not managed{}", source_text(by(|it| &it.managed))));
+        out.push_str(&format!(", not managed{}", source_text(source_of(|it| &it.managed))));
     }
     if limits.take_over == Some(true) {
-        out.push_str(&format!(", taken over{}", source_text(by(|it| &it.take_over))));
+        out.push_str(&format!(", taken over{}", source_text(source_of(|it| &it.take_over))));
     }
     out
 }

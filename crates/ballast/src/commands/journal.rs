@@ -26,11 +26,11 @@ Examples:
   ballast journal export --from 2h --guest web-1")]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    command: JournalCommand,
 }
 
 #[derive(Clone, Debug, clap::Subcommand)]
-enum Command {
+enum JournalCommand {
     Export(ExportArgs),
     Info(InfoArgs),
 }
@@ -81,8 +81,8 @@ pub(super) struct File {
 /// The journal cannot be read, or standard output cannot be written.
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.command {
-        Command::Export(args) => export(&args),
-        Command::Info(args) => {
+        JournalCommand::Export(args) => export(&args),
+        JournalCommand::Info(args) => {
             let reader = Reader::open(&args.file.journal)?;
             let reply = InfoReply::new(&reader.info()?);
             args.output.print(&reply, |reply, _| render(reply))

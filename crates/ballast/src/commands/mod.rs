@@ -28,8 +28,8 @@ use ballast_api::{Client, CommandReply};
 /// How to reach the daemon.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct Connection {
-    /// The daemon's socket [default: /run/ballast/ballast.sock for root, else
-    /// $XDG_RUNTIME_DIR/ballast.sock]
+    /// The daemon's socket [default: $XDG_RUNTIME_DIR/ballast.sock if this user runs a daemon, else
+    /// /run/ballast/ballast.sock]
     #[arg(long, value_name = "PATH", env = "BALLAST_SOCKET")]
     pub socket: Option<PathBuf>,
 }
@@ -40,7 +40,7 @@ impl Connection {
     /// # Errors
     /// No socket is named and there is no default for this user.
     pub fn client(&self) -> anyhow::Result<Client> {
-        let socket = self.socket.clone().map_or_else(ballast_api::default_socket, Ok)?;
+        let socket = self.socket.clone().map_or_else(ballast_api::client_socket, Ok)?;
         Ok(Client::new(socket))
     }
 }

@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 
 /// The plan as text, wrapped to `width` columns if given.
 pub fn render(reply: &PlanReply, width: Option<u16>) -> String {
-    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
+    let mut out = tick::journal_warning(&reply.tick);
     let seen = span(reply.tick.age_ms);
     out.push_str(&match reply.dry_run {
         true => format!(

@@ -69,13 +69,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-/// Every policy.
 #[derive(Debug, Serialize)]
 pub(super) struct PolicyList {
     policies: Vec<PolicyView>,
 }
 
-/// One policy.
 #[derive(Debug, Serialize)]
 pub(super) struct PolicyView {
     policy: &'static str,
@@ -181,7 +179,6 @@ pub(super) fn render_list(list: &PolicyList, width: Option<u16>) -> String {
     columns.table(&list.policies, width)
 }
 
-/// A policy as text.
 pub(super) fn render(policy: &PolicyView) -> String {
     let mut out = String::new();
     let mut line = |name: &str, text: &str| out.push_str(&format!("{name:<11}{text}\n"));

@@ -15,7 +15,7 @@ use ballast_report::format::{size, span};
 use super::{Connection, message};
 
 /// Time between two checks whether the memory is free.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const CHECK_EVERY: Duration = Duration::from_millis(100);
 /// The name of a reservation for no particular guest.
 const UNNAMED_GUEST: &str = "reservation";
 
@@ -97,10 +97,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     };
     let reserved = wait(&client, &args, wanted).await?;
     args.output.print(&reserved, |reserved, _| render(reserved))?;
-    match reserved.is_ready || reserved.is_taken_up {
-        true => Ok(()),
-        false => Err(anyhow::anyhow!("{}", failure_text(&reserved))),
-    }
+    anyhow::ensure!(reserved.is_ready || reserved.is_taken_up, "{}", failure_text(&reserved));
+    Ok(())
 }
 
 /// Reserves, and waits until the memory is free or the time to wait is over.
@@ -129,7 +127,7 @@ async fn wait(client: &Client, args: &Args, wanted: Bytes) -> anyhow::Result<Res
                 surpluses: if is_ready { Vec::new() } else { surpluses(&status) },
             });
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(CHECK_EVERY).await;
     }
 }
 

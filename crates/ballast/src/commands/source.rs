@@ -53,14 +53,14 @@ impl Origin {
 
     /// The last tick of the journal, if `error` means that no daemon answers.
     fn last_tick(&self, error: anyhow::Error) -> anyhow::Result<Latest> {
-        match &self.journal {
-            _ if !nobody_answers(&error) => Err(error),
-            None => Err(anyhow!("{error:#}; --journal PATH shows what a daemon last recorded")),
-            Some(journal) => {
-                note(&format!("{error:#}"));
-                last_tick(journal)
-            }
+        if !nobody_answers(&error) {
+            return Err(error);
         }
+        let Some(journal) = &self.journal else {
+            return Err(anyhow!("{error:#}; --journal PATH shows what a daemon last recorded"));
+        };
+        note(&format!("{error:#}"));
+        last_tick(journal)
     }
 }
 

@@ -88,7 +88,7 @@ const INDENT: usize = 9;
 /// The status as text, for a terminal of `width` columns if given: lines are wrapped, and columns
 /// of the table that do not fit are left out, as the last line says.
 pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
-    let mut out = tick::journal_warning(&reply.tick).unwrap_or_default();
+    let mut out = tick::journal_warning(&reply.tick);
     out.push_str(&match &reply.daemon {
         Some(daemon) => daemon_lines(reply, daemon),
         None => format!("plan     #{} by policy {}\n", reply.tick.generation, reply.tick.policy),
@@ -102,12 +102,12 @@ pub fn render(reply: &StatusReply, width: Option<u16>) -> String {
     for reservation in &reply.reservations {
         out.push_str(&format!("reserved {}\n", reserved(reservation)));
     }
-    if reply.rung.code != PressureLevel::Normal.code() {
-        out.push_str(&format!("short    {}\n", reply.rung.text));
+    if reply.host_pressure.code != PressureLevel::Normal.code() {
+        out.push_str(&format!("short    {}\n", reply.host_pressure.text));
     }
     out.push_str(&tick::notes(&reply.notes));
     if reply.guests.is_empty() {
-        out.push_str("\nno guest was found: is the folder of their sockets configured?\n");
+        out.push_str("\nno guest was found: `ballast doctor host` says where Ballast looks\n");
         return wrapped(&out, width, INDENT);
     }
     // The column would be empty if no guest is tracked.

@@ -84,7 +84,7 @@ fn status_shows_the_daemons_errors() {
         budget   2GiB for all guests: 1.4GiB committed, 64MiB grantable
         note     the host's memory could not be read: nothing is granted
 
-        no guest was found: is the folder of their sockets configured?
+        no guest was found: `ballast doctor host` says where Ballast looks
     "#]].assert_eq(&status::render(&reply, None));
 }
 

@@ -4,15 +4,16 @@ use ballast_api::{BudgetView, Coded, Source, TickView};
 use ballast_model::HoldReason;
 use ballast_report::format::{size, span};
 
-/// The first line of output that comes from a journal: it warns that nothing acts on it.
-pub(super) fn journal_warning(tick: &TickView) -> Option<String> {
-    let line = || {
-        format!(
-            "No daemon answered: this is the last tick of a journal, {} old; nothing acts on it.\n",
-            span(tick.age_ms)
-        )
-    };
-    (tick.source == Source::Journal).then(line)
+/// The first line of output that comes from a journal: it warns that nothing acts on it. Empty if
+/// the output comes from a daemon.
+pub(super) fn journal_warning(tick: &TickView) -> String {
+    if tick.source != Source::Journal {
+        return String::new();
+    }
+    let age = span(tick.age_ms);
+    format!(
+        "No daemon answered: this is the last tick of a journal, {age} old; nothing acts on it.\n"
+    )
 }
 
 /// Why plans are not carried out, if they are not: lines of a name and a sentence.

@@ -13,7 +13,7 @@ use ballast_host::PROC;
 use ballast_model::{Bytes, Timestamp};
 use ballast_qmp::fleet::{Fleet, FleetConfig};
 use ballast_tracker::{Hypervisor, check_referenced_bits, hypervisors};
-use ballast_working_set::{Budget, WatchPlannerSettings};
+use ballast_working_set::{WatchBudget, WatchPlannerSettings};
 use serde::Serialize;
 
 use ballast_config::{Intermittent, SourceChoice};
@@ -110,7 +110,7 @@ pub struct Args {
     interval: Duration,
     /// Most that tracking may cost, in percent of one core; sets how much memory is watched
     #[arg(long, value_name = "PERCENT", default_value = "0.5", value_parser = budget)]
-    budget: Budget,
+    budget: WatchBudget,
     /// Watch all memory whatever it costs, in pieces of 32 pages, or 512 for a large working set
     #[arg(long, conflicts_with = "budget")]
     every: bool,
@@ -149,10 +149,10 @@ pub struct Args {
 const ASK_EVERY: Duration = Duration::from_millis(500);
 /// How long statistics may be missing at first.
 const ASK_PATIENCE: Duration = Duration::from_secs(10);
-/// Time between two searches for a guest, and the number of searches within which its process has
-/// to end.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-const ENDS_WITHIN: usize = 10;
+/// Time between two searches for a guest's process.
+const SEARCH_EVERY: Duration = Duration::from_millis(200);
+/// Most searches until the process of a guest whose sockets are gone has ended.
+const SEARCHES_MAX: usize = 10;
 /// Most intervals on a page: those of a day at one a second.
 const PAGE_ROWS_MAX: usize = 86_400;
 
@@ -173,10 +173,10 @@ fn source(text: &str) -> Result<SourceChoice, String> {
     }
 }
 
-fn budget(text: &str) -> Result<Budget, String> {
+fn budget(text: &str) -> Result<WatchBudget, String> {
     let percent = text.trim_end_matches('%').trim().parse::<f64>();
     let percent = percent.map_err(|error| format!("{error}: expected such as 0.5"))?;
-    Budget::new(percent / 100.0).map_err(|error| error.to_string())
+    WatchBudget::new(percent / 100.0).map_err(|error| error.to_string())
 }
 
 /// Tracks the guest until the time is over or a signal interrupts; without a guest, lists the
@@ -192,12 +192,12 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
     let theirs = Arc::clone(&stop);
     let counts = Arc::new(GuestCounts::default());
-    let asking = ask(args.qmp.clone(), guest.name.clone(), Arc::clone(&counts));
+    let reading = read_statistics(args.qmp.clone(), guest.name.clone(), Arc::clone(&counts));
     let mut following =
         tokio::task::spawn_blocking(move || follow(&args, &guest, recording, &counts, &theirs));
     let done = tokio::select! {
         done = &mut following => done,
-        failed = asking => {
+        failed = reading => {
             stop.store(true, Ordering::Relaxed);
             following.await.and(Ok(failed))
         }
@@ -214,7 +214,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// The guest has no such socket, or no statistics arrive.
-async fn ask(
+async fn read_statistics(
     folder: Option<PathBuf>,
     name: Option<String>,
     counts: Arc<GuestCounts>,
@@ -240,8 +240,8 @@ async fn ask(
         match (before, dated) {
             // The same statistics, read again.
             (Some((then, _)), Some((at, _))) if at < then + ASK_EVERY => {}
-            (Some((_, then)), Some((_, now))) => {
-                counts.set(then, now);
+            (Some((_, old)), Some((_, new))) => {
+                counts.set(old, new);
                 before = dated;
             }
             _ => before = dated.or(before),
@@ -324,7 +324,7 @@ fn follow(
     let page = args.page.as_deref().map(Page::begin).transpose()?;
     let mut rows = Vec::new();
     // When tracking began again with the guest's next process.
-    let mut again = Duration::ZERO;
+    let mut begun_again_at = Duration::ZERO;
     let mut signals =
         recording.is_some().then(|| SignalReader::new(guest.pid, SEED, args.referenced));
     for number in 0.. {
@@ -343,12 +343,12 @@ fn follow(
                 let Some(next) = wait_for_guest(args, &is_over) else { break };
                 (guest, source) = next;
                 note(&format!("the guest is process {} now", guest.pid));
-                again = began.elapsed();
+                begun_again_at = began.elapsed();
                 continue;
             }
             Err(error) => return Err(error.into()),
         };
-        row.at += again;
+        row.at += begun_again_at;
         // DAMON has no result for a window that has not ended.
         if row.seen.is_none() && row.events.is_none() && is_over() {
             break;
@@ -369,15 +369,17 @@ fn follow(
 
 /// Whether the guest was given by name and has ended, so that another of that name may follow.
 fn has_ended(args: &Args, guest: &Hypervisor) -> bool {
-    let is_there = || hypervisors(Path::new(PROC)).iter().any(|it| it.pid == guest.pid);
+    if args.guest != guest.name {
+        return false;
+    }
     // Its sockets disappear before its process does.
-    let has_gone = || {
-        (0..ENDS_WITHIN).any(|_| {
-            std::thread::sleep(LOOK_EVERY);
-            !is_there()
-        })
-    };
-    args.guest == guest.name && has_gone()
+    for _ in 0..SEARCHES_MAX {
+        std::thread::sleep(SEARCH_EVERY);
+        if !hypervisors(Path::new(PROC)).iter().any(|it| it.pid == guest.pid) {
+            return true;
+        }
+    }
+    false
 }
 
 /// Waits until a guest of that name can be watched, and returns it with its source; `None`: the
@@ -403,7 +405,7 @@ fn wait_for_guest(
                 }
             }
         }
-        std::thread::sleep(LOOK_EVERY);
+        std::thread::sleep(SEARCH_EVERY);
     }
     None
 }

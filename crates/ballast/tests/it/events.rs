@@ -57,8 +57,8 @@ fn a_script_hears_of_stuck_guests_and_a_short_host() {
         events(&testbed).into_iter().find(|it| it["event"] == "host-short")
     });
     assert_eq!(event["guest"], Value::Null);
-    // The rungs are reached one after the other; together they are one event.
-    wait_for("the last rung", || (daemon.status()?.rung.code == "freeze").then_some(()));
+    // The levels are reached one after the other; together they are one event.
+    wait_for("the last level", || (daemon.status()?.host_pressure.code == "freeze").then_some(()));
     let short = events(&testbed).into_iter().filter(|it| it["event"] == "host-short");
     assert_eq!(short.count(), 1);
     assert!(daemon.stop().success());

@@ -110,6 +110,17 @@ fn the_packaged_configuration_observes_and_needs_no_edit() {
     assert_eq!(said["mode"], "observe");
     let config = ballast_config::load(&config).unwrap();
     assert!(config.libvirt.is_some() && config.containers.is_some(), "all guests are found");
+    assert_eq!(config.proxmox_folder, Some("/etc/pve/qemu-server".into()));
+    let text = fs::read_to_string(&config.path).unwrap();
+    let uncommented: String = text
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            Some(rest) if rest.starts_with('[') || rest.contains(" = ") => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    let all = ballast_config::parse(&uncommented, &config.path).unwrap();
+    assert!(all.xen.is_some() && all.cloud_hypervisor.is_some() && all.metrics.is_some());
     let groups = fs::read_to_string(file(&folder, "ballast", "usr/lib/sysusers.d/ballast.conf"));
     let made = format!("g {} -", config.group.unwrap());
     assert!(groups.unwrap().lines().any(|line| line == made));

@@ -273,7 +273,7 @@ fn an_alert_fires_for_a_host_short_of_memory() {
     testbed.configure(FAST, &format!("[host]\nreserve = \"1000TiB\"\n{LISTEN}"));
     let daemon = testbed.start();
     let address = port(&testbed);
-    let metrics = wait_for("the last rung", || {
+    let metrics = wait_for("the last level", || {
         let metrics = scrape(address);
         (value(&metrics, "ballast_host_rung") == Some("4")).then_some(metrics)
     });

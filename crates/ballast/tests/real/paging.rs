@@ -431,8 +431,8 @@ fn reserve_for(daemon: &Daemon<'_>, sixteenths: u64) -> Bytes {
     reserve
 }
 
-fn wait_rung(daemon: &Daemon<'_>, rung: PressureLevel) {
-    wait_for(rung.code(), || (daemon.status()?.rung.code == rung.code()).then_some(()));
+fn wait_level(daemon: &Daemon<'_>, level: PressureLevel) {
+    wait_for(level.code(), || (daemon.status()?.host_pressure.code == level.code()).then_some(()));
 }
 
 /// A host that becomes short pages out the richest guests, none below its floor. When it is shorter
@@ -456,12 +456,12 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     lab.start_constant("stubborn", WORKS_LITTLE);
     lab.pace("stubborn");
     let before = resident(&daemon, "stubborn").unwrap();
-    assert_eq!(daemon.status().unwrap().rung.code, PressureLevel::Normal.code());
+    assert_eq!(daemon.status().unwrap().host_pressure.code, PressureLevel::Normal.code());
 
     // Available: less than three eighths of the reserve, and more than two.
     keep(reserve_for(&daemon, 5), ENOUGH);
     daemon.signal(Signal::HUP);
-    wait_rung(&daemon, PressureLevel::ReclaimRichest);
+    wait_level(&daemon, PressureLevel::ReclaimRichest);
     let (_, out, _) = testbed.ballast(&["status"]);
     assert!(out.contains("short    "), "{out}");
     let bound = ASKED.saturating_add(OVERHEAD);
@@ -477,7 +477,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     keep(reserve_for(&daemon, 3), LACKED);
     assert!(daemon.stop().success());
     let daemon = testbed.start();
-    wait_rung(&daemon, PressureLevel::Freeze);
+    wait_level(&daemon, PressureLevel::Freeze);
     wait_settled(&daemon);
     assert_eq!(allocation(&daemon, "needy"), Some(ENOUGH), "nothing is granted");
     let (_, out, _) = testbed.ballast(&["status"]);
@@ -493,7 +493,7 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
     keep(Bytes::mib(512), LACKED);
     daemon.signal(Signal::HUP);
     wait_allocation("what it lacked", &daemon, "needy", |holds| holds == LACKED);
-    wait_rung(&daemon, PressureLevel::Normal);
+    wait_level(&daemon, PressureLevel::Normal);
     wait_for("what was taken to be read back", || {
         swapped(&lab, "stubborn").filter(|it| *it <= used.fraction(1, 4))
     });
@@ -514,8 +514,8 @@ fn a_short_host_reclaims_from_the_richest_then_recovers() {
 
 /// Checks the journal of a host that was short.
 fn assert_told(ticks: &[TickEntry]) {
-    let mut rungs: Vec<PressureLevel> = ticks.iter().map(|tick| tick.plan.host_pressure).collect();
-    rungs.dedup();
+    let mut levels: Vec<PressureLevel> = ticks.iter().map(|tick| tick.plan.host_pressure).collect();
+    levels.dedup();
     let back = [
         PressureLevel::ReclaimRichest,
         PressureLevel::ReclaimOwed,
@@ -523,7 +523,7 @@ fn assert_told(ticks: &[TickEntry]) {
         PressureLevel::Normal,
     ];
     assert_eq!(
-        rungs,
+        levels,
         [&[PressureLevel::Normal, PressureLevel::ReclaimRichest, PressureLevel::Freeze], &back[..]]
             .concat()
     );

@@ -228,20 +228,28 @@ async fn disk_reads_are_queried_every_five_seconds() {
     let mut host = Host::new();
     let machine = Machine { read: (8192, 2), ..Machine::new() };
     let (server, machine) = shared(&host, machine);
-    let sum = |bytes: u64, requests: u64| Some(DiskReads { read: Bytes::new(bytes), requests });
-    let value = |readings: &[GuestSample]| readings[0].disk_reads.map(|it| it.value);
-    assert_eq!(value(&host.readings_at(100).await), sum(12_288, 3));
-    machine.lock().unwrap().read = (12_288, 6);
-    server.take_requests();
-    let kept = host.readings_at(101).await.remove(0).disk_reads.unwrap();
-    assert_eq!(Some(kept.value), sum(12_288, 3));
-    let asked = server.take_requests();
-    assert!(!asked.iter().any(|it| it.path == COUNTERS.path), "not yet");
-    assert_eq!(value(&host.readings_at(120).await), sum(16_384, 7));
+    let sum = |readings: &[GuestSample]| {
+        readings[0].disk_reads.map(|it| (it.value.read.get(), it.value.requests))
+    };
+    // When in five seconds they are queried depends on the socket's inode, and by some milliseconds
+    // on the machine.
+    let mut asked_at = Vec::new();
+    for seconds in 100..=130 {
+        let readings = host.readings_at(seconds).await;
+        if server.take_requests().iter().any(|it| it.path == COUNTERS.path) {
+            asked_at.push(seconds);
+            machine.lock().unwrap().read.0 += 4096;
+        }
+        let found = 8192 + 4096 * asked_at.len() as u64;
+        assert_eq!(sum(&readings), (!asked_at.is_empty()).then_some((found, 3)), "{seconds}");
+    }
+    assert!(asked_at[0] <= 106, "{asked_at:?}");
+    assert!(asked_at.windows(2).all(|it| (4..=6).contains(&(it[1] - it[0]))), "{asked_at:?}");
+    let before = sum(&host.readings_at(131).await);
     machine.lock().unwrap().config = None;
     host.readings_at(140).await;
-    machine.lock().unwrap().config = Machine::new().config;
-    assert_eq!(value(&host.readings_at(141).await), None, "another guest");
+    *machine.lock().unwrap() = Machine::new();
+    assert_ne!(sum(&host.readings_at(141).await), before, "another guest");
 }
 
 #[tokio::test]
@@ -294,7 +302,8 @@ async fn every_status_of_the_api_is_reported_with_its_words() {
                     config["memory"]["size"] = json!(0);
                     machine.plugged = 1024 * MIB;
                 }
-                // `vmm.ping` and `vm.counters` are called at the beginning; the others fail later.
+                // `vmm.ping` is called at the beginning, `vm.counters` within five seconds; the
+                // others fail later.
                 let is_first = [PING.path, COUNTERS.path].contains(&path);
                 let fails = Arc::new(Mutex::new(is_first));
                 let (is_failing, body) = (Arc::clone(&fails), body.clone());
@@ -305,7 +314,7 @@ async fn every_status_of_the_api_is_reported_with_its_words() {
                 let case = format!("{path} {status} {words}");
                 let readings = host.readings().await;
                 if path == COUNTERS.path {
-                    let sample = &readings[0];
+                    let sample = &host.readings_at(10).await[0];
                     assert_eq!((&sample.link, sample.disk_reads), (&LinkState::Up, None), "{case}");
                     continue;
                 }

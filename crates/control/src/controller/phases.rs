@@ -12,9 +12,10 @@ use ballast_guard::{
     Assessment, AssessmentInput, Lack, Rooms, TickBudget, Totals, allocate_grants, budget_for,
 };
 use ballast_model::{
-    Bytes, Change, Compliance, Estimate, GuestPlan, HoldReason, HostSample, Mode, Note, PerGuest,
-    Plan, PressureLevel, RequestKind, Snapshot,
+    Bytes, Change, Compliance, Estimate, GuestPlan, HoldReason, HostSample, Note, PerGuest, Plan,
+    PressureLevel, RequestKind, Snapshot,
 };
+use ballast_policy::Pacing;
 
 use super::Controller;
 use crate::Settings;
@@ -31,7 +32,7 @@ use crate::tick::{GuestActuation, GuestTick, ObservedGuest, Tick};
 use crate::transfer::Transfer;
 
 /// A smaller debt of all guests together gets no note.
-const DEBT_TOLD: Bytes = Bytes::mib(16);
+const DEBT_NOTED_MIN: Bytes = Bytes::mib(16);
 
 /// Whether the host has somewhere to page guests out to.
 fn may_page(snapshot: &Snapshot, settings: &Settings) -> bool {
@@ -55,8 +56,9 @@ impl Controller {
         let reserve = settings.guard.host_reserve;
         let pressure = HostPressureSettings { reserve, ..HostPressureSettings::default() };
         self.host.observe(snapshot.taken_at, &snapshot.host, &pressure);
+        let is_held = self.held().is_some();
         self.checker.observe(snapshot, &settings.limits);
-        observe(guests, snapshot, settings)
+        observe(guests, snapshot, settings, is_held)
     }
 
     /// What is known of each guest, and how much memory there is to divide.
@@ -104,20 +106,18 @@ impl Controller {
     pub(super) fn is_due(&self, tick: &Tick<'_>, settings: &Settings) -> bool {
         let now = tick.snapshot.taken_at;
         let (reserve, dead_band) = (settings.policy_settings.reserve, self.dead_band(settings));
-        self.next_decision.is_none_or(|at| now >= at)
-            || tick.thrashes && settings.undo
-            || tick.budget.committed > tick.budget.distributable
-            || tick.guests.iter().any(|it| it.assessment.has_part != it.state.goal.is_some())
-            || tick.guests.iter().any(has_proven_more)
-            || self.policy.pacing().on_need
-                && tick.guests.iter().any(|it| needs_more(it, reserve, dead_band))
-            || tick.guests.iter().any(|guest| {
-                guest.request().is_some_and(|request| {
-                    let on_request = self.policy.pacing().on_request;
-                    let waits = !on_request && request.kind != RequestKind::Emergency;
-                    !waits && guest.state.request.is_none_or(|decided| request.number > decided)
-                })
-            })
+        let is_over = self.next_decision.is_none_or(|at| now >= at);
+        let is_overcommitted = tick.budget.committed > tick.budget.distributable;
+        if is_over || tick.thrashes && settings.undo || is_overcommitted {
+            return true;
+        }
+        let Pacing { on_need, on_request, .. } = self.policy.pacing();
+        tick.guests.iter().any(|guest| {
+            guest.assessment.has_part != guest.state.goal.is_some()
+                || has_proven_more(guest)
+                || on_need && needs_more(guest, reserve, dead_band)
+                || has_urgent_request(guest, on_request)
+        })
     }
 
     /// Changes up to this size are not made.
@@ -176,7 +176,8 @@ impl Controller {
         let is_awaited =
             self.reservations.sum() > tick.kept_free || below_floors(tick) > tick.budget.grantable;
         let mut wanted = wanted.into_iter();
-        let bounded = tick.guests.iter_mut().enumerate().map(|(place, guest)| {
+        let mut lacks = Vec::with_capacity(tick.guests.len());
+        for (place, guest) in tick.guests.iter_mut().enumerate() {
             let request = guest.request().map(|request| request.number);
             guest.state.request = request.max(guest.state.request);
             guest.state.needed = guest.estimate().map(Estimate::used_and_swapped);
@@ -188,9 +189,9 @@ impl Controller {
                 let band = if is_awaited && gives { Bytes::ZERO } else { dead_band };
                 goal_for(&guest.assessment, wanted, held, unproven, band, guard)
             });
-            lack(guest)
-        });
-        bounded.collect()
+            lacks.push(lack(guest));
+        }
+        lacks
     }
 
     /// New memory for each guest, as far as some is free and the kernel's limits on its process
@@ -276,7 +277,7 @@ impl Controller {
             notes.push(Note::Uncounted { guests: tick.totals.uncounted });
         }
         let Totals { debt, debtors: guests, .. } = tick.totals;
-        if debt >= DEBT_TOLD {
+        if debt >= DEBT_NOTED_MIN {
             let collected = may_page(tick.snapshot, settings);
             notes.push(Note::BeyondEntitlement { guests, debt, collected });
         }
@@ -314,13 +315,10 @@ impl Controller {
         let rules = Rules {
             budget: guard.budget,
             host_reserve: guard.host_reserve,
-            reserved: self.reservations.sum(),
             stale_after: guard.stale_after,
             step_up_max: guard.step_up_max,
             step_down_max: guard.step_down_max,
             limits: &settings.limits,
-            paused: self.paused,
-            observing: settings.mode == Mode::Observe,
         };
         let found = self.checker.check(&proposal.plan, &proposal.promises, snapshot, &rules);
         found.first().map(ToString::to_string)
@@ -415,6 +413,14 @@ impl Controller {
             notes,
         }
     }
+}
+
+/// Whether a guest has made a request since the last decision that is not to wait for the next one:
+/// an emergency or, if the policy decides `on_request`, any.
+fn has_urgent_request(guest: &GuestTick<'_>, on_request: bool) -> bool {
+    let Some(request) = guest.request() else { return false };
+    let is_urgent = on_request || request.kind == RequestKind::Emergency;
+    is_urgent && guest.state.request.is_none_or(|decided| request.number > decided)
 }
 
 /// Sum of what movable guests lack for their floors.

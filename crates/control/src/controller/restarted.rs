@@ -69,8 +69,9 @@ proptest! {
         let had = promised(&killed);
         let before = killed.handle_sample(&world.snapshot());
         let after = world.controller.handle_sample(&world.snapshot());
-        let each = had.into_iter().zip(promised(&killed)).zip(promised(&world.controller));
-        for ((had, old), new) in each {
+        let old = promised(&killed);
+        for (place, new) in promised(&world.controller).into_iter().enumerate() {
+            let (had, old) = (had[place], old[place]);
             prop_assert!(new.0 >= old.0, "{new:?} after {old:?}");
             // A cap takes two ticks to end, and starts over if a restart comes between them.
             let had_cap = had.1.is_some() || old.1.is_some();

@@ -2,6 +2,7 @@
 
 mod external;
 mod moving;
+mod paused;
 mod properties;
 mod reserve;
 mod restart;

@@ -211,14 +211,14 @@ fn thrashing(undo: bool) -> (World, u64) {
 #[test]
 fn what_made_a_guest_thrash_is_undone() {
     let (mut world, before) = thrashing(true);
-    let mut told = None;
+    let mut clamp = None;
     for _ in 0..10 {
         let plan = world.tick();
         let b = plan.guest(&id("b")).unwrap();
         let is_given_back = |clamp: &&Clamped| matches!(clamp, Clamped::Thrashed { .. });
-        told = told.or(b.clamps.iter().find(is_given_back).cloned());
+        clamp = clamp.or(b.clamps.iter().find(is_given_back).cloned());
     }
-    assert_eq!(told, Some(Clamped::Thrashed { held: Bytes::mib(before) }));
+    assert_eq!(clamp, Some(Clamped::Thrashed { held: Bytes::mib(before) }));
     assert_eq!(world.guest("b").holds, before);
     let regret = world.tick().guest(&id("b")).unwrap().regret.unwrap();
     assert!(regret.undone == 1 && regret.basis_points() > 2_500, "{regret:?}");
@@ -236,7 +236,7 @@ fn with_undo_off_thrashing_is_counted_only() {
 }
 
 #[test]
-fn nothing_is_undone_while_somebody_else_lacks_memory() {
+fn nothing_is_undone_while_another_guest_lacks_memory() {
     let (mut world, before) = thrashing(true);
     for _ in 0..10 {
         world.guest("a").swap_in += 20;

@@ -24,7 +24,7 @@ fn reserve(world: &mut World, mib: u64) {
 }
 
 #[test]
-fn reserved_memory_is_given_up_and_granted_to_nobody() {
+fn reserved_memory_is_given_up_and_granted_to_no_guest() {
     let mut world = two();
     reserve(&mut world, 400);
     let plan = world.tick();
@@ -100,7 +100,7 @@ fn a_guest_still_to_come_counts_as_its_reservation_once() {
 }
 
 #[test]
-fn a_guest_nobody_reserved_for_counts_whole_before_it_comes() {
+fn a_guest_without_a_reservation_counts_whole_before_it_comes() {
     let mut world = two();
     let others = world.committed();
     world.guests.push(incoming());
@@ -175,7 +175,7 @@ proptest! {
     /// Once all reserved memory is free, no guest gets any of it, whatever guests want or refuse,
     /// and no plan is refused.
     #[test]
-    fn nobody_enters_what_is_reserved_and_free(
+    fn no_guest_gets_reserved_memory_once_all_is_free(
         size in 1..1500u64,
         spare in 0..1000u64,
         turns in prop::collection::vec((0..3usize, 0..1024u64, 0..4usize, 1..20u64), 1..12),

@@ -83,6 +83,31 @@ fn a_target_recorded_and_never_sent_is_sent() {
 }
 
 #[test]
+fn what_a_guest_was_releasing_it_may_still_use() {
+    let a = ToyGuest { has_swap: false, rate: 20, ..ToyGuest::new("a", 1024, 800, 700) };
+    let b = ToyGuest::new("b", 1024, 224, 200);
+    let mut world = World::new(settings(PolicyName::Global, 1024), vec![a, b]);
+    world.ticks(20);
+    world.guest("a").used = 100;
+    world.guest("b").used = 900;
+    for _ in 0..20 {
+        if world.guest("a").target < 600 {
+            break;
+        }
+        world.tick();
+    }
+    assert!(world.guest("a").target < 600 && world.guest("a").holds > 700, "{:?}", world.holds());
+    world.tick_and_restart(9);
+    // It has no swap, and has not given that yet.
+    world.guest("a").used = 640;
+    for _ in 0..30 {
+        world.tick();
+        assert!(world.guest("a").holds >= 640, "{:?}", world.holds());
+    }
+    assert_eq!(world.controller.plans_refused(), 0);
+}
+
+#[test]
 fn a_stuck_guest_stays_set_aside() {
     let mut world = two(PolicyName::Global);
     world.guest("b").mood = Mood::Stubborn;
@@ -143,7 +168,7 @@ fn lending() -> World {
             return world;
         }
     }
-    panic!("nothing was lent");
+    panic!("no transient grant was made");
 }
 
 #[test]

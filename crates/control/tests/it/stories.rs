@@ -48,7 +48,7 @@ fn a_guest_that_says_nothing_grows_by_what_it_touches() {
     world.guest("a").used = 100;
     world.guest("b").used = 400;
     world.ticks(60);
-    assert_eq!(world.holds()[0], grown, "what of that it could give back nobody knows");
+    assert_eq!(world.holds()[0], grown, "it does not say what of that it could give back");
     world.guest("a").mood = Mood::Willing;
     world.ticks(60);
     assert!(world.holds()[0] < grown - 100, "it says so itself: {:?}", world.holds());
@@ -89,7 +89,7 @@ fn credits_outlive_a_change_of_policy_and_of_controller() {
     world.ticks(10);
     let plan = world.tick();
     let had = credits(&plan);
-    assert!(had[0] < had[1], "who rents more has less: {had:?}");
+    assert!(had[0] < had[1], "the guest that rents more has fewer: {had:?}");
     world.controller.handle_event(Event::SetPolicy(PolicyName::DirectAssign));
     assert_eq!(credits(&world.tick()), had);
 
@@ -115,7 +115,7 @@ fn memory_is_granted_only_after_it_was_released() {
         let a = plan.guest(&id("a")).unwrap();
         waited |= a.clamps.iter().any(|c| matches!(c, Clamped::AwaitingRelease { .. }));
     }
-    assert!(waited, "the wait is said");
+    assert!(waited, "the wait is reported");
     assert!(world.holds()[0] > 800);
 }
 
@@ -216,13 +216,14 @@ fn unused_plugged_memory_is_unplugged_and_reported() {
     world.guest("a").onlines = false;
     world.ticks(10);
     world.guest("a").used = 600;
-    let mut said = false;
+    let mut is_reported = false;
     for _ in 0..60 {
         let plan = world.tick();
         let moves = &plan.guest(&id("a")).unwrap().moves;
-        said |= moves.iter().any(|moved| matches!(moved.why, MechanismReason::NotOnlined { .. }));
+        is_reported |=
+            moves.iter().any(|moved| matches!(moved.why, MechanismReason::NotOnlined { .. }));
     }
-    assert!(said);
+    assert!(is_reported);
     assert_eq!(world.guest("a").plugged, 0);
     assert!(world.guest("b").holds >= 100 && world.committed() <= 2048);
 }
@@ -346,7 +347,7 @@ fn a_guest_that_claims_to_have_given_is_paged_out() {
 
 /// The driver of `b` is unloaded, and `b` fills its whole boot memory.
 #[test]
-fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
+fn no_guest_shrinks_for_one_that_takes_memory() {
     let both = || vec![ToyGuest::new("a", 2048, 1024, 900), ToyGuest::new("b", 2048, 1024, 900)];
     for pages in [true, false] {
         let mut settings = settings(PolicyName::Global, 2048);
@@ -379,7 +380,7 @@ fn nobody_is_shrunk_for_a_guest_that_takes_memory() {
 
 /// `b` takes all its memory back and fills a little of it, on a host that is short and has no swap.
 #[test]
-fn what_a_debtor_has_not_filled_squeezes_nobody() {
+fn memory_a_debtor_has_not_filled_shrinks_no_guest() {
     let mut settings = settings(PolicyName::Global, 2048);
     (settings.paging, settings.guard.host_reserve) = (None, Bytes::mib(64));
     let guests = vec![ToyGuest::new("a", 2048, 1024, 900), ToyGuest::new("b", 2048, 1024, 900)];
@@ -415,8 +416,8 @@ fn what_is_taken_without_a_grant_proves_no_need() {
             // The host keeps room for b's hypervisor while it pages b out.
             assert!(world.guest("a").target >= 1024 - 64 - 10, "{policy} {plan:?}");
             let claims = &plan.guest(&id("b")).unwrap().clamps;
-            let is_told = matches!(claims.first(), None | Some(Clamped::Unproven { .. }));
-            assert!(is_told, "{policy} {claims:?}");
+            let first = claims.first();
+            assert!(matches!(first, None | Some(Clamped::Unproven { .. })), "{policy} {claims:?}");
         }
         let b = world.guest("b");
         assert!(b.resident() <= 1024 + 64 + 8, "{policy} {b:?}");
@@ -489,8 +490,8 @@ fn what_a_stuck_guest_owes_is_paged_for_its_neighbour() {
     world.guest("a").used = 900;
     let plan = world.ticks(40);
     assert!(world.guest("a").holds < 600, "nothing is granted that the host has not taken");
-    let told = &plan.guest(&id("b")).unwrap().moves;
-    assert!(told.iter().any(|it| it.mechanism == Mechanism::PageOut), "{told:?}");
+    let moves = &plan.guest(&id("b")).unwrap().moves;
+    assert!(moves.iter().any(|it| it.mechanism == Mechanism::PageOut), "{moves:?}");
     world.host_swaps = true;
     for _ in 0..40 {
         world.tick();
@@ -550,7 +551,7 @@ fn a_capped_guest_may_not_grow_into_its_cap() {
     let is_slow = |plan: &Plan| matches!(plan.guests[0].compliance, Compliance::Slow { .. });
     (0..60).find(|_| is_slow(&world.tick())).expect("a slow guest");
     let holds = world.holds()[0];
-    assert!((768..832).contains(&holds), "less than it is bound to: {holds}");
+    assert!((768..832).contains(&holds), "less than its target: {holds}");
     // Now it may have more than it has left, and the other guest gives that slowly.
     world.guest("b").rate = 2;
     let limits = GuestLimits { ceiling: Some(Bytes::mib(500)), ..GuestLimits::default() };
@@ -599,7 +600,7 @@ fn what_a_stuck_guest_is_held_to_follows_the_policy() {
     assert_eq!(world.controller.plans_refused(), 0);
 }
 
-/// The allocation it was found with was right, so nothing moved. What it takes then is beyond that.
+/// `b` holds its part of the budget at the first decision, so nothing moves. Then it takes more.
 #[test]
 fn what_is_taken_after_a_first_decision_earns_nothing() {
     let guests = vec![ToyGuest::new("a", 1024, 512, 500), ToyGuest::new("b", 1024, 512, 500)];
@@ -681,7 +682,7 @@ fn an_unreachable_guest_counts_until_it_is_gone() {
 }
 
 #[test]
-fn a_guest_never_seen_is_said_not_to_be_counted() {
+fn a_guest_never_seen_is_noted_as_uncounted() {
     let mut world = two(PolicyName::Global);
     (world.guest("b").mood, world.guest("b").pid) = (Mood::Gone, 0);
     world.guest("a").used = 700;
@@ -743,7 +744,7 @@ fn the_host_comes_first() {
 }
 
 #[test]
-fn nobody_is_squeezed_for_want_of_a_figure() {
+fn a_missing_figure_shrinks_no_guest() {
     // The host can count only some of a guest's memory, and dates that too old to be acted on.
     let incomplete = Measured { value: Bytes::mib(100), age: Duration::from_secs(3600) };
     for resident in [None, Some(incomplete)] {
@@ -806,7 +807,7 @@ fn a_raised_floor_is_reached_in_spite_of_dead_bands() {
 }
 
 #[test]
-fn floors_beyond_the_budget_are_said_and_kept() {
+fn floors_beyond_the_budget_are_noted_and_kept() {
     let mut settings = settings(PolicyName::Global, 700);
     settings.limits.default =
         GuestLimits { floor: Some(Bytes::mib(400)), ..GuestLimits::default() };
@@ -1001,8 +1002,8 @@ fn a_guest_without_swap_keeps_what_it_uses() {
     let mut world = squeezed(false);
     assert_eq!(world.holds(), [632], "what it uses, and 32 MiB to spare");
     let plan = world.tick();
-    let told = plan.guests[0].clamps.last().cloned();
-    assert_eq!(told, Some(Clamped::NoSwap { least: Bytes::mib(632) }));
+    let clamp = plan.guests[0].clamps.last().cloned();
+    assert_eq!(clamp, Some(Clamped::NoSwap { least: Bytes::mib(632) }));
     world.guest("a").used = 200;
     world.ticks(30);
     assert_eq!(world.holds(), [300]);
@@ -1010,7 +1011,7 @@ fn a_guest_without_swap_keeps_what_it_uses() {
 }
 
 #[test]
-fn actions_nobody_fetched_are_not_lost() {
+fn actions_not_fetched_are_decided_again() {
     let mut world = two(PolicyName::Global);
     world.ticks(2);
     world.guest("a").used = 600;

@@ -68,6 +68,8 @@ pub(crate) struct ToyGuest {
     /// Whether the host keeps the memory that its balloon holds.
     pub(crate) inhibited: bool,
     pub(crate) pinned: Option<Pinned>,
+    /// Whether others can order its balloon too.
+    pub(crate) is_shared: bool,
     /// What the host has paged out of it.
     pub(crate) paged_out: u64,
     /// How much of that it reads back each second, in MiB.
@@ -138,6 +140,7 @@ impl ToyGuest {
             onlines: true,
             inhibited: false,
             pinned: None,
+            is_shared: false,
             paged_out: 0,
             reads_back: 0,
             has_swap: true,
@@ -256,7 +259,8 @@ impl ToyGuest {
             }),
             disk_reads: (self.file > 0).then(|| {
                 let read = Bytes::mib(self.read);
-                Measured::fresh(DiskReads { read, requests: read.to_pages() })
+                let requests = read.to_pages();
+                Measured::fresh(DiskReads { read, requests, ..DiskReads::default() })
             }),
             tracker: (self.mood == Mood::Unheard).then(|| {
                 let working_set = Bytes::mib(self.used.min(self.holds));
@@ -271,6 +275,7 @@ impl ToyGuest {
             capabilities: Capabilities {
                 balloon: Some(true),
                 discard_inhibited: Some(self.inhibited),
+                shared_control: self.is_shared.then_some(true),
                 ..Capabilities::default()
             },
             ..GuestSample::unknown(self.id.clone(), LinkState::Up)

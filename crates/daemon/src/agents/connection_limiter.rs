@@ -1,34 +1,34 @@
 //! Limits how often connections of one guest are accepted.
 //!
-//! Idea: a token bucket, kept as the moment at which it is full again. Each connection moves that
-//! moment on by what one takes to refill; one that would move it too far is refused. So a program
-//! that connects without end costs the daemon no more than the refusals.
-//! Limits: [`BURST`] at once, and one more for each [`REFILL`].
+//! Idea: a token bucket. Instead of a count of tokens it keeps the moment at which the bucket is
+//! full again; each accepted connection moves that moment by [`REFILL`]. A connection that finds
+//! the bucket empty is refused, so a program that connects without end costs only the refusals.
+//! Limits: [`BURST`] connections at once, then one in each [`REFILL`].
 
 use std::time::Duration;
 
 use ballast_model::Timestamp;
 
-/// Connections at once: those of an agent that is started again a few times.
+/// Tokens of a full bucket: enough for an agent that is restarted a few times.
 const BURST: u32 = 8;
-/// Time after which one more is let in. A guest is served no more often than this anyway.
+/// Time in which one token is refilled. A guest is served no more often than this anyway.
 const REFILL: Duration = Duration::from_millis(500);
 
-/// A limit on connections; new, it lets in [`BURST`].
+/// The token bucket of one guest, full at first.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionLimiter {
     full_at: Timestamp,
 }
 
 impl ConnectionLimiter {
-    /// Whether a connection is let in at `now`. One that is refused counts for nothing.
+    /// Whether a connection is accepted at `now`. A refused one takes no token.
     pub(super) fn admits(&mut self, now: Timestamp) -> bool {
         let full_at = self.full_at.max(now) + REFILL;
-        let is_let_in = full_at.saturating_since(now) <= REFILL * BURST;
-        if is_let_in {
+        let is_accepted = full_at.saturating_since(now) <= REFILL * BURST;
+        if is_accepted {
             self.full_at = full_at;
         }
-        is_let_in
+        is_accepted
     }
 }
 

@@ -27,8 +27,9 @@ pub struct Conversation {
     pub(super) shared: Arc<Shared>,
     urgent: Arc<Notify>,
     unsent: Vec<u8>,
-    /// Whether the agent answered on this connection, and when it was last up.
+    /// Whether the agent ever answered on this connection.
     was_up: bool,
+    /// When the session was last up, or else when the connection was made.
     heard_at: Timestamp,
 }
 
@@ -39,7 +40,7 @@ impl Conversation {
         Conversation::shared(period, emergency_period, Arc::default(), Arc::default(), now)
     }
 
-    /// The same with state and calls that others see.
+    /// Like [`Conversation::new`], with state and wake-ups that the agents' service shares.
     pub(super) fn shared(
         period: Duration,
         emergency_period: Duration,
@@ -56,7 +57,7 @@ impl Conversation {
         Conversation { session, shared, urgent, unsent: Vec::new(), was_up: false, heard_at: now }
     }
 
-    /// The transport is up; `number` is new for each connection.
+    /// The transport is up; `number` must be another for each connection.
     pub fn connected(&mut self, number: u64, now: Timestamp) {
         self.unsent.clear();
         (self.was_up, self.heard_at) = (false, now);
@@ -69,7 +70,7 @@ impl Conversation {
         self.was_up
     }
 
-    /// Does what is due. `false`: no agent answers, and the connection has to be closed.
+    /// Does what is due. `false`: no agent has answered for too long; close it.
     #[must_use]
     pub fn step(&mut self, now: Timestamp) -> bool {
         self.session.handle_timeout(now);
@@ -100,7 +101,7 @@ impl Conversation {
         self.session.readable_at().saturating_since(now)
     }
 
-    /// After what time [`Conversation::step`] is due again.
+    /// Time until [`Conversation::step`] is due again.
     pub fn wakes_in(&self, now: Timestamp) -> Duration {
         let wake = self.session.poll_timeout().map_or(IDLE, |at| at.saturating_since(now));
         match self.unreadable_for(now) {

@@ -6,7 +6,7 @@
 //! agent started hours later would find thousands of greetings.
 //!
 //! Cost: one task per guest, which wakes for each message and twice a second while it greets.
-//! Limits: an agent that floods is not read until its second is over.
+//! Limits: an agent that floods is not read until the second in which it did is over.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use tokio::net::UnixStream;
 use tokio::sync::mpsc;
 
 use super::conversation::Conversation;
-use super::door::Door;
 use super::order::Order;
+use super::transport::AgentTransport;
 use crate::clock;
 
 /// Pause between two attempts to connect: the first and the longest.
@@ -25,18 +25,18 @@ const RETRY_MAX: Duration = Duration::from_secs(30);
 /// Size of the read buffer.
 const CHUNK: usize = 4096;
 
-/// Talks to the agent that connects through `door`. Never returns.
+/// Talks to the agent that connects through `transport`. Never returns.
 pub(super) async fn follow(
-    mut door: Door,
+    mut transport: AgentTransport,
     mut agent: Conversation,
     mut orders: mpsc::Receiver<Order>,
 ) {
     let mut retry = RETRY_FIRST;
     loop {
-        if let Some(stream) = door.open(&agent.shared).await {
+        if let Some(stream) = transport.open(&agent.shared).await {
             // Drop orders that belong to the earlier connection.
             while orders.try_recv().is_ok() {}
-            agent.connected(number(), clock::now());
+            agent.connected(connection_number(), clock::now());
             talk(&mut agent, stream, &mut orders).await;
             if agent.disconnected() {
                 retry = RETRY_FIRST;
@@ -77,8 +77,9 @@ async fn talk(
     }
 }
 
-/// A new number per connection, so that an answer to an earlier hello is not taken for this one's.
-fn number() -> u64 {
+/// A new number for each connection, so that an answer to an earlier hello is not taken for an
+/// answer to this one.
+fn connection_number() -> u64 {
     let since = clock::wall().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -1,10 +1,11 @@
 //! The daemon's Unix socket for the agent of a guest with hybrid vsock.
 //!
-//! Idea: the hypervisor says in which folder, and may write there, so it can name a folder of
-//! others and change names at any moment. The folder is therefore opened once, and all that follows
-//! happens in what was opened. It has to be one in which the hypervisor's user has a socket. Owner
-//! and mode are not set by the socket's name, but on the file through which a connection arrives
-//! here. That user alone may then connect, and the kernel names the process that does.
+//! Idea: the hypervisor says which folder the socket goes to, and it may write there. So it could
+//! name a folder of others, or rename files at any moment. The daemon therefore opens the folder
+//! once, works only in the opened folder, and requires that the hypervisor's user has a socket in
+//! it. It sets owner and mode not by the socket's name, but on the opened file, after a connection
+//! through that file has arrived here. Then only that user can connect, and the kernel reports the
+//! connecting process.
 //!
 //! Source: unix(7), and `O_PATH` in open(2).
 //! Limits: the hypervisor can remove or replace the socket, and then its agent is not heard.
@@ -100,7 +101,7 @@ impl BoundSocket {
             );
             return Err(io::Error::other(text));
         }
-        // Whatever it says and links: where its user has a socket, it may have another.
+        // In a folder where the hypervisor's user has a socket, another one gives it no new right.
         let beside = open_in(&folder, name).map_err(|error| {
             io::Error::new(error.kind(), format!("its hypervisor has no socket there: {error}"))
         })?;
@@ -122,7 +123,7 @@ impl BoundSocket {
         let identity = (metadata.dev(), metadata.ino());
         let listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(listener))?;
         let bound = BoundSocket { listener, folder, name, identity };
-        // Whoever gave a file away may no longer set its mode.
+        // Mode before owner: a user who has given a file away may not set its mode.
         fs::set_permissions(by_descriptor(&file), Permissions::from_mode(SOCKET_MODE))?;
         chown(by_descriptor(&file), Some(user), None).map_err(|error| {
             io::Error::new(error.kind(), format!("cannot give it to user {user}: {error}"))
@@ -168,13 +169,13 @@ fn remove_stale(folder: &File, name: &OsStr, owners: &[u32]) -> io::Result<()> {
     }
 }
 
-/// Opens a file only to look at it, and to name it to the kernel; a link itself, if it is one.
+/// Opens a file without access to its content. A symbolic link itself is opened.
 fn open_in(folder: &File, name: &OsStr) -> io::Result<File> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     Ok(File::from(openat(folder, name, flags, Mode::empty())?))
 }
 
-/// A path of an open file that leads to it whatever happens to its name.
+/// A path that leads to this open file, even if its name has changed.
 fn by_descriptor(file: &File) -> PathBuf {
     format!("{PROC}/self/fd/{}", file.as_raw_fd()).into()
 }
@@ -184,7 +185,7 @@ fn is_socket_of(file: &File, owners: &[u32]) -> io::Result<bool> {
     Ok(metadata.file_type().is_socket() && owners.contains(&metadata.uid()))
 }
 
-/// Whether it is through `file` that processes connect to `listener`.
+/// Whether a connection to `file` arrives at `listener`.
 fn leads_to(file: &File, listener: &OwnedFd) -> io::Result<bool> {
     let _connection = connect_to(file)?;
     match accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
@@ -209,7 +210,7 @@ fn unix_socket() -> io::Result<OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
-/// The user that a process makes and opens files as.
+/// The user as which a process creates and opens files.
 fn user_of(pid: u32) -> io::Result<u32> {
     let status = fs::read_to_string(Path::new(PROC).join(pid.to_string()).join("status"))?;
     file_user(&status)

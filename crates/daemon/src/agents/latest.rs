@@ -47,20 +47,20 @@ pub(super) struct Shared {
     memory_max: AtomicU64,
     /// The process behind the guest's QMP socket; 0 if unknown.
     hypervisor: AtomicU32,
-    /// Whether it called for a tick that has not begun yet.
+    /// Whether the agent called for a tick that has not begun yet.
     calls: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<SharedAgentState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SharedAgentState {
     /// The guest's page size; `None` until its agent answers.
     page: Option<Bytes>,
     report: Option<(AgentReport, GuestStats, Timestamp)>,
     request: Option<MemoryRequest>,
     /// Whether the guest has programs that can release memory on request.
     has_shrinkers: bool,
-    /// Whether such a request is unanswered.
+    /// Whether the last such request is unanswered.
     is_shrinking: bool,
     /// Added to this agent's request numbers.
     base: u64,
@@ -163,8 +163,7 @@ impl Shared {
                 }
             }
             AgentEvent::Shrunk { gave, .. } => {
-                // The guest's balloon waits for this answer; an unrequested one does not wake the
-                // daemon.
+                // The balloon waits for the answer to a request. Other answers wake nobody.
                 if std::mem::take(&mut state.is_shrinking) {
                     self.call(urgent);
                 }
@@ -195,7 +194,7 @@ impl Shared {
         urgent.notify_one();
     }
 
-    /// Whether it has called for a tick since this was last asked.
+    /// Whether the agent has called for a tick since the last call of this function.
     pub(super) fn has_called(&self) -> bool {
         self.calls.swap(false, Ordering::Relaxed)
     }
@@ -209,20 +208,20 @@ impl Shared {
     pub(super) fn take(&self, now: Timestamp) -> AgentState {
         let mut state = self.lock();
         let request = state.request;
-        let at = |measured: Timestamp| now.saturating_since(measured);
+        let notices = std::mem::take(&mut state.notices);
+        let Some((report, stats, at)) = state.report else {
+            return AgentState { notices, ..AgentState::default() };
+        };
+        let age = now.saturating_since(at);
         AgentState {
-            report: state.report.map(|(report, _, measured)| Measured {
-                value: AgentReport { request, ..report },
-                age: at(measured),
-            }),
-            stats: state
-                .report
-                .map(|(_, stats, measured)| Measured { value: stats, age: at(measured) }),
-            notices: std::mem::take(&mut state.notices),
+            report: Some(Measured { value: AgentReport { request, ..report }, age }),
+            stats: Some(Measured { value: stats, age }),
+            notices,
         }
     }
 
-    /// Notes that its programs are asked to release memory; `false`: it has no such programs.
+    /// Notes that the guest's programs are asked to release memory. `false`: it has no such
+    /// programs.
     pub(super) fn begin_shrinking(&self) -> bool {
         let mut state = self.lock();
         state.is_shrinking = state.has_shrinkers;
@@ -239,12 +238,12 @@ impl Shared {
         self.lock().request.map(|request| request.number)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SharedAgentState> {
         lock(&self.state)
     }
 }
 
-impl State {
+impl SharedAgentState {
     fn inform(&mut self, kind: &'static str, text: String, now: Timestamp) {
         self.notify(AgentNotice::Info, kind, text, now);
     }

@@ -8,12 +8,12 @@
 
 mod connection_limiter;
 mod conversation;
-mod door;
 mod follow;
 mod hybrid_socket;
 mod latest;
 mod order;
 mod service;
+mod transport;
 
 pub use conversation::Conversation;
 pub(crate) use latest::AgentNotice;

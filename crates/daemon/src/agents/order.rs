@@ -60,8 +60,8 @@ impl Answer {
         HostMessage::Answer { request: number, outcome: *outcome, bytes: bytes.get(), why }
     }
 
-    /// The answer to a guest that changes from `holds` to `target`; it includes `why` unless the
-    /// request was granted in full.
+    /// The answer to `request` of a guest whose allocation changes from `holds` to `target`. It
+    /// includes `why` unless the request is granted in full.
     pub(crate) fn to(request: MemoryRequest, holds: Bytes, target: Bytes, why: &str) -> Answer {
         let bytes = match request.kind {
             RequestKind::More | RequestKind::Emergency => target.saturating_sub(holds),

@@ -2,8 +2,8 @@
 //!
 //! Idea: each tick names the present guests. A guest with a socket of its name in one of the
 //! folders gets a task ([`follow`](super::follow)), which ends with the guest. After a decision,
-//! the decided requests are answered. Which guest has a number (CID) of the kernel's vsock is its
-//! hypervisor's claim: of two guests that claim one number, neither is heard there.
+//! the decided requests are answered. Which guest has which vsock number (CID) is only a claim of
+//! its hypervisor: if two guests claim the same number, the daemon listens to neither.
 //!
 //! Cost: per tick, one read of the latest state per guest with an agent, and one search of the
 //! folders per guest without.
@@ -23,11 +23,11 @@ use tokio::task::JoinHandle;
 use tracing::warn;
 
 use super::conversation::Conversation;
-use super::door::{Door, VsockListener, VsockRoute};
 use super::follow::follow;
 use super::hybrid_socket::HybridSocket;
 use super::latest::{AgentState, Shared};
 use super::order::{Answer, Order};
+use super::transport::{AgentTransport, VsockListener, VsockRoute};
 use crate::clock;
 use crate::gathered::gathered;
 use crate::rate_limited::RateLimited;
@@ -44,8 +44,8 @@ const SHRINK_WAIT: Duration = Duration::from_secs(3);
 /// Shortest time between two such requests, so that balloons do not wait forever.
 const SHRINK_APART: Duration = Duration::from_secs(10);
 
-/// Shortest time for which an agent has one vsock device. Its hypervisor names it, and each other
-/// one makes the daemon listen anew.
+/// Shortest time between two changes of a guest's vsock device. Its hypervisor names the device,
+/// and each change makes the daemon listen anew.
 const DEVICE_MIN: Duration = Duration::from_secs(30);
 
 /// Vsock numbers that guests can have: vsock(7) has the lower ones for the hypervisor, for loopback
@@ -56,19 +56,20 @@ const CIDS: Range<u32> = 3..u32::MAX;
 #[derive(Debug)]
 pub(crate) struct Agents {
     settings: AgentSettings,
-    followed: BTreeMap<GuestId, Followed>,
+    followed: BTreeMap<GuestId, FollowedAgent>,
     urgent: Arc<Notify>,
     /// The kernel's vsock listener; `None`: no guest with vsock was seen yet, or listening failed.
     vsock: Option<VsockListener>,
     is_vsock_refused: bool,
-    /// Numbers that more than one guest claims, and what the log says of them.
+    /// Numbers that more than one guest claims.
     contested: BTreeSet<u32>,
-    contests: RateLimited,
+    /// Limits the warnings about contested numbers.
+    contest_warnings: RateLimited,
 }
 
 /// One connected agent.
 #[derive(Debug)]
-struct Followed {
+struct FollowedAgent {
     /// Its guest's hypervisor; `None`: not known yet.
     process: Option<ProcessId>,
     /// The vsock device that the agent connects through; `None`: it uses a virtio-serial port.
@@ -85,14 +86,30 @@ struct Followed {
     task: JoinHandle<()>,
 }
 
-impl Followed {
-    /// The number by which its agent is heard; `None`: it has another way.
+impl FollowedAgent {
+    /// Its vsock number in the kernel; `None`: its agent connects in another way.
     fn cid(&self) -> Option<u32> {
         cid_of(self.vsock.as_ref()?)
     }
+
+    /// Whether the guest has another process or vsock device by now, so that the connection has to
+    /// be made anew. What is unknown counts as unchanged.
+    fn is_outdated(&self, process: Option<ProcessId>, vsock: Option<&VsockAddress>) -> bool {
+        if let (Some(known), Some(seen)) = (self.process, process)
+            && known != seen
+        {
+            return true;
+        }
+        match (&self.vsock, vsock) {
+            (Some(known), Some(seen)) if known != seen => {
+                clock::now().saturating_since(self.began) >= DEVICE_MIN
+            }
+            _ => false,
+        }
+    }
 }
 
-impl Drop for Followed {
+impl Drop for FollowedAgent {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -108,7 +125,7 @@ impl Agents {
             vsock: None,
             is_vsock_refused: false,
             contested: BTreeSet::new(),
-            contests: RateLimited::default(),
+            contest_warnings: RateLimited::default(),
         }
     }
 
@@ -117,7 +134,7 @@ impl Agents {
         Arc::clone(&self.urgent)
     }
 
-    /// The guests that have called for a tick since this was last asked.
+    /// The guests that have called for a tick since the last call of this function.
     pub(crate) fn callers(&self) -> BTreeSet<GuestId> {
         let called = self.followed.iter().filter(|(_, followed)| followed.shared.has_called());
         gathered(called.map(|(id, _)| id.clone()))
@@ -128,22 +145,25 @@ impl Agents {
         self.followed.retain(|id, _| is_there(id));
     }
 
-    /// Takes in which vsock devices the hypervisors of all present guests claim. Drops connections
-    /// by a number that two of them claim, and has none by it while they do.
-    pub(crate) fn claimed(&mut self, claims: impl IntoIterator<Item = (GuestId, VsockAddress)>) {
+    /// Takes in which vsock devices the hypervisors of all present guests claim. A number that two
+    /// of them claim has no connection, and an earlier one is dropped.
+    pub(crate) fn take_in_claims(
+        &mut self,
+        claims: impl IntoIterator<Item = (GuestId, VsockAddress)>,
+    ) {
         if !self.settings.vsock {
             return;
         }
         let claims = claims.into_iter().filter_map(|(id, vsock)| Some((cid_of(&vsock)?, id)));
         let mut claims: BTreeSet<(u32, GuestId)> = gathered(claims);
-        // A claim counts while it is not known anew, and until the guest is heard elsewhere.
+        // A connected guest keeps its claim, even if this tick's samples lack it.
         for (id, followed) in &self.followed {
             claims.extend(followed.cid().map(|cid| (cid, id.clone())));
         }
         let contested = contested(&claims);
         for (cid, [first, second]) in &contested {
             if !self.contested.contains(cid) {
-                self.contests.warn(format!(
+                self.contest_warnings.warn(format!(
                     "no agent is heard at vsock number {cid}: the hypervisors of {first} and \
                      {second} both claim it"
                 ));
@@ -165,13 +185,7 @@ impl Agents {
         hypervisor: Option<u32>,
         vsock: Option<VsockAddress>,
     ) -> Option<AgentState> {
-        let is_of_another = |followed: &Followed| matches!((followed.process, process), (Some(known), Some(seen)) if known != seen);
-        let has_another_device = |followed: &Followed| {
-            let both = followed.vsock.as_ref().zip(vsock.as_ref());
-            both.is_some_and(|(known, seen)| known != seen)
-                && clock::now().saturating_since(followed.began) >= DEVICE_MIN
-        };
-        if self.followed.get(id).is_some_and(|it| is_of_another(it) || has_another_device(it)) {
+        if self.followed.get(id).is_some_and(|it| it.is_outdated(process, vsock.as_ref())) {
             self.followed.remove(id);
         }
         // A conversation never ends by itself, so its task has panicked.
@@ -224,7 +238,7 @@ impl Agents {
     /// release memory first, so that the guest's kernel need not swap for the balloon. Asks the
     /// programs to release what `free` memory does not cover, unless they were asked recently;
     /// allows them to grow again when the guest grows.
-    pub(crate) fn waits(
+    pub(crate) fn must_wait(
         &mut self,
         id: &GuestId,
         holds: Bytes,
@@ -235,8 +249,8 @@ impl Agents {
         let is_enabled = self.settings.shrink;
         let Some(followed) = self.followed.get_mut(id) else { return false };
         if target > holds {
-            // Only the agent knows whether they are shrunk: an earlier daemon may have asked, or
-            // the agent itself. A release that is lost is made up for by the next.
+            // Always sent: an earlier daemon or the agent itself may have shrunk programs. If the
+            // queue is full, the next call sends it.
             let _ = followed.orders.try_send(Order::Release);
             return false;
         }
@@ -256,21 +270,21 @@ impl Agents {
     }
 
     /// Begins to follow the agent of a guest that has a port or, if configured, a vsock device.
-    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<Followed> {
+    fn begin(&mut self, id: &GuestId, vsock: Option<VsockAddress>) -> Option<FollowedAgent> {
         let name = format!("{id}.sock");
         let mut paths = self.settings.folders.iter().map(|folder| folder.join(&name));
         if let Some(path) = paths.find(|path| path.exists()) {
-            return Some(self.start(Door::Port(path), None, None));
+            return Some(self.start(AgentTransport::Port(path), None, None));
         }
         match vsock.filter(|_| self.settings.vsock)? {
             VsockAddress::Socket(device) => {
-                let door = Door::Hybrid(HybridSocket::new(&device));
-                Some(self.start(door, Some(VsockAddress::Socket(device)), None))
+                let transport = AgentTransport::Hybrid(HybridSocket::new(&device));
+                Some(self.start(transport, Some(VsockAddress::Socket(device)), None))
             }
             device @ VsockAddress::Cid(_) => {
                 let cid = cid_of(&device).filter(|cid| !self.contested.contains(cid))?;
                 let (route, streams) = self.listener()?.route(cid)?;
-                Some(self.start(Door::Vsock(streams), Some(device), Some(route)))
+                Some(self.start(AgentTransport::Vsock(streams), Some(device), Some(route)))
             }
         }
     }
@@ -291,17 +305,17 @@ impl Agents {
 
     fn start(
         &self,
-        door: Door,
+        transport: AgentTransport,
         vsock: Option<VsockAddress>,
         route: Option<VsockRoute>,
-    ) -> Followed {
+    ) -> FollowedAgent {
         let (shared, began) = (Arc::<Shared>::default(), clock::now());
         let (orders, receiver) = mpsc::channel(ORDERS_MAX);
         let AgentSettings { period, emergency_period, .. } = self.settings;
         let (theirs, urgent) = (Arc::clone(&shared), self.urgent());
         let agent = Conversation::shared(period, emergency_period, theirs, urgent, began);
-        let task = tokio::spawn(follow(door, agent, receiver));
-        Followed {
+        let task = tokio::spawn(follow(transport, agent, receiver));
+        FollowedAgent {
             process: None,
             vsock,
             _route: route,
@@ -393,10 +407,10 @@ mod tests {
         // This daemon has not asked them to release anything.
         for holds in [64, 65] {
             let (holds, target) = (Bytes::mib(holds), Bytes::mib(holds + 1));
-            assert!(!agents.waits(&id, holds, None, target));
+            assert!(!agents.must_wait(&id, holds, None, target));
             assert!(matches!(sent.try_recv(), Ok(Order::Release)));
         }
-        assert!(!agents.waits(&id, Bytes::mib(66), None, Bytes::mib(66)));
+        assert!(!agents.must_wait(&id, Bytes::mib(66), None, Bytes::mib(66)));
         assert!(sent.try_recv().is_err());
     }
 
@@ -434,15 +448,15 @@ mod tests {
         let is_heard = |agents: &mut Agents, id: &GuestId, cid| {
             agents.state(id, None, None, None, Some(VsockAddress::Cid(cid))).is_some()
         };
-        agents.claimed([claim(&y, 7)]);
+        agents.take_in_claims([claim(&y, 7)]);
         assert!(is_heard(&mut agents, &y, 7));
-        agents.claimed([claim(&x, 7), claim(&y, 7)]);
+        agents.take_in_claims([claim(&x, 7), claim(&y, 7)]);
         assert!(agents.followed.is_empty(), "not even the one that was heard");
         assert!(!is_heard(&mut agents, &x, 7) && !is_heard(&mut agents, &y, 7));
-        agents.claimed([claim(&x, 8), claim(&y, 7)]);
+        agents.take_in_claims([claim(&x, 8), claim(&y, 7)]);
         assert!(is_heard(&mut agents, &x, 8) && is_heard(&mut agents, &y, 7));
         // What the other claims is not known now.
-        agents.claimed([claim(&x, 7)]);
+        agents.take_in_claims([claim(&x, 7)]);
         assert!(is_heard(&mut agents, &x, 7) && !agents.followed.contains_key(&y));
         assert_eq!(agents.followed[&x].vsock, Some(VsockAddress::Cid(8)), "only by its own");
     }
@@ -452,7 +466,7 @@ mod tests {
         let (mut agents, [_, _, z]) = by_vsock();
         for cid in [0, 1, 2, u32::MAX] {
             let claimed = VsockAddress::Cid(cid);
-            agents.claimed([(z.clone(), claimed.clone())]);
+            agents.take_in_claims([(z.clone(), claimed.clone())]);
             assert!(agents.state(&z, None, None, None, Some(claimed)).is_none(), "{cid}");
         }
         assert!(agents.state(&z, None, None, None, Some(VsockAddress::Cid(3))).is_some());

@@ -26,13 +26,12 @@ pub(super) fn hold_back(
     (waiting.collect(), at_once)
 }
 
-/// The outcome of an action.
 pub(super) fn outcome(action: &Action, kind: OutcomeKind) -> Outcome {
     let (guest, generation, target) = (action.guest.clone(), action.generation, action.target);
     Outcome { guest, generation, target, kind }
 }
 
-/// Answers decided requests and sends each guest the state of its balloon.
+/// Answers the requests that are decided, and reports to each guest what its balloon does.
 pub(super) fn answer(
     world: &mut impl World,
     controller: &Controller,
@@ -40,14 +39,14 @@ pub(super) fn answer(
     plan: &Plan,
 ) {
     // In observe mode nothing can be promised, and a refusal might make the agent shrink programs.
-    let answers = controller.held() != Some(HoldReason::Observing);
+    let may_answer = controller.held() != Some(HoldReason::Observing);
     for guest in &plan.guests {
         let Some(holds) = guest.allocation else { continue };
         let target = guest.target.unwrap_or(holds);
         world.tell_balloon(&guest.id, holds, target);
         let agent = snapshot.guest(&guest.id).and_then(|sample| sample.agent.as_deref());
         let Some(request) = agent.and_then(|agent| agent.value.request) else { continue };
-        if !answers || controller.request_decided(&guest.id) < Some(request.number) {
+        if !may_answer || controller.request_decided(&guest.id) < Some(request.number) {
             continue;
         }
         // The guest may get this in steps, as other guests release memory.

@@ -2,8 +2,8 @@
 //!
 //! Idea: a record belongs to one process of a hypervisor. A guest that was restarted under its old
 //! name begins with an empty record, because what the earlier one held must not be restored to it.
-//! What a guest held first, and the limits that it brought from another host, outlive the daemon:
-//! they are handed over in the journal.
+//! A guest's first allocation and the limits that it brought from another host are handed over to
+//! the next daemon in the journal.
 //!
 //! Cost: one look-up per guest and tick.
 //! Limits: one record per guest of the last snapshot, and for [`APPEARS_WITHIN`] one per guest of
@@ -23,68 +23,67 @@ use crate::gathered::gathered;
 /// Guests of the last daemon that have not appeared by then are forgotten.
 const APPEARS_WITHIN: Duration = Duration::from_secs(60);
 
-/// The record of one guest.
 #[derive(Clone, Debug, Default)]
-struct GuestRecord {
+struct EngineRecord {
     /// Its hypervisor's process; `None`: not known yet.
     process: Option<ProcessId>,
     /// Its allocation when a daemon first saw it.
     first_held: Option<Bytes>,
     /// The outcome of its last action.
     outcome: Option<(SystemTime, Outcome)>,
-    /// State that it brought from another host.
+    /// State that it brought from another host to this daemon.
     carried_in: Option<CarriedView>,
-    /// The limits of that, even if an earlier daemon took them in.
+    /// The limits that it brought, to this daemon or to an earlier one.
     carried_limits: GuestChange,
 }
 
-impl GuestRecord {
+impl EngineRecord {
     /// Whether the sample is of another process.
     fn is_of_another(&self, sample: &GuestSample) -> bool {
         matches!((self.process, sample.process), (Some(known), Some(seen)) if known != seen)
     }
 }
 
-/// The records of all guests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GuestRecords {
-    guests: BTreeMap<GuestId, GuestRecord>,
-    /// Those of the last daemon's guests that have not appeared yet.
-    left: BTreeMap<GuestId, GuestRecord>,
-    left_until: Option<Timestamp>,
+    guests: BTreeMap<GuestId, EngineRecord>,
+    /// Records of the last daemon's guests that have not appeared yet.
+    inherited: BTreeMap<GuestId, EngineRecord>,
+    inherited_until: Option<Timestamp>,
 }
 
 impl GuestRecords {
-    /// What the last daemon left of its guests' records.
-    pub(super) fn after(left: &[LeftGuest]) -> GuestRecords {
-        let record = |guest: &LeftGuest| {
-            let record = GuestRecord {
+    /// Records with what the last daemon left about its guests.
+    pub(super) fn after(guests: &[LeftGuest]) -> GuestRecords {
+        let mut inherited = BTreeMap::new();
+        for guest in guests {
+            let record = EngineRecord {
                 process: Some(guest.process),
                 first_held: guest.handover.first_held.or(guest.held),
                 carried_limits: guest.handover.carried_limits.clone().unwrap_or_default(),
-                ..GuestRecord::default()
+                ..EngineRecord::default()
             };
-            (guest.handover.guest.clone(), record)
-        };
-        GuestRecords { left: gathered(left.iter().map(record)), ..GuestRecords::default() }
+            inherited.insert(guest.handover.guest.clone(), record);
+        }
+        GuestRecords { inherited, ..GuestRecords::default() }
     }
 
     /// Takes in a snapshot. Returns the guests whose records were dropped because they are gone or
     /// their process changed.
     pub(super) fn align(&mut self, snapshot: &Snapshot) -> Vec<GuestId> {
-        let is_same = |id: &GuestId, record: &mut GuestRecord| {
+        let is_same = |id: &GuestId, record: &mut EngineRecord| {
             snapshot.guest(id).is_some_and(|sample| !record.is_of_another(sample))
         };
         let dropped = self.guests.extract_if(.., |id, record| !is_same(id, record));
         let dropped = dropped.map(|(id, _)| id).collect();
         let now = snapshot.taken_at;
-        if now > *self.left_until.get_or_insert(now + APPEARS_WITHIN) {
-            self.left.clear();
+        if now > *self.inherited_until.get_or_insert(now + APPEARS_WITHIN) {
+            self.inherited.clear();
         }
         for sample in snapshot.guests() {
             let record = self.guests.entry(sample.id.clone()).or_insert_with(|| {
-                let left = self.left.remove(&sample.id);
-                left.filter(|left| !left.is_of_another(sample)).unwrap_or_default()
+                let inherited = self.inherited.remove(&sample.id);
+                inherited.filter(|it| !it.is_of_another(sample)).unwrap_or_default()
             });
             record.process = sample.process.or(record.process);
             let held = sample.allocation.map(|allocation| allocation.value);
@@ -119,7 +118,7 @@ impl GuestRecords {
 
     /// The state that each guest brought from another host.
     pub(super) fn carried_in(&self) -> BTreeMap<GuestId, CarriedView> {
-        let carried_in = |(id, record): (&GuestId, &GuestRecord)| {
+        let carried_in = |(id, record): (&GuestId, &EngineRecord)| {
             record.carried_in.clone().map(|carried| (id.clone(), carried))
         };
         gathered(self.guests.iter().filter_map(carried_in))
@@ -140,8 +139,8 @@ impl GuestRecords {
         self.guests.get(id)?.first_held
     }
 
-    /// Adds to `handovers`, which are and stay sorted by name, what each guest held first, unless
-    /// it holds that by the plan, and the limits that it brought. O(n log n).
+    /// Adds each guest's first allocation, unless the plan has the same, and the limits that it
+    /// brought to `handovers`, which is sorted by name before and after. O(n log n).
     pub(super) fn hand_over(&self, plan: &Plan, handovers: &mut Vec<Handover>) {
         let mut others = Vec::new();
         for (id, record) in &self.guests {
@@ -167,7 +166,7 @@ impl GuestRecords {
 
     /// The outcome of each guest's last action, with its wall-clock time.
     pub(super) fn outcomes(&self) -> BTreeMap<GuestId, (SystemTime, Outcome)> {
-        let known = |(id, record): (&GuestId, &GuestRecord)| {
+        let known = |(id, record): (&GuestId, &EngineRecord)| {
             record.outcome.clone().map(|outcome| (id.clone(), outcome))
         };
         self.guests.iter().filter_map(known).collect()

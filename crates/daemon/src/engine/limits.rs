@@ -1,9 +1,9 @@
 //! The limits of all guests, from all four layers.
 //!
 //! Idea: there are four layers ([`LimitLayers`]): limits that a guest brought from another host,
-//! settings that live with it, the configuration, and `ballast set`. The first two were written by
-//! whoever defined the guest or set limits elsewhere, and may not fit the rest. Then their bounds
-//! are left out, with a warning, and the rest of them counts.
+//! settings that live with it, the configuration, and `ballast set`. The first two come from
+//! outside this host's configuration, so their floors and ceilings may not fit the other limits.
+//! Bounds that do not fit are left out, with a warning; the other settings of the layer count.
 //! Cost: O(n) when something changes, O(n²) with a budget and floors that live with guests.
 //! Limits: one entry per guest that is in any layer.
 
@@ -41,7 +41,6 @@ impl LimitBook {
         }
     }
 
-    /// The layers of a guest.
     pub(super) fn layers(&self, id: &GuestId) -> LimitLayers {
         let of = |layer: &Layer| layer.get(id).cloned().unwrap_or_default();
         LimitLayers {
@@ -52,7 +51,6 @@ impl LimitBook {
         }
     }
 
-    /// The limits of a guest.
     pub(super) fn limits(&self, id: &GuestId) -> GuestLimits {
         let of_file = self.table.of(id);
         // Settings that can only be made in the file are taken from its table.
@@ -102,8 +100,8 @@ impl LimitBook {
         // Limits that were brought give way to these.
         let carried = std::mem::take(&mut self.carried);
         self.metadata.clear();
-        let how = ["that live with it", "that lives with it"];
-        let mut complaints = self.fill(|book| &mut book.metadata, metadata, how);
+        let origin = ["that live with it", "that lives with it"];
+        let mut complaints = self.fill(|book| &mut book.metadata, metadata, origin);
         complaints.extend(self.replace_carried(carried));
         complaints
     }
@@ -116,15 +114,16 @@ impl LimitBook {
     }
 
     /// Puts `changes` into an empty layer, without the bounds that do not fit the rest. Returns
-    /// complaints about these; `how` says where floor and ceiling are from, and where a floor is.
+    /// complaints about these. `origin`: where the bounds come from, as words after a plural and
+    /// after a singular.
     fn fill(
         &mut self,
         layer: fn(&mut LimitBook) -> &mut Layer,
         changes: Layer,
-        how: [&str; 2],
+        origin: [&str; 2],
     ) -> Vec<String> {
         let mut complaints = Vec::new();
-        let [of_both, of_floor] = how;
+        let [after_plural, after_singular] = origin;
         let mut all = self.all();
         for (id, change) in changes {
             let has_floor = change.floor.is_some();
@@ -133,13 +132,13 @@ impl LimitBook {
             layer(self).insert(id.clone(), change);
             let is_valid = self.limits(&id).validate();
             if let Err(why) = &is_valid {
-                complaints.push(format!("{id}: floor and ceiling {of_both}: {why}"));
+                complaints.push(format!("{id}: floor and ceiling {after_plural}: {why}"));
                 layer(self).insert(id.clone(), without_both);
             }
             all.insert(id.clone(), self.limits(&id));
             let fits = ballast_config::floors_fit(self.budget, &all);
             if let (true, Ok(()), Err(why)) = (has_floor, is_valid, fits) {
-                complaints.push(format!("{id}: the floor {of_floor}: {why}"));
+                complaints.push(format!("{id}: the floor {after_singular}: {why}"));
                 layer(self).insert(id.clone(), without_floor);
                 all.insert(id.clone(), self.limits(&id));
             }
@@ -183,7 +182,7 @@ impl LimitBook {
         let kept = change.layered_over(&metadata);
         self.metadata.insert(id.clone(), kept.clone());
         // Until the file is read again, it must not hide what was just set.
-        let hidden = change.without(&change.without(&file));
+        let hidden = common_fields(change, &file);
         match hidden.layered_over(&set.without(change)) {
             nothing if nothing.is_empty() => self.set.remove(id),
             set => self.set.insert(id.clone(), set),
@@ -192,10 +191,20 @@ impl LimitBook {
         Ok(kept)
     }
 
+    /// The part of `change` that the configuration file hides, because it sets these fields too.
+    pub(super) fn hidden_by_file(&self, id: &GuestId, change: &GuestChange) -> GuestChange {
+        common_fields(change, &self.layers(id).file)
+    }
+
     fn check(&self, id: &GuestId) -> Result<(), String> {
         self.limits(id).validate().map_err(|why| format!("{id}: {why}"))?;
         ballast_config::floors_fit(self.budget, &self.all())
     }
+}
+
+/// The part of `change` whose fields `other` sets or unsets too.
+fn common_fields(change: &GuestChange, other: &GuestChange) -> GuestChange {
+    change.without(&change.without(other))
 }
 
 #[cfg(test)]

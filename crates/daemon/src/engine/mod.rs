@@ -84,7 +84,7 @@ impl Engine {
         Engine::with_policy(settings, policy, inherited, world)
     }
 
-    /// The same with the given policy, until the settings are loaded again.
+    /// Like [`Engine::new`], with `policy` instead of the settings' until they are loaded again.
     pub fn with_policy(
         mut settings: Settings,
         policy: Box<dyn Policy>,
@@ -173,7 +173,7 @@ impl Engine {
         let snapshot = world.sample(scope, self.controller.in_transfer().guests()).await;
         let carried = self.guests.carried_limits();
         for id in self.guests.align(&snapshot) {
-            self.warnings.over(id.as_str());
+            self.warnings.clear(id.as_str());
         }
         if self.guests.carried_limits() != carried && !self.is_restoring {
             self.take_in_carried();
@@ -290,7 +290,7 @@ impl Engine {
         if let OutcomeKind::Failed(how) = &outcome.kind {
             self.warnings.warn(outcome.guest.as_str(), how);
         } else {
-            self.warnings.over(outcome.guest.as_str());
+            self.warnings.clear(outcome.guest.as_str());
         }
         self.controller.handle_event(Event::Outcome(outcome.clone()));
         self.guests.set_outcome(at, outcome.clone());
@@ -373,7 +373,8 @@ impl Engine {
     }
 }
 
-/// Outcomes for actions that have none. Perhaps these were carried out, so they are ordered again.
+/// Failures for actions without an outcome. They may have been carried out; ordering them again is
+/// safe.
 fn lost(actions: &[Action], outcomes: &[Outcome]) -> Vec<Outcome> {
     let answered: BTreeSet<&GuestId> = gathered(outcomes.iter().map(|outcome| &outcome.guest));
     let unknown = || OutcomeKind::Failed("its outcome is unknown".to_owned());

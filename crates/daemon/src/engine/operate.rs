@@ -48,7 +48,10 @@ impl Engine {
             }
             Command::Resume => {
                 self.controller.handle_event(Event::Resume);
-                Ok("resumed: plans are carried out again".to_owned())
+                Ok(match self.mode() {
+                    Mode::Observe => format!("resumed, but {}", HoldReason::Observing),
+                    Mode::Balance => "resumed: plans are carried out again".to_owned(),
+                })
             }
             Command::SetMode(mode) => Ok(self.set_mode(mode)),
             Command::SetPolicy(PolicyName::External) if !world.has_program() => Err(
@@ -69,8 +72,7 @@ impl Engine {
     }
 
     /// A dry run by the latest snapshot, as if a decision were due and Ballast were balancing. It
-    /// is computed once for all who request it, and kept until the next tick, command or
-    /// configuration.
+    /// is computed once and reused until the next tick, command or configuration.
     ///
     /// # Errors
     /// There was no tick yet; the text, for people, says so.
@@ -208,18 +210,16 @@ impl Engine {
         self.may_name(&id)?;
         let mut book = self.book.clone();
         let kept = book.set_metadata(&id, &change)?;
-        let hidden = change.without(&change.without(&book.layers(&id).file));
+        let hidden = book.hidden_by_file(&id, &change);
         world.persist(&id, &kept).await?;
         let limits = self.put_in_force(book, id.clone());
         let set = view::limits_set(&id, &limits);
-        let until = match hidden.is_empty() {
-            true => "",
-            false => {
-                "; of some of that the configuration file says something, too, which counts \
-                      again once the daemon restarts or reloads"
-            }
-        };
-        Ok(format!("{set}, and written where the guest is defined{until}"))
+        let mut answer = format!("{set}, and written where the guest is defined");
+        if !hidden.is_empty() {
+            answer += "; the configuration file sets some of these limits too, and its values count \
+                       again once the daemon restarts or reloads";
+        }
+        Ok(answer)
     }
 
     /// Continues with a guest where another host's daemon ended. Doing this twice changes nothing:
@@ -263,13 +263,14 @@ impl Engine {
             self.controller.handle_event(Event::Carried(brought.clone()));
             self.carried.push(brought);
         }
-        let has = |is_there: bool, what| if is_there { what } else { "" };
-        let answer = format!(
-            "{}{}{}{left_out}",
-            view::limits_set(&id, &limits),
-            has(carried.credits.is_some(), ", with its credits"),
-            has(thrashed.is_some(), ", with where it thrashed"),
-        );
+        let mut answer = view::limits_set(&id, &limits);
+        if carried.credits.is_some() {
+            answer += ", with its credits";
+        }
+        if thrashed.is_some() {
+            answer += ", with where it thrashed";
+        }
+        answer += &left_out;
         self.guests.set_carried_in(&id, carried);
         Ok(answer)
     }
@@ -316,7 +317,7 @@ impl Engine {
 
     fn warn_of_settings(&mut self, complaints: &[String]) {
         if complaints.is_empty() {
-            self.warnings.over("settings");
+            self.warnings.clear("settings");
         } else {
             self.warnings.warn("settings", &complaints.join("; "));
         }

@@ -336,6 +336,8 @@ fn while_observing_nothing_is_touched_reserved_or_promised() {
     let refused =
         engine.obey(command, "uid 0".to_owned(), &mut world).now_or_never().unwrap().unwrap_err();
     assert!(refused.contains("for `new`: observing: nothing is moved"), "{refused}");
+    let resumed = engine.obey(Command::Resume, "uid 0".to_owned(), &mut world).now_or_never();
+    assert!(resumed.unwrap().unwrap().starts_with("resumed, but observing: nothing is moved"));
     assert!(!engine.dry_run().unwrap().actions.is_empty());
 
     obey(&mut engine, Command::SetMode(Mode::Balance), &mut world);

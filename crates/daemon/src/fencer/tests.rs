@@ -139,7 +139,7 @@ fn a_fence_that_was_left_is_lifted_or_taken_over() {
     until(&mut fencer, &Fences::Set(vec![]), |_| host.limit() == "max");
     // This daemon has checked the process already, and lifts nothing more around it.
     host.leave(310);
-    until(&mut fencer, &Fences::Set(vec![]), |fencer| fencer.looking.is_none());
+    until(&mut fencer, &Fences::Set(vec![]), |fencer| fencer.check.is_none());
     assert_eq!(host.limit(), text(310));
     let mut next = host.fencer();
     until(&mut next, &at(250), |_| host.limit() == text(250));
@@ -157,7 +157,7 @@ fn what_keeps_a_fence_from_standing_is_told() {
     assert!(told.contains("expected a cgroup for the guest alone"), "{told}");
     // Trouble found since the last order is logged with the next one.
     fencer.obey(at(300), [(&web(), process())].into_iter());
-    assert!(fencer.warnings.over("web (fence)"), "it was warned of");
+    assert!(fencer.warnings.clear("web (fence)"), "it was warned of");
     assert_eq!(host.limit(), "max");
 }
 

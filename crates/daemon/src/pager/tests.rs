@@ -401,7 +401,7 @@ fn a_guest_whose_paging_hangs_holds_up_no_other() {
     wait_for("the thread that panicked to be seen and started again", || {
         pager.obey(orders());
         let panics: GuestId = "panics".parse().unwrap();
-        pager.warnings.over("panics (pager)") && pager.workers.contains_key(&panics)
+        pager.warnings.clear("panics (pager)") && pager.workers.contains_key(&panics)
     });
     pager.obey(vec![order_of("hangs")]);
     wait_for("the idle threads to end", || {

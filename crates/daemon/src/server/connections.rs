@@ -1,10 +1,9 @@
 //! Accepts connections and limits their number and duration.
 //!
 //! Idea: each connection's peer is identified and takes one of a bounded number of places. Readers
-//! have separate places, so they cannot keep the owner out; so has the page's port. Every
-//! connection has a time limit, even if its client does not read. A connection that is in use then
-//! ends after its answer. Whoever may connect can be refused at will, so the log has refusals of a
-//! kind at a limited rate.
+//! and the page's port have separate places, so they cannot keep the owner out. Every connection
+//! has a time limit, even if its client does not read; one that is answering a request then ends
+//! after the answer. Any client can cause refusals, so their log lines are rate-limited.
 
 use std::future::Future;
 use std::io;
@@ -24,7 +23,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
 use super::access::{Access, AccessPolicy, Peer};
-use super::page::Way;
+use super::page::Entrance;
 use super::socket::Socket;
 use crate::rate_limited::RateLimited;
 
@@ -50,7 +49,7 @@ pub(super) const EXHAUSTED_PAUSE: Duration = Duration::from_millis(100);
 /// Time open connections have to finish at shutdown.
 const DRAIN_TIME_MAX: Duration = Duration::from_secs(1);
 
-/// When a connection was accepted; an extension of its requests.
+/// When a connection was accepted; its requests have this as an extension.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Began(pub(super) Instant);
 
@@ -72,7 +71,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Connection for T {}
 /// Places for connections of one kind.
 struct Places {
     free: Arc<Semaphore>,
-    /// What the log says of those that found no place.
+    /// Limits the log lines about connections that found no place.
     refusals: RateLimited,
 }
 
@@ -83,7 +82,7 @@ impl Places {
 }
 
 /// A connection, by its entrance.
-enum Stream {
+enum ClientStream {
     Socket(UnixStream),
     Port(TcpStream),
 }
@@ -107,7 +106,7 @@ pub(super) async fn serve(
         let taken = tokio::select! {
             () = &mut shutdown => break,
             Some(_) = connections.join_next() => continue,
-            taken = socket.accept() => taken.map(|(stream, _)| Stream::Socket(stream)),
+            taken = socket.accept() => taken.map(|(stream, _)| ClientStream::Socket(stream)),
             taken = accepted(port.as_ref()) => match taken {
                 // Whatever happens to the port, the socket is served.
                 Err(error) if !is_temporary(&error) => {
@@ -115,7 +114,7 @@ pub(super) async fn serve(
                     port = None;
                     continue;
                 }
-                taken => taken.map(Stream::Port),
+                taken => taken.map(ClientStream::Port),
             },
         };
         let stream = match taken {
@@ -127,13 +126,19 @@ pub(super) async fn serve(
             }
             Err(error) => return Err(error),
         };
-        let (way, places, who) = match &stream {
-            Stream::Port(_) => (Way::Port, &mut visitors, "somebody at the page's port".to_owned()),
-            Stream::Socket(stream) => match identify(stream) {
+        let (entrance, places, who) = match &stream {
+            ClientStream::Port(_) => {
+                (Entrance::Port, &mut visitors, "somebody at the page's port".to_owned())
+            }
+            ClientStream::Socket(stream) => match identify(stream) {
                 Ok(peer) => {
                     let access = entrances.policy.access(&peer);
                     let places = if access == Access::Write { &mut writers } else { &mut readers };
-                    (Way::Socket { access, uid: peer.uid }, places, format!("user {}", peer.uid))
+                    (
+                        Entrance::Socket { access, uid: peer.uid },
+                        places,
+                        format!("user {}", peer.uid),
+                    )
                 }
                 Err(error) => {
                     unidentified.warn(format!("the API cannot identify a peer: {error}"));
@@ -147,10 +152,10 @@ pub(super) async fn serve(
             continue;
         };
         let stream: Box<dyn Connection> = match stream {
-            Stream::Socket(stream) => Box::new(stream),
-            Stream::Port(stream) => Box::new(stream),
+            ClientStream::Socket(stream) => Box::new(stream),
+            ClientStream::Port(stream) => Box::new(stream),
         };
-        connections.spawn(converse(stream, Some(way), router.clone(), place));
+        connections.spawn(converse(stream, Some(entrance), router.clone(), place));
     }
     let drained = async { while connections.join_next().await.is_some() {} };
     // Dropping the set closes the connections that remain.
@@ -167,20 +172,20 @@ async fn accepted(port: Option<&TcpListener>) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Serves one connection to its end, and then frees its place. `way`: where it came from, which is
-/// an extension of its requests, if they pass the door. Errors concern only the client, so they are
+/// Serves one connection to its end, and then frees its place. Its requests get `entrance` as an
+/// extension; `None`: the router has no admission. Errors concern only the client, so they are
 /// logged as debug.
 pub(super) async fn converse(
     stream: Box<dyn Connection>,
-    way: Option<Way>,
+    entrance: Option<Entrance>,
     router: Router,
     _place: OwnedSemaphorePermit,
 ) {
     let (began, router) = (Began(Instant::now()), TowerToHyperService::new(router));
     let answer = move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(began);
-        if let Some(way) = way {
-            request.extensions_mut().insert(way);
+        if let Some(entrance) = entrance {
+            request.extensions_mut().insert(entrance);
         }
         router.call(request)
     };

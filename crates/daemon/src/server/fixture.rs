@@ -16,7 +16,7 @@ use ballast_model::{
     TrackingSource, TrackingState,
 };
 
-use super::page::{Keys, Tokens, Way};
+use super::page::{Entrance, Keys, Tokens};
 use super::{Access, ReplayProgram, ServerConfig};
 use crate::view::{ApiState, View};
 
@@ -55,9 +55,9 @@ pub fn access_on_port(host: &[u8], cookie: &[u8]) -> Option<Access> {
     let (parts, ()) = request.body(()).ok()?.into_parts();
     let hosts = vec!["ballast.example.org".to_owned()];
     let keys = Keys::new(hosts, Tokens::default(), Some(7117)).unwrap();
-    let visitor = keys.visitor(Way::Port, &parts.headers);
+    let visitor = keys.visitor(Entrance::Port, &parts.headers);
     assert!(visitor.is_browser && visitor.csrf.is_none());
-    keys.answers(Way::Port, &parts).then_some(visitor.access)
+    keys.answers(Entrance::Port, &parts).then_some(visitor.access)
 }
 
 /// The guest name `text`.

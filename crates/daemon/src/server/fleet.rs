@@ -34,7 +34,7 @@ struct Fleet {
     last: Mutex<Option<(Instant, Result<FleetReply, String>)>>,
 }
 
-/// The route of the daemon on `socket`, for requests that passed the door.
+/// The route of the daemon on `socket`, for admitted requests.
 pub(super) fn router(socket: &Path) -> Router {
     let client = Client::new(fleet_socket(socket)).with_timeout(TIME_MAX);
     let fleet = Arc::new(Fleet { client, last: Mutex::default() });

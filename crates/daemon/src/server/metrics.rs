@@ -27,7 +27,7 @@ type Whole = Gauge<u64, AtomicU64>;
 type Real = Gauge<f64, AtomicU64>;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Guest {
+struct GuestLabel {
     guest: String,
 }
 
@@ -140,10 +140,10 @@ fn host(registry: &mut Registry, view: &View) {
     gauge.set(shortfall.unwrap_or_default().get());
     let help = "How much floors and guests that cannot be moved exceed the budget";
     registry.register_with_unit("budget_shortfall", help, Unit::Bytes, gauge);
-    let rung = Whole::default();
-    rung.set(view.plan.host_pressure as u64);
+    let level = Whole::default();
+    level.set(view.plan.host_pressure as u64);
     let help = "How far the host goes to get memory back: 0 not at all, 4 grants nothing";
-    registry.register("host_rung", help, rung);
+    registry.register("host_rung", help, level);
     merging(registry, host.merging.as_ref());
     let Some(pressure) = host.pressure else { return };
     for (name, help, basis_points) in [
@@ -189,18 +189,18 @@ fn whole(registry: &mut Registry, name: &str, help: &str, value: Option<u64>) {
 }
 
 /// A guest with its part of the plan.
-type Row<'a> = (&'a GuestSample, Option<&'a GuestPlan>);
+type GuestAndPlan<'a> = (&'a GuestSample, Option<&'a GuestPlan>);
 
-fn rows(view: &View) -> impl Iterator<Item = Row<'_>> {
+fn rows(view: &View) -> impl Iterator<Item = GuestAndPlan<'_>> {
     view.snapshot.guests().iter().map(|sample| (sample, view.plan.guest(&sample.id)))
 }
 
-fn label(sample: &GuestSample) -> Guest {
-    Guest { guest: sample.id.to_string() }
+fn label(sample: &GuestSample) -> GuestLabel {
+    GuestLabel { guest: sample.id.to_string() }
 }
 
 fn guest_sizes(registry: &mut Registry, view: &View) {
-    type Size = fn(Row<'_>) -> Option<Bytes>;
+    type Size = fn(GuestAndPlan<'_>) -> Option<Bytes>;
     let sizes: [(&str, &str, Size); 15] = [
         ("guest_allocation", "Memory the guest holds", |(sample, _)| {
             sample.allocation.map(|measured| measured.value)
@@ -241,7 +241,7 @@ fn guest_sizes(registry: &mut Registry, view: &View) {
         ("guest_ceiling", "Largest allocation", |(_, plan)| Some(plan?.bounds?.ceiling)),
     ];
     for (name, help, size) in sizes {
-        let family = Family::<Guest, Whole>::default();
+        let family = Family::<GuestLabel, Whole>::default();
         for row in rows(view) {
             if let Some(size) = size(row) {
                 family.get_or_create(&label(row.0)).set(size.get());
@@ -263,7 +263,7 @@ fn guest_counters(registry: &mut Registry, view: &View) {
         ("guest_major_faults", "Faults that waited for a disk", None, |stats| stats.major_faults),
     ];
     for (name, help, unit, count) in counts {
-        let family = Family::<Guest, Counter>::default();
+        let family = Family::<GuestLabel, Counter>::default();
         for (sample, _) in rows(view) {
             if let Some(count) = sample.stats.as_ref().and_then(|stats| count(&stats.value)) {
                 family.get_or_create(&label(sample)).inc_by(count);
@@ -277,12 +277,12 @@ fn guest_counters(registry: &mut Registry, view: &View) {
 }
 
 fn guest_states(registry: &mut Registry, view: &View) {
-    let ages = Family::<Guest, Real>::default();
-    let shares = Family::<Guest, Whole>::default();
-    let priorities = Family::<Guest, Whole>::default();
-    let stuck = Family::<Guest, Whole>::default();
+    let ages = Family::<GuestLabel, Real>::default();
+    let shares = Family::<GuestLabel, Whole>::default();
+    let priorities = Family::<GuestLabel, Whole>::default();
+    let stuck = Family::<GuestLabel, Whole>::default();
     let held = Family::<GuestReason, Whole>::default();
-    let unfenced = Family::<Guest, Whole>::default();
+    let unfenced = Family::<GuestLabel, Whole>::default();
     for (sample, plan) in rows(view) {
         if let Some(stats) = &sample.stats {
             ages.get_or_create(&label(sample)).set(stats.age.as_secs_f64());
@@ -326,7 +326,7 @@ fn guest_tracking(registry: &mut Registry, view: &View) {
         guests.filter_map(|sample| Some((sample, sample.tracking.as_ref()?)))
     };
     for (name, help, share) in shares {
-        let family = Family::<Guest, Real>::default();
+        let family = Family::<GuestLabel, Real>::default();
         for (sample, tracking) in tracked() {
             if let Some(share) = share(tracking) {
                 family.get_or_create(&label(sample)).set(share.ratio());
@@ -339,7 +339,7 @@ fn guest_tracking(registry: &mut Registry, view: &View) {
         ("guest_tracker_resting", "Whether the tracker rests", TrackingState::Resting),
         ("guest_tracker_failing", "Whether page tracking does not work", TrackingState::Failing),
     ] {
-        let family = Family::<Guest, Whole>::default();
+        let family = Family::<GuestLabel, Whole>::default();
         for (sample, tracking) in tracked() {
             family.get_or_create(&label(sample)).set((tracking.state == state).into());
         }

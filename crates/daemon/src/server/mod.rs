@@ -196,13 +196,13 @@ impl Server {
     }
 }
 
-/// The API and the page behind one door. Routes in `asked` are answered by other programs.
+/// The API and the page behind one admission. Routes in `asked` are answered by other programs.
 fn site_router(site: Site, asked: Router) -> Router {
     let keys = Arc::clone(&site.keys);
     routes::router(site.handle.clone())
         .merge(asked)
         .merge(page::router(site))
-        .layer(middleware::from_fn_with_state(keys, page::enter))
+        .layer(middleware::from_fn_with_state(keys, page::admit))
 }
 
 fn find_group(group: &str) -> Result<Gid, ServerError> {

@@ -9,13 +9,12 @@ use ballast_api::ErrorReply;
 use ballast_toml_strict::nearest;
 use serde::Serialize;
 
-/// A reply in JSON.
 pub(super) fn in_json(reply: &impl Serialize) -> Response {
     sent(json(reply))
 }
 
-/// `reply` in JSON. Through `dyn Write`, as commands print it: so the program has the code for each
-/// form only once.
+/// `reply` in JSON. It is written through `dyn Write`, as commands do it, so that the program has
+/// the code for each type only once.
 pub(super) fn json(reply: &impl Serialize) -> serde_json::Result<Vec<u8>> {
     let mut text = Vec::new();
     let out: &mut dyn Write = &mut text;
@@ -38,7 +37,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// `status` with its stable word and sentence.
+    /// A refusal with `status`, a stable word for programs, and a sentence for people.
     pub(super) fn new(status: StatusCode, code: &str, text: impl Display) -> Self {
         Refusal { status, reply: Box::new(ErrorReply::new(code, text)) }
     }

@@ -1,4 +1,4 @@
-//! What handles the requests at a router's routes.
+//! The one type of handler for all routes.
 //!
 //! Idea: axum has some kilobytes of code for each type of handler, and of state. So there is one
 //! type, a function in a box: it answers at all routes of a router, and holds what it needs.
@@ -19,11 +19,12 @@ use super::reply::Refusal;
 
 type Answering = Pin<Box<dyn Future<Output = Response> + Send>>;
 
-/// A request, taken apart.
+/// A request, taken apart into what handlers use.
 pub(super) struct RouteRequest {
     /// The path of its route, with `{…}` for a name; empty: there is no such route.
     pub(super) route: String,
-    /// The name in its path, empty if its route has none; or the answer to a path that is no text.
+    /// The name in its path, empty if its route has none. `Err`: the response to a path that is not
+    /// UTF-8.
     pub(super) name: Result<String, Response>,
     pub(super) parts: Parts,
     pub(super) body: Body,

@@ -38,7 +38,7 @@ const COMMAND_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most characters of an unknown name shown in an error.
 const NAME_CHARS_MAX: usize = 100;
 
-/// Every route of the API, for requests that passed the door.
+/// Every route of the API, for admitted requests.
 pub(super) fn router(handle: Handle) -> Router {
     const GET: MethodFilter = MethodFilter::GET;
     const POST: MethodFilter = MethodFilter::POST;
@@ -183,7 +183,7 @@ async fn command(handle: &Handle, route: &str, name: &str, body: Body) -> Result
         }
         path::RESERVE => {
             let id = guest_to_come(name)?;
-            // Before the first tick it is not known what can be reserved, which is no refusal.
+            // Before the first tick, what can be reserved is unknown: answer that it is starting.
             latest(handle)?;
             let Reserve { size_bytes, lasts_s } = read_json(body).await?;
             Command::Reserve(id, Bytes::new(size_bytes), Duration::from_secs(lasts_s))
@@ -280,8 +280,8 @@ pub(super) fn known_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
     if view.snapshot.guest(&id).is_some() { Ok(id) } else { Err(unknown_guest(view, name)) }
 }
 
-/// The same, or a guest that is gone and was set limits: they would be in force again if it came
-/// back, so they can still be changed.
+/// Like [`known_guest`], but also accepts a guest that is gone and has limits from `ballast set`:
+/// these would be in force again if it came back, so they can still be changed.
 fn known_or_gone_guest(view: &View, name: &str) -> Result<GuestId, Refusal> {
     let gone = name.parse::<GuestId>().ok().filter(|id| view.gone_with_limits.contains(id));
     gone.map_or_else(|| known_guest(view, name), Ok)
@@ -307,8 +307,8 @@ async fn ask<Q, A>(
     let unavailable =
         |code, text: String| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, code, text);
     let ending = || unavailable("ending", "the daemon is ending".to_owned());
-    let (way_back, answer) = oneshot::channel();
-    queue.try_send(question(way_back)).map_err(|error| match error {
+    let (sender, answer) = oneshot::channel();
+    queue.try_send(question(sender)).map_err(|error| match error {
         mpsc::error::TrySendError::Full(_) => {
             let most = queue.max_capacity();
             unavailable("busy", format!("{most} commands wait for the daemon already: try again"))

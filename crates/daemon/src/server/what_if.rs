@@ -3,8 +3,8 @@
 //! Idea: the running program is started once more, as `ballast advise`, at the lowest priority. A
 //! replay takes a core for seconds and as much memory as it needs, so it must not run in the
 //! daemon; another process can be killed. One runs at a time, whoever asks. It ends when its client
-//! leaves, when its time is over, and with the daemon, however that ends: it asks the kernel for
-//! that itself.
+//! leaves, when its time is over, and when the daemon ends in any way: it asks the kernel to be
+//! killed then.
 //!
 //! Cost: a process, for as long as it runs.
 //! Limits: the answer must come within [`TIME_MAX`], and has at most [`ADVICE_BYTES_MAX`]. There is
@@ -36,8 +36,7 @@ use crate::operator_program;
 
 /// How long a replay may take: less than a connection may last.
 const TIME_MAX: Duration = Duration::from_secs(60);
-/// Most bytes of an advice, which is a megabyte for a thousand guests, and has at most 4,096 of
-/// them.
+/// Most bytes of an advice: about a megabyte for a thousand guests, and there are at most 4,096.
 const ADVICE_BYTES_MAX: u64 = 16 << 20;
 /// Most bytes of an error message.
 const ERROR_BYTES_MAX: u64 = 4096;
@@ -71,7 +70,7 @@ struct WhatIf {
     turn: Arc<Semaphore>,
 }
 
-/// The route, for requests that passed the door.
+/// The route, for admitted requests.
 pub(super) fn router(program: ReplayProgram, journal: Option<PathBuf>) -> Router {
     let turn = Arc::new(Semaphore::new(1));
     let what_if = WhatIf { program, journal, turn };

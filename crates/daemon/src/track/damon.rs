@@ -2,20 +2,19 @@
 //!
 //! Idea: the touched pages of a sample go through the same analysis as the tracker's, so that a
 //! working set means the same. DAMON reports which pages were touched in a window, but not in which
-//! order; they are taken in a random order, fixed by a hash. The assumption: within a window, a
-//! page of any age is as likely to be touched early as late. Distances between windows are exact:
-//! what was touched since the window of the last touch. The working set needs no more. Distances
-//! within a window are those of random accesses: for a loop over 76 MiB, in which every touch has
-//! that distance, half of the touches seem to miss only below 61 to 64 MiB.
+//! order. They are taken in a random order, fixed by a hash, as if a page were as likely to be
+//! touched early in the window as late. Distances between windows are exact, and the working set
+//! needs only these. Distances within a window are those of random accesses: in a loop over 76 MiB
+//! every touch has that distance, but half of the touches seem to miss only below 61 to 64 MiB.
 //!
 //! In a huge page one touch sets the accessed bit of 2 MiB. If more than [`HUGE_MAX`] of a guest's
 //! memory is in huge pages, its working set is an upper bound, marked as such, and has no curve.
 //!
-//! Cost: that of the analysis; every [`LOOK_WINDOWS`] windows a read of `maps` and `smaps`, some 10
-//! ms for a guest of some hundred MiB.
+//! Cost: that of the analysis; every [`CHECK_WINDOWS`] windows a read of `maps` and `smaps`, some
+//! 10 ms for a guest of some hundred MiB.
 //! Limits: a page that is touched less than once a window looks as old as its last touched window.
-//! Memory that is plugged in is sampled from the next look on, and the analysis starts anew.
-//! Because memory is recognized by size alone, large buffers of the hypervisor count as guest
+//! Memory that is plugged in is sampled from the next check on, and the analysis starts anew.
+//! Guest memory is recognized by size alone, so large buffers of the hypervisor count as guest
 //! memory.
 
 use std::ops::Range;
@@ -44,13 +43,13 @@ const PIECE_MIN: Bytes = Bytes::mib(16);
 /// Pages of a huge page.
 pub(super) const HUGE_PAGES: u64 = 512;
 /// Windows between two checks of the guest's mappings.
-const LOOK_WINDOWS: u64 = 16;
+const CHECK_WINDOWS: u64 = 16;
 /// How long windows may fail to come, in addition to the longest wait for one.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Time between two checks whether to go on.
 const WAIT: Duration = Duration::from_millis(100);
-/// How long a guest that does not run keeps its place: longer than a reset, a moment of a panic or
-/// the end of a migration takes. Leaving and joining cost every other guest a window.
+/// How long a guest that does not run stays a member: longer than a reset, a panic's pause or the
+/// end of a migration takes. Leaving and joining cost every other guest a window.
 const STANDSTILL_MAX: Duration = Duration::from_secs(30);
 
 /// A guest that is sampled. Dropping it ends the sampling without a trace.
@@ -115,8 +114,8 @@ impl DamonFollower {
     }
 
     fn row(&self, length: Duration, cost: Duration, seen: Option<WatchedInterval>) -> Row {
-        let memory = (Bytes::pages(self.chosen.all), self.known);
-        Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
+        let memory = Bytes::pages(self.chosen.all);
+        Row::without_rest(self.began.elapsed(), length, memory, self.known, cost, seen)
     }
 
     fn watched_interval(&mut self, touches: &[u64], length: Duration) -> WatchedInterval {
@@ -152,7 +151,7 @@ impl WorkingSetSource for DamonFollower {
         _: Option<Bytes>,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<(Row, Vec<u64>), SourceError> {
-        if self.windows > 0 && self.windows.is_multiple_of(LOOK_WINDOWS) {
+        if self.windows > 0 && self.windows.is_multiple_of(CHECK_WINDOWS) {
             self.check_mappings()?;
         }
         let (began, patience) = (Instant::now(), self.hub.longest_wait() + PATIENCE);

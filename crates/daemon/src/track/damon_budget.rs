@@ -2,29 +2,29 @@
 //!
 //! Idea: a window costs the same however long it is, so windows are lengthened until the kernel's
 //! thread keeps within [`BUDGET`], and shortened when it costs far less.
-//! Limits: the longest window has the last word: it may cost more than the budget.
+//! Limits: windows are not longer than the longest one, even if it costs more than the budget.
 
 use std::time::Duration;
 
 /// Share of one core that the kernel's thread may take, for all guests.
 const BUDGET: f64 = 0.01;
 
-/// The length of later windows if one window of all guests costs `each` and has length `now`. This
-/// is `now`, unless that is beyond the budget, or is far within it and longer than `shortest`. It
-/// is at most `longest`, which is not less than `shortest`.
+/// The length of later windows, if a window of all guests has `length` and costs `cost`: the same
+/// while the cost is within the budget and not less than half of it, else between `shortest` and
+/// `longest`, which is not less than `shortest`.
 pub(super) fn window_within_budget(
-    now: Duration,
-    each: Duration,
+    length: Duration,
+    cost: Duration,
     shortest: Duration,
     longest: Duration,
 ) -> Duration {
     /// Keeps the next windows from being slightly beyond the budget again.
     const HEADROOM: f64 = 1.2;
-    let share = each.as_secs_f64() / now.as_secs_f64();
+    let share = cost.as_secs_f64() / length.as_secs_f64();
     if (BUDGET / 2.0..=BUDGET).contains(&share) {
-        return now;
+        return length;
     }
-    each.mul_f64(HEADROOM / BUDGET).clamp(shortest, longest)
+    cost.mul_f64(HEADROOM / BUDGET).clamp(shortest, longest)
 }
 
 #[cfg(test)]

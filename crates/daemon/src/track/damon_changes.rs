@@ -1,8 +1,8 @@
 //! When DAMON is set up anew because guests joined or left.
 //!
-//! Idea: soon, and once for several of them. But a set-up takes the window in progress from every
-//! guest, so those who are sampled have [`WINDOWS_KEPT`] whole windows first. Whatever guests do,
-//! the windows of the others come.
+//! Idea: DAMON is set up soon after a change, and once for several changes. But a set-up costs
+//! every guest its window in progress. So the guests that are sampled get [`WINDOWS_KEPT`] whole
+//! windows first, and guests that join and leave without end cannot keep windows from the others.
 //! Limits: a guest that joins waits that long for its first window.
 
 use std::time::{Duration, Instant};
@@ -27,9 +27,8 @@ impl Changes {
         now.saturating_duration_since(since) < SETTLE_MAX
     }
 
-    /// Takes the changes at `now`; `false` if there are none, or if it is not time to set DAMON up
-    /// for them. `begun` is when the windows in progress were begun by a set-up, and how long they
-    /// are; `None` if no member loses one.
+    /// Whether DAMON is to be set up at `now`; the changes so far are then forgotten. `begun`: when
+    /// the last set-up began windows, and how long they are; `None`: no member would lose one.
     pub(super) fn take(&mut self, now: Instant, begun: Option<(Instant, Duration)>) -> bool {
         let is_kept = begun.is_some_and(|(at, window)| {
             now.saturating_duration_since(at) < window * WINDOWS_KEPT + SETTLE_MAX

@@ -1,7 +1,7 @@
 //! One DAMON for all guests of a program.
 //!
 //! Idea: a kernel has one set of DAMON files, but each guest has its own thread. So one more thread
-//! has the [`DamonSession`]; guests join, leave, and fetch their windows as they come. While no
+//! owns the [`DamonSession`]; the guests' threads join, leave, and fetch their windows. While no
 //! guest is sampled, DAMON is free for other programs. A failure of DAMON hardly ever concerns a
 //! single guest: after a failure all guests are refused for a growing pause, and then one of them
 //! tries again.
@@ -76,13 +76,13 @@ struct HubState {
     generation: u64,
     /// Whether DAMON is in use by this program.
     is_open: bool,
-    refusal: Option<Refusal>,
+    refusal: Option<HubRefusal>,
     is_over: bool,
 }
 
 /// Why no guest may join now.
 #[derive(Debug)]
-struct Refusal {
+struct HubRefusal {
     error: Arc<DamonError>,
     pause: Duration,
     /// When one guest may try again.
@@ -96,8 +96,8 @@ struct SampledGuest {
     /// The generation that has this target first.
     sampled_since: u64,
     windows: VecDeque<GuestWindow>,
-    /// The guest did not run during the whole of the window in progress, which is to be dropped.
-    is_cut: bool,
+    /// Whether the window in progress is to be dropped, because the guest did not always run.
+    drops_next: bool,
     failure: Option<Arc<DamonError>>,
 }
 
@@ -129,8 +129,8 @@ impl DamonHub {
         DamonHub { shared: Arc::default(), paths, shortest, thread: Mutex::default() }
     }
 
-    /// The longest that a guest's next window may take to come: others have their windows first,
-    /// and one may be dropped.
+    /// The longest wait for a guest's next window: other guests have their windows first, and one
+    /// of its own may be dropped.
     pub(super) fn longest_wait(&self) -> Duration {
         self.shortest.max(WINDOW_MAX) * (WINDOWS_KEPT + 2) + SETTLE_MAX * 2
     }
@@ -222,7 +222,7 @@ impl Membership {
     pub(super) fn drop_windows(&self) {
         if let Some(guest) = self.shared.lock().guests.get_mut(&self.number) {
             guest.windows.clear();
-            guest.is_cut = true;
+            guest.drops_next = true;
         }
     }
 
@@ -263,7 +263,7 @@ impl Drop for Membership {
 
 impl HubState {
     /// Whether any guest needs DAMON.
-    fn has_need(&self) -> bool {
+    fn is_needed(&self) -> bool {
         self.guests.values().any(|guest| guest.failure.is_none())
     }
 
@@ -279,14 +279,14 @@ impl HubShared {
         lock(&self.state)
     }
 
-    /// Keeps a window for a guest, if the guest is still a member, and its pages are those that
-    /// were sampled in `generation`.
-    fn hand_on(&self, number: u64, generation: u64, window: GuestWindow) {
+    /// Queues a window for a guest, if that is still a member and its pages are those that were
+    /// sampled in `generation`.
+    fn deliver(&self, number: u64, generation: u64, window: GuestWindow) {
         let mut state = self.lock();
         state.refusal = None;
         if let Some(guest) = state.guests.get_mut(&number)
             && guest.sampled_since <= generation
-            && !std::mem::take(&mut guest.is_cut)
+            && !std::mem::take(&mut guest.drops_next)
         {
             if guest.windows.len() >= WINDOWS_MAX {
                 guest.windows.pop_front();
@@ -306,7 +306,7 @@ impl HubShared {
         }
         let before = state.refusal.take();
         let pause = before.map_or(PAUSE_FIRST, |refusal| (refusal.pause * 2).min(PAUSE_MAX));
-        state.refusal = Some(Refusal { error, pause, until: Instant::now() + pause });
+        state.refusal = Some(HubRefusal { error, pause, until: Instant::now() + pause });
         drop(state);
         self.changed.notify_all();
     }
@@ -325,12 +325,12 @@ struct Served {
     window: Duration,
     /// The kernel's processor time when windows were last passed on.
     cost: Duration,
-    measured: Measured,
+    measured: MeasuredWindows,
 }
 
 /// Cost so far of windows of the present length.
 #[derive(Default)]
-struct Measured {
+struct MeasuredWindows {
     /// Number of windows, of all guests.
     windows: u32,
     cost: Duration,
@@ -343,11 +343,11 @@ fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
     let mut generation = 0;
     let mut changes = Changes::default();
     loop {
-        let (has_need, changed) = {
+        let (is_needed, changed) = {
             let is_idle = |state: &mut HubState| {
                 !state.is_over
                     && state.generation == generation
-                    && state.has_need() == state.is_open
+                    && state.is_needed() == state.is_open
             };
             let waited = shared.changed.wait_timeout_while(shared.lock(), LOOK_EVERY, is_idle);
             let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
@@ -361,14 +361,14 @@ fn serve(shared: &HubShared, shortest: Duration, paths: &DamonPaths) {
                     continue; // More guests may follow.
                 }
             }
-            let begun = served.as_ref().and_then(|served| served.begun_of_members(&state));
-            (state.has_need(), changes.take(now, begun).then(|| state.sampled()))
+            let begun = served.as_ref().and_then(|served| served.windows_at_stake(&state));
+            (state.is_needed(), changes.take(now, begun).then(|| state.sampled()))
         };
-        if !has_need {
+        if !is_needed {
             served = None;
         }
         let done = match &mut served {
-            None if has_need => Served::begin(paths, shortest).map(|begun| served = Some(begun)),
+            None if is_needed => Served::begin(paths, shortest).map(|begun| served = Some(begun)),
             None => Ok(()),
             Some(served) => served.read(shared),
         };
@@ -400,13 +400,13 @@ impl Served {
             shortest,
             window: shortest,
             cost: Duration::ZERO,
-            measured: Measured::default(),
+            measured: MeasuredWindows::default(),
         })
     }
 
-    /// When the windows in progress were begun, and their length; `None` if no guest that is still
-    /// a member loses one.
-    fn begun_of_members(&self, state: &HubState) -> Option<(Instant, Duration)> {
+    /// When the windows in progress were begun, and their length. `None`: no present member would
+    /// lose one by a set-up.
+    fn windows_at_stake(&self, state: &HubState) -> Option<(Instant, Duration)> {
         let has_member = self.guests.iter().any(|(number, _)| state.guests.contains_key(number));
         self.begun.filter(|_| has_member).map(|begun| (begun, self.window))
     }
@@ -418,10 +418,10 @@ impl Served {
         generation: u64,
     ) -> Result<(), DamonError> {
         (self.guests, self.generation) = (guests, generation);
-        // What was measured still counts: guests that join and leave keep no window short.
+        // The measured costs are kept: joining and leaving must not keep windows short.
         self.cost = Duration::ZERO;
         loop {
-            self.guests.retain(is_there);
+            self.guests.retain(is_alive);
             let targets = self.guests.iter().map(|(_, target)| target.clone());
             let targets: Vec<DamonTarget> = targets.collect();
             let done = match targets.as_slice() {
@@ -432,8 +432,8 @@ impl Served {
                 targets => self.session.watch(targets, self.window),
             };
             self.begun = (!targets.is_empty()).then(Instant::now);
-            // One that ended meanwhile is left out of the next attempt.
-            if done.is_ok() || self.guests.iter().all(is_there) {
+            // A guest that has ended meanwhile is left out of the next attempt.
+            if done.is_ok() || self.guests.iter().all(is_alive) {
                 return done;
             }
         }
@@ -442,8 +442,8 @@ impl Served {
     /// Passes on the windows that have ended. Lengthens or shortens those that follow.
     fn read(&mut self, shared: &HubShared) -> Result<(), DamonError> {
         let windows = match self.session.read() {
-            // All have ended, which is no failure of DAMON: others may be waiting for their turn.
-            Err(DamonError::Stopped) if !self.guests.iter().any(is_there) => {
+            // All guests have ended; DAMON has not failed.
+            Err(DamonError::Stopped) if !self.guests.iter().any(is_alive) => {
                 return self.watch(Vec::new(), self.generation);
             }
             read => read?,
@@ -460,7 +460,7 @@ impl Served {
         for DamonWindow { target, touched } in windows {
             if let Some(&(number, _)) = self.guests.get(target) {
                 let window = GuestWindow { touched, length: self.window, cost: spent / count };
-                shared.hand_on(number, self.generation, window);
+                shared.deliver(number, self.generation, window);
             }
         }
         self.keep_within_budget()
@@ -471,10 +471,10 @@ impl Served {
         if self.measured.windows < guests.saturating_mul(WINDOWS_MEASURED) {
             return Ok(());
         }
-        let Measured { windows, cost } = std::mem::take(&mut self.measured);
-        let each = cost * guests / windows;
+        let MeasuredWindows { windows, cost } = std::mem::take(&mut self.measured);
+        let cost_of_all = cost * guests / windows;
         let longest = self.shortest.max(WINDOW_MAX);
-        let window = window_within_budget(self.window, each, self.shortest, longest);
+        let window = window_within_budget(self.window, cost_of_all, self.shortest, longest);
         if window == self.window {
             return Ok(());
         }
@@ -482,7 +482,7 @@ impl Served {
         self.window = window;
         self.cost = Duration::ZERO;
         self.begun = Some(Instant::now());
-        if self.guests.iter().all(is_there) && self.session.set_window(window).is_ok() {
+        if self.guests.iter().all(is_alive) && self.session.set_window(window).is_ok() {
             return Ok(());
         }
         let guests = std::mem::take(&mut self.guests);
@@ -490,8 +490,8 @@ impl Served {
     }
 }
 
-/// Whether a guest's process has not ended. If one has, the kernel refuses all of its targets.
-fn is_there((_, target): &(u64, DamonTarget)) -> bool {
+/// Whether a guest's process still runs. The kernel refuses all targets if one process has ended.
+fn is_alive((_, target): &(u64, DamonTarget)) -> bool {
     Path::new(PROC).join(target.pid.to_string()).exists()
 }
 
@@ -535,7 +535,7 @@ mod tests {
         let one = hub.take_place().unwrap();
         assert!(absent(hub.take_place()));
         // A window came: all may join.
-        hub.shared.hand_on(one.number, 0, window(1));
+        hub.shared.deliver(one.number, 0, window(1));
         assert!(hub.take_place().is_ok());
     }
 
@@ -568,7 +568,7 @@ mod tests {
         let hub = hub(root.path());
         let guests = [(); 2].map(|()| sampled(&hub, u32::MAX));
         for touched in 0..6 {
-            hub.shared.hand_on(guests[1].number, 2, window(touched));
+            hub.shared.deliver(guests[1].number, 2, window(touched));
         }
         assert_eq!(guests[0].next(Duration::ZERO).unwrap(), None);
         let seen: Vec<_> = std::iter::from_fn(|| guests[1].next(Duration::ZERO).unwrap()).collect();
@@ -581,16 +581,16 @@ mod tests {
         let hub = hub(root.path());
         let guest = sampled(&hub, u32::MAX);
         let next = || guest.next(Duration::ZERO).unwrap();
-        hub.shared.hand_on(guest.number, 1, window(1));
+        hub.shared.deliver(guest.number, 1, window(1));
         guest.sample(DamonTarget { pid: u32::MAX, pages: vec![4096] });
         assert_eq!(next(), None, "its positions are those of other pages");
-        hub.shared.hand_on(guest.number, 1, window(2));
+        hub.shared.deliver(guest.number, 1, window(2));
         assert_eq!(next(), None, "DAMON is not set up for the new pages yet");
-        hub.shared.hand_on(guest.number, 2, window(3));
+        hub.shared.deliver(guest.number, 2, window(3));
         guest.drop_windows();
-        hub.shared.hand_on(guest.number, 2, window(4));
+        hub.shared.deliver(guest.number, 2, window(4));
         assert_eq!(next(), None, "it did not run all the time");
-        hub.shared.hand_on(guest.number, 2, window(5));
+        hub.shared.deliver(guest.number, 2, window(5));
         assert_eq!(next(), Some(window(5)));
         assert_eq!(hub.shared.lock().generation, 2, "a pause changes nothing for others");
     }

@@ -83,22 +83,22 @@ impl SourceFinding {
 
 impl GuestDiagnosis {
     /// The source that `source = "auto"` takes; `None`: none works, or one is waited for
-    /// ([`GuestDiagnosis::awaited`]). `has_bits` is `referenced` under `[tracking]`.
-    pub fn best(&self, has_bits: bool) -> Option<&'static str> {
-        let (source, finding) = self.kept(has_bits)?;
+    /// ([`GuestDiagnosis::awaited`]). `allows_bits` is `referenced` under `[tracking]`.
+    pub fn best(&self, allows_bits: bool) -> Option<&'static str> {
+        let (source, finding) = self.kept(allows_bits)?;
         finding.works.then_some(source.code())
     }
 
     /// The source that `source = "auto"` waits for, because it may work again, instead of taking
     /// one that is trusted less; `None`: it takes one, or none can work.
-    pub fn awaited(&self, has_bits: bool) -> Option<&'static str> {
-        let (source, finding) = self.kept(has_bits)?;
+    pub fn awaited(&self, allows_bits: bool) -> Option<&'static str> {
+        let (source, finding) = self.kept(allows_bits)?;
         (!finding.works && !finding.is_lasting).then_some(source.code())
     }
 
     /// The source that `source = "auto"` does not give up, with what was found of it.
-    fn kept(&self, has_bits: bool) -> Option<(SourceKind, &SourceFinding)> {
-        let order = SourceOrder { choice: SourceChoice::Auto, has_bits };
+    fn kept(&self, allows_bits: bool) -> Option<(SourceKind, &SourceFinding)> {
+        let order = SourceOrder { choice: SourceChoice::Auto, allows_bits };
         let is_kept = |(source, finding): &(SourceKind, &SourceFinding)| {
             finding.works || !order.gives_up(*source, finding.is_lasting)
         };

@@ -115,12 +115,12 @@ impl Follower {
     pub fn watch_nothing(&mut self, length: Duration) -> Result<(), TrackerError> {
         let began = Instant::now();
         self.tracking.begin_interval(None)?;
-        pass(&mut self.tracking, began, length, &mut || true)?;
+        wait_out(&mut self.tracking, began, length, &mut || true)?;
         self.tracking.end_interval().map(drop)
     }
 
     /// The watch mode and number of hot granules for the tracker.
-    fn watching(&self, watch: &WatchPlan) -> (WatchMode, u32) {
+    fn mode(&self, watch: &WatchPlan) -> (WatchMode, u32) {
         let pages = u32_or_max(watch.watched.granule.pages());
         let granule = Granule::new(pages).unwrap_or(Granule::PAGE);
         let sample = if watch.watched.share >= 1.0 {
@@ -142,7 +142,7 @@ impl WorkingSetSource for Follower {
         let watch = self.planner.watch();
         let began = Instant::now();
         let holds = allocation.unwrap_or_else(|| memory_of(&self.tracking));
-        let (mode, hot_granules) = self.watching(&watch);
+        let (mode, hot_granules) = self.mode(&watch);
         let granules = holds.to_pages() / mode.granule.pages();
         let tiny = self.signal.sample(self.hash, granules, mode.sample);
         let watching = if watch.is_on {
@@ -153,7 +153,7 @@ impl WorkingSetSource for Follower {
         self.tracking.begin_interval(watching)?;
         // Memory plugged in since may not be shared.
         self.tracking.check(allocation.map_or(0, Bytes::get))?;
-        pass(&mut self.tracking, began, self.interval, go_on)?;
+        wait_out(&mut self.tracking, began, self.interval, go_on)?;
         let mut observed = self.tracking.end_interval()?;
         for page in observed.iter_mut().flat_map(|observed| &mut observed.touches) {
             // Which page of a granule was touched first is chance, so the granule's first page is
@@ -330,7 +330,7 @@ pub(super) fn attach(
 
 /// Waits until the interval that began at `began` is `length` long. `go_on` is called ten times per
 /// second and ends the wait early by returning `false`.
-pub(super) fn pass(
+pub(super) fn wait_out(
     tracking: &mut TrackingSession,
     began: Instant,
     length: Duration,

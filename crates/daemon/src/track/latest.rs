@@ -1,8 +1,8 @@
 //! The latest result of a guest's tracking thread.
 //!
-//! Idea: a report stays valid while tracking rests. What is seen at rest renews it, or moves it.
-//! The effect of watching on the page table also stays: a page that was revoked is missing there
-//! until it is touched, even while tracking rests or after it has ended.
+//! Idea: a report stays valid while tracking rests; the signal observed at rest confirms it or
+//! scales its working set. Pages that watching has revoked are missing from the page table until
+//! they are touched, even while tracking rests or after it has ended.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,15 +1,15 @@
 //! Follows one guest by the generations of its cgroup's pages (MGLRU).
 //!
-//! Idea: the kernel ages the cgroup at the end of each interval, and so reports how much was
-//! touched in it ([`PageGenerations`]). That is the working set. It does not report which pages
-//! were touched, so there is no curve, and memory to which a guest returns after more than an
-//! interval does not count.
+//! Idea: the daemon has the kernel age the cgroup's pages at the end of each interval; the
+//! generations then show how much was touched in it ([`PageGenerations`]). That is the working set.
+//! They do not show which pages were touched, so there is no curve, and memory to which a guest
+//! returns only after more than an interval does not count.
 //!
 //! In a huge page one touch ages 2 MiB, as with DAMON; then the figure is an upper bound.
 //!
-//! A guest whose touches are not seen would look idle and lose its memory. So no figure is believed
-//! before more than [`TRUSTED`] was seen once, unless the guest does not run ([`Trust`]), and the
-//! guest's memory must be in the generations ([`LISTED_MIN`]).
+//! A guest with touches that the kernel does not see would look idle and lose its memory. So
+//! figures of a running guest are believed only after it once touched more than [`TRUSTED`]
+//! ([`Trust`]), and its memory must be in the generations ([`LISTED_MIN`]).
 //! Cost: a walk over all memory of the cgroup in each interval. Intervals are lengthened, up to
 //! [`WINDOW_MAX`], to keep that within the budget; with more memory than that allows, the share is
 //! higher, up to [`COST_MAX`]. Every [`LOOK_INTERVALS`] intervals, a read of `maps` and `smaps`.
@@ -36,7 +36,7 @@ const LOOK_INTERVALS: u64 = 16;
 /// A running guest must have been seen once to touch more than this. A Linux guest that does
 /// nothing touches more in a second.
 const TRUSTED: Bytes = Bytes::kib(256);
-/// Intervals in which a guest runs but shows less, until it is given up.
+/// Intervals in which a guest ran and touched less than that, until it is given up.
 const UNSEEN_MAX: u32 = 3;
 /// A guest runs if it uses at least this share of a processor.
 const RUNS: f64 = 0.01;
@@ -152,8 +152,7 @@ impl MglruFollower {
     }
 
     fn row(&self, length: Duration, cost: Duration, seen: Option<WatchedInterval>) -> Row {
-        let memory = (self.memory, self.known);
-        Row::without_rest(self.began.elapsed(), length, memory, cost, seen)
+        Row::without_rest(self.began.elapsed(), length, self.memory, self.known, cost, seen)
     }
 
     fn watched_interval(&self, touched: Bytes) -> WatchedInterval {
@@ -205,7 +204,7 @@ impl WorkingSetSource for MglruFollower {
             let after = self.generations.processor_time();
             let used = after.zip(before).map(|(after, before)| after.saturating_sub(before));
             if self.trust.judge(touched, used, length) {
-                // With what the hypervisor itself touches, still no more than the guest's memory.
+                // The cgroup includes what the hypervisor itself touches.
                 let touched = touched.min(self.memory);
                 self.known = Some(touched);
                 let watched = self.watched_interval(touched);
@@ -238,7 +237,7 @@ pub(super) fn find(pid: u32) -> Result<PageGenerations, SourceError> {
                 return Err(SourceError::Blind(release.trim().to_owned()));
             }
         }
-        told => told?,
+        checked => checked?,
     }
     Ok(PageGenerations::find(Path::new("/"), pid)?)
 }
@@ -266,8 +265,8 @@ fn longest(shortest: Duration) -> Duration {
     WINDOW_MAX.max(shortest)
 }
 
-/// Whether the kernel of this release asks KVM what its guests touched; `false` if that cannot be
-/// told.
+/// Whether the kernel of this release asks KVM what its guests touched; `false` if the release is
+/// not recognized.
 fn asks_kvm(release: &str) -> bool {
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse().ok());
     match (numbers.next(), numbers.next()) {

@@ -34,12 +34,12 @@ pub struct Row {
 }
 
 impl Row {
-    /// An interval of a source that never rests, for a guest watched for `at`: its length, the size
-    /// of its memory, the last known working set, the cost, and the figures of watching.
+    /// An interval of a source that never rests; the parameters are the fields.
     pub(super) fn without_rest(
         at: Duration,
         length: Duration,
-        (tracked, known): (Bytes, Option<Bytes>),
+        tracked: Bytes,
+        known: Option<Bytes>,
         cost: Duration,
         seen: Option<WatchedInterval>,
     ) -> Row {

@@ -17,7 +17,7 @@ use ballast_model::{Bytes, PAGE_SIZE, TrackingSource};
 use ballast_tracker::{TrackableGuest, TrackerError, TrackingSession, WatchSettings};
 use ballast_tracker_proto::{Granule, GranuleSample, HashKind, RegionSpec, WatchMode};
 
-use super::follow::{attach, pass};
+use super::follow::{attach, wait_out};
 use super::row::{Row, WatchedInterval};
 use super::source::{SourceError, WorkingSetSource};
 
@@ -57,7 +57,7 @@ impl WorkingSetSource for Sampler {
         let regions = self.tracking.regions();
         let memory: Bytes = regions.iter().map(|region| Bytes::new(region.len)).sum();
         let all = memory.to_pages();
-        // Each period's seed gives another sample, as if drawn at random.
+        // Another seed in each period gives another random sample.
         let hash = HashKind::Mix { seed: self.seed.wrapping_add(self.periods) };
         let samples = self.settings.samples.min(SamplingSettings::SAMPLES_MAX);
         let pages = regions.iter().flat_map(pages);
@@ -66,12 +66,12 @@ impl WorkingSetSource for Sampler {
         self.tracking.begin_interval(Some(WatchSettings { mode, hot_granules: 0 }))?;
         // Memory plugged in since may not be shared.
         self.tracking.check(0)?;
-        pass(&mut self.tracking, began, self.settings.period, go_on)?;
+        wait_out(&mut self.tracking, began, self.settings.period, go_on)?;
         let observed = self.tracking.end_interval()?;
         let length = began.elapsed();
         let cost = observed.as_ref().map_or(Duration::ZERO, |observed| observed.cost);
-        let memory_and_known = (memory, self.known);
-        let mut row = Row::without_rest(self.began.elapsed(), length, memory_and_known, cost, None);
+        let mut row =
+            Row::without_rest(self.began.elapsed(), length, memory, self.known, cost, None);
         let Some(observed) = observed else { return Ok((row, Vec::new())) };
         let touched: HashSet<u64> = observed.touches.iter().copied().collect();
         let picked = u32::try_from(all).map_or(samples, |all| all.min(samples));

@@ -36,7 +36,7 @@ const THREADS_MAX: usize = 2 * GUESTS_MAX;
 /// Pause after a thread panicked. It is long because a programming fault does not go away by
 /// itself.
 const RESTART_AFTER: Duration = Duration::from_secs(10);
-/// Watching this part of a guest's memory hides so little that no decision changes.
+/// If at most this part of a guest's memory was watched, no decision differs by what is hidden.
 pub const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 
 /// The tracked guests.
@@ -44,7 +44,7 @@ pub const HIDES_LITTLE: Share = Share::from_millionths(20_000);
 pub struct Service {
     settings: ServiceSettings,
     work: Work,
-    followed: BTreeMap<GuestId, Followed>,
+    followed: BTreeMap<GuestId, FollowedGuest>,
     /// Most that tracking one guest may cost, as a share of one core.
     budget: f64,
     damon: Arc<DamonHub>,
@@ -57,7 +57,7 @@ type Work = fn(ProcessId, &ServiceSettings, &Shared);
 
 /// One tracked guest.
 #[derive(Debug)]
-struct Followed {
+struct FollowedGuest {
     process: ProcessId,
     shared: Arc<Shared>,
     /// `None`: it could not be started, or was found to have ended.
@@ -115,7 +115,7 @@ impl Service {
     /// among the remaining ones that are not tracked by DAMON.
     pub fn keep(&mut self, mut is_there: impl FnMut(&GuestId, ProcessId) -> bool) {
         self.followed.retain(|id, followed| is_there(id, followed.process));
-        let has_cost = |followed: &&Followed| {
+        let has_cost = |followed: &&FollowedGuest| {
             let latest = lock(&followed.shared.latest);
             latest.tracking.cost.is_some() && latest.tracking.state != TrackingState::Sampling
         };
@@ -126,7 +126,7 @@ impl Service {
     /// Tracks a guest, starting if necessary, and returns its status.
     pub fn status(&mut self, guest: PresentGuest<'_>) -> TrackingStatus {
         let is_other =
-            |followed: &Followed| followed.process != guest.process || followed.must_restart();
+            |followed: &FollowedGuest| followed.process != guest.process || followed.must_restart();
         if self.followed.get(guest.id).is_none_or(is_other) {
             self.followed.remove(guest.id);
             if self.followed.len() >= GUESTS_MAX {
@@ -138,7 +138,7 @@ impl Service {
         let Some(followed) = self.followed.get_mut(guest.id) else {
             return TrackingStatus::default();
         };
-        followed.look_after_thread();
+        followed.check_thread();
         let allocation = guest.allocation.map_or(0, Bytes::get);
         followed.shared.allocation.store(allocation, Ordering::Relaxed);
         followed.shared.budget.store(self.budget.to_bits(), Ordering::Relaxed);
@@ -191,7 +191,7 @@ impl Service {
         lock(&self.followed.get(id)?.shared.latest).coldness.clone()
     }
 
-    fn start(&self, guest: PresentGuest<'_>) -> Followed {
+    fn start(&self, guest: PresentGuest<'_>) -> FollowedGuest {
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             allocation: AtomicU64::new(0),
@@ -221,13 +221,13 @@ impl Service {
                 (None, Some(Instant::now() + RESTART_AFTER))
             }
         };
-        Followed { process: guest.process, shared, thread, restart_at, reported: None }
+        FollowedGuest { process: guest.process, shared, thread, restart_at, reported: None }
     }
 }
 
-impl Followed {
+impl FollowedGuest {
     /// Records whether the thread panicked.
-    fn look_after_thread(&mut self) {
+    fn check_thread(&mut self) {
         let ended = self.thread.take_if(|thread| thread.is_finished());
         if let Some(Err(panic)) = ended.map(JoinHandle::join) {
             let trouble = format!("its tracking thread panicked: {}", panic_text(&*panic));
@@ -265,7 +265,7 @@ impl Drop for Service {
     }
 }
 
-impl Drop for Followed {
+impl Drop for FollowedGuest {
     /// Tells the thread to stop, without waiting for it.
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! State shared by the daemon and the thread of a tracked guest.
 //!
-//! Limits: the daemon never waits for the thread; while it tracks, the thread checks the daemon's
-//! wishes ten times a second.
+//! Limits: the daemon never waits for the thread; while it tracks, the thread checks ten times a
+//! second whether it may go on.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -31,7 +31,7 @@ pub struct ServiceSettings {
     pub referenced: bool,
 }
 
-/// Time between two looks whether a paused guest runs again.
+/// Time between two checks whether a paused guest runs again.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Picks the sample; fixed, so that runs can be compared.
 const SEED: u64 = 1;

@@ -45,10 +45,13 @@ impl Signals {
             [activity.minor_faults, activity.major_faults, activity.context_switches]
         });
         let three = |values: Option<[u64; 3]>| values.map_or([None; 3], |values| values.map(Some));
-        let cells = [self.samples, three(activity)].concat().into_iter();
-        let cells = cells.chain([self.data_tlb]).chain(three(self.guest)).chain([self.referenced]);
+        let mut cells = self.samples.to_vec();
+        cells.extend(three(activity));
+        cells.push(self.data_tlb);
+        cells.extend(three(self.guest));
+        cells.push(self.referenced);
         let text = |cell: Option<u64>| cell.map_or(String::new(), |value| value.to_string());
-        cells.map(text).collect::<Vec<_>>().join(",")
+        cells.into_iter().map(text).collect::<Vec<_>>().join(",")
     }
 }
 

@@ -34,7 +34,7 @@ pub enum SourceError {
     Full(usize),
     /// The kernel does not see what guests under KVM touch.
     #[error(
-        "the guest runs under KVM, which this kernel ({0}) does not ask what its guests touch when it \
+        "the guest runs under KVM, and this kernel ({0}) does not ask KVM what guests touched when it \
          ages pages: Linux 6.12 does"
     )]
     Blind(String),
@@ -58,14 +58,14 @@ pub enum SourceError {
     },
     /// Reclaim ages the guest's pages too.
     #[error(
-        "the kernel itself ages the guest's pages so often that {0} intervals in a row told nothing"
+        "the kernel itself ages the guest's pages so often that {0} intervals in a row showed nothing"
     )]
     Crowded(u32),
     /// Aging has to walk over too much memory.
     #[error("an aging of the guest's pages takes {0:?}, expected at most {1:?}: it has too many")]
     Costly(Duration, Duration),
     /// No window of the guest was complete.
-    #[error("DAMON said nothing of the guest for {0:?}")]
+    #[error("DAMON reported nothing about the guest for {0:?}")]
     Silent(Duration),
 }
 
@@ -138,7 +138,8 @@ pub trait WorkingSetSource {
     }
 }
 
-/// The interval at which readings that cost `cost` take `share` of the time; the caller bounds it.
+/// The interval in which one reading that costs `cost` takes `share` of the time. The caller bounds
+/// it.
 pub(super) fn interval_within(cost: Duration, share: f64) -> Duration {
     Duration::try_from_secs_f64(cost.as_secs_f64() / share).unwrap_or(Duration::MAX)
 }

@@ -42,7 +42,7 @@ pub(super) struct SourceOrder {
     /// The configured source.
     pub(super) choice: SourceChoice,
     /// Whether referenced bits may be used.
-    pub(super) has_bits: bool,
+    pub(super) allows_bits: bool,
 }
 
 impl SourceOrder {
@@ -55,10 +55,12 @@ impl SourceOrder {
     /// `is_lasting`: it cannot work as long as the hypervisor lives.
     pub(super) fn gives_up(self, source: SourceKind, is_lasting: bool) -> bool {
         match source {
-            SourceKind::Library => is_lasting && (self.may_be(SourceKind::Damon) || self.has_bits),
+            SourceKind::Library => {
+                is_lasting && (self.may_be(SourceKind::Damon) || self.allows_bits)
+            }
             // Another program may free DAMON soon, or the guest may get a cgroup of its own, but
             // the bits are available now.
-            SourceKind::Damon | SourceKind::Mglru => is_lasting || self.has_bits,
+            SourceKind::Damon | SourceKind::Mglru => is_lasting || self.allows_bits,
             // There is no other.
             SourceKind::Referenced => false,
         }
@@ -71,7 +73,7 @@ impl SourceOrder {
             SourceKind::Library => is_chosen(SourceChoice::Library),
             SourceKind::Damon => is_chosen(SourceChoice::Damon),
             SourceKind::Mglru => is_chosen(SourceChoice::Mglru),
-            SourceKind::Referenced => self.has_bits,
+            SourceKind::Referenced => self.allows_bits,
         }
     }
 }
@@ -80,14 +82,14 @@ impl SourceOrder {
 mod tests {
     use super::*;
 
-    fn order(choice: SourceChoice, has_bits: bool) -> SourceOrder {
-        SourceOrder { choice, has_bits }
+    fn order(choice: SourceChoice, allows_bits: bool) -> SourceOrder {
+        SourceOrder { choice, allows_bits }
     }
 
     #[test]
     fn only_configured_sources_may_be_used() {
-        let codes = |choice, has_bits| {
-            let sources = order(choice, has_bits).sources();
+        let codes = |choice, allows_bits| {
+            let sources = order(choice, allows_bits).sources();
             sources.map(SourceKind::code).collect::<Vec<_>>()
         };
         assert_eq!(codes(SourceChoice::Auto, false), ["library", "damon", "mglru"]);
@@ -99,11 +101,12 @@ mod tests {
 
     #[test]
     fn damon_and_generations_are_waited_for_unless_failures_last() {
-        let [auto, has_bits] = [false, true].map(|has_bits| order(SourceChoice::Auto, has_bits));
+        let [auto, allows_bits] =
+            [false, true].map(|allows_bits| order(SourceChoice::Auto, allows_bits));
         for source in [SourceKind::Damon, SourceKind::Mglru] {
             assert!(auto.gives_up(source, true));
             assert!(!auto.gives_up(source, false));
-            assert!(has_bits.gives_up(source, false), "the bits are available now");
+            assert!(allows_bits.gives_up(source, false), "the bits are available now");
         }
     }
 

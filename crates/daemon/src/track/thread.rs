@@ -1,10 +1,10 @@
 //! The work of a tracked guest's thread.
 //!
-//! Idea: it watches the guest by the best source that works: the tracker in its hypervisor, the
-//! kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that fails
-//! is retried with growing pauses, or given up for the next one if it cannot work as long as the
-//! guest lives. An attempt that costs much is followed by a pause that keeps attempts within the
-//! guest's budget.
+//! Idea: the thread watches the guest by the best source that works: the tracker in its hypervisor,
+//! the kernel's DAMON, the generations of its pages, the kernel's referenced bits. A source that
+//! fails is retried with growing pauses, or given up for the next one if it cannot work as long as
+//! the guest lives. An attempt that costs much is followed by a pause that keeps attempts within
+//! the guest's budget.
 //!
 //! Referenced bits, if configured, give a working set but no curve; the interval is chosen so that
 //! the cost stays within the budget.
@@ -34,7 +34,7 @@ use super::source_order::{SourceKind, SourceOrder};
 /// host, the daemon may just have missed the second for which a tracker waits.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(60);
-/// Longest pause for what an attempt costs. An operator who mends the cause waits no longer.
+/// Longest pause after a costly attempt: an operator who has mended the cause waits no longer.
 const RETRY_COSTLY_MAX: Duration = Duration::from_secs(3600);
 /// Longest interval of the referenced bits: in a longer one, a guest touches all its memory.
 const REFERENCED_MAX: Duration = Duration::from_secs(120);
@@ -53,7 +53,7 @@ pub(super) fn track_process(process: ProcessId, settings: &ServiceSettings, shar
     }
     // The daemon's raised priority is for ticks, which no tracking may delay.
     give_up_raised_priority();
-    let order = SourceOrder { choice: settings.source, has_bits: settings.referenced };
+    let order = SourceOrder { choice: settings.source, allows_bits: settings.referenced };
     let mut why = Vec::new();
     for source in order.sources() {
         let ended = match source {
@@ -145,13 +145,13 @@ fn least_pause(source: SourceKind, took: Duration, budget: f64) -> Duration {
     }
 }
 
-/// Tells that the guest does not run.
+/// Shows that the guest does not run.
 fn show_waiting(latest: &mut Latest) {
     latest.tracking = Tracking::new(TrackingState::Waiting);
     latest.coldness = None;
 }
 
-/// Tracks the guest until stopped, or paused for longer than the source bears.
+/// Tracks the guest until stopped, or until the guest is paused for longer than the source allows.
 fn follow(
     source: &mut dyn WorkingSetSource,
     shared: &Shared,
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn a_thread_gives_up_what_the_order_gives_up() {
         for source in [SourceKind::Library, SourceKind::Damon, SourceKind::Mglru] {
-            for (is_lasting, has_bits) in
+            for (is_lasting, allows_bits) in
                 [(false, false), (false, true), (true, false), (true, true)]
             {
                 let shared = running();
@@ -333,7 +333,7 @@ mod tests {
                         false => SourceError::Crowded(5),
                     })
                 };
-                let order = SourceOrder { choice: SourceChoice::Auto, has_bits };
+                let order = SourceOrder { choice: SourceChoice::Auto, allows_bits };
                 let is_given_up = track(&open, source, order, &[], &shared).is_some();
                 assert_eq!(is_given_up, order.gives_up(source, is_lasting), "{source:?} {order:?}");
             }
@@ -348,7 +348,7 @@ mod tests {
             shared.stop.store(earlier > 0, Ordering::Relaxed);
             Err(SourceError::Crowded(5))
         };
-        let order = SourceOrder { choice: SourceChoice::Auto, has_bits: false };
+        let order = SourceOrder { choice: SourceChoice::Auto, allows_bits: false };
         let passed = ["this kernel has no DAMON".to_owned()];
         let ended = track(&open, SourceKind::Mglru, order, &passed, &shared);
         assert!(ended.is_none() && attempts.load(Ordering::Relaxed) == 2, "{ended:?}");

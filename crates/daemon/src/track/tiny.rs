@@ -32,8 +32,8 @@ const HALVINGS_MAX: u32 = 2;
 #[derive(Clone, Debug)]
 pub(super) struct TinySample {
     wanted: u64,
-    /// The share is 2 to the power of minus this. It is kept while it fits, because another share
-    /// is another sample.
+    /// The sampled share is 2^-shift. It is kept while it fits, because another share is another
+    /// sample.
     shift: Option<u32>,
     /// Further halvings because touches are expensive; at most [`HALVINGS_MAX`].
     halvings: u32,
@@ -63,8 +63,8 @@ impl TinySample {
         TinySample { wanted: wanted.max(1), shift: None, halvings: 0, known: None }
     }
 
-    /// Makes later samples as small as `allowed` per interval demands, if an interval has `events`
-    /// in all memory and a sampled one costs `touch`.
+    /// Halves later samples until their touches cost at most `allowed` per interval. `events`:
+    /// those of an interval in all memory; `touch`: what one sampled touch costs.
     pub(super) fn fit(&mut self, events: u64, touch: Duration, allowed: Duration) {
         let Some(shift) = self.shift else { return };
         let cost = |halvings| events as f64 * share(shift + halvings) * touch.as_secs_f64();
@@ -112,7 +112,7 @@ impl TinySample {
     }
 }
 
-/// 2 to the power of minus `shift`.
+/// 2^-shift.
 fn share(shift: u32) -> f64 {
     0.5_f64.powi(i32::try_from(shift).unwrap_or(i32::MAX))
 }

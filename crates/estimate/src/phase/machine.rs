@@ -166,7 +166,7 @@ pub enum ThresholdChange {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum PhaseState {
     Tracking { is_calibration: bool },
     Resting { rested: u32 },
 }
@@ -183,7 +183,7 @@ pub struct Intermittent {
     jumps: Option<JumpDetector>,
     /// Intervals of rest before a checkpoint.
     checkpoint: u32,
-    state: State,
+    state: PhaseState,
 }
 
 impl Intermittent {
@@ -201,13 +201,13 @@ impl Intermittent {
             samples: settings.samples,
             jumps: settings.jumps.then(JumpDetector::default),
             checkpoint: CHECKPOINT_FIRST,
-            state: State::Tracking { is_calibration: false },
+            state: PhaseState::Tracking { is_calibration: false },
         }
     }
 
     /// Whether the next interval is to be tracked.
     pub fn is_tracking(&self) -> bool {
-        matches!(self.state, State::Tracking { .. })
+        matches!(self.state, PhaseState::Tracking { .. })
     }
 
     /// The current event threshold.
@@ -218,8 +218,8 @@ impl Intermittent {
     /// Processes the measurements of an interval and decides on the next.
     pub fn observe(&mut self, sample: PhaseSample) -> PhaseStep {
         match self.state {
-            State::Tracking { is_calibration } => self.tracked(sample, is_calibration),
-            State::Resting { rested } => {
+            PhaseState::Tracking { is_calibration } => self.tracked(sample, is_calibration),
+            PhaseState::Resting { rested } => {
                 let next = self.rested(sample.events, rested + 1);
                 PhaseStep { next: self.enter(next), adjusted: None }
             }
@@ -312,11 +312,11 @@ impl Intermittent {
 
     fn enter(&mut self, next: NextInterval) -> NextInterval {
         self.state = match next {
-            NextInterval::Track(why) => {
-                State::Tracking { is_calibration: matches!(why, TrackReason::Checkpoint { .. }) }
-            }
-            NextInterval::Rest(RestReason::WssStable { .. }) => State::Resting { rested: 0 },
-            NextInterval::Rest(RestReason::SamePhase { rested }) => State::Resting { rested },
+            NextInterval::Track(why) => PhaseState::Tracking {
+                is_calibration: matches!(why, TrackReason::Checkpoint { .. }),
+            },
+            NextInterval::Rest(RestReason::WssStable { .. }) => PhaseState::Resting { rested: 0 },
+            NextInterval::Rest(RestReason::SamePhase { rested }) => PhaseState::Resting { rested },
         };
         next
     }

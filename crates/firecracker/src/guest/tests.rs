@@ -293,7 +293,7 @@ fn unused_pages_are_asked_for_while_the_host_is_short() {
     let mut guest = FirecrackerGuest { config, ..FirecrackerGuest::default() };
     let mut hints = |second: u64, is_short: bool| {
         guest.planned(is_short);
-        guest.begin(Timestamp::from_millis(second * 1000));
+        guest.begin(Timestamp::from_millis(second * 1000), false);
         let calls = guest.calls();
         calls
             .into_iter()

@@ -96,7 +96,7 @@ struct Sizes {
 
 /// Sums of one host, in bytes.
 #[derive(Default)]
-struct Sums {
+struct HostRecordSums {
     /// What the host's kernel has for guests: free beyond the reserve, or occupied by guests.
     seen: i128,
     /// What was promised beyond allocations.
@@ -182,7 +182,7 @@ impl<'a> Checker<'a> {
 
     /// Whether the reason of a migration is true.
     fn check_reason(&mut self, checked: &CheckedMigration<'_>) {
-        let sums = Sums::of(checked.from);
+        let sums = HostRecordSums::of(checked.from);
         let floors = sums.staying_floors - sums.capacity;
         let needed = sums.staying_needed - sums.capacity;
         let is_true = |short: Bytes, actual: i128| actual > 0 && wide(short) == actual;
@@ -206,7 +206,7 @@ impl<'a> Checker<'a> {
     fn benefit_fault(
         &self,
         checked: &CheckedMigration<'_>,
-        sums: &Sums,
+        sums: &HostRecordSums,
         saved: u64,
         asked: u64,
     ) -> Option<&'static str> {
@@ -265,7 +265,7 @@ impl<'a> Checker<'a> {
             *gentle |= matches!(migration.reason, MigrationReason::Benefit { .. });
         }
         for (id, (host, reserved, gentle)) in coming {
-            let sums = Sums::of(host);
+            let sums = HostRecordSums::of(host);
             // For a benefit no guest may have to give way.
             let taken = if gentle { sums.full } else { sums.needed };
             let seen = sums.seen - filled.get(id).unwrap_or(&0);
@@ -312,10 +312,10 @@ impl<'a> Checker<'a> {
         }
         for (id, (host, comes)) in more {
             let Some(filled) = filled.get(id) else { continue };
-            let there: i128 = host.reservations.iter().map(|it| wide(it.resident)).sum();
-            let awaited = (Sums::of(host).promised - there).max(0);
-            let beyond = wide(host.free) - wide(host.reserve);
-            let (taken, vacant) = (filled + comes, beyond - awaited);
+            let arrived: i128 = host.reservations.iter().map(|it| wide(it.resident)).sum();
+            let awaited = (HostRecordSums::of(host).promised - arrived).max(0);
+            let spare = wide(host.free) - wide(host.reserve);
+            let (taken, vacant) = (filled + comes, spare - awaited);
             if taken > vacant {
                 self.found.push(Violation::FillsTooMuch(id.clone(), bytes(taken), bytes(vacant)));
             }
@@ -334,7 +334,7 @@ impl<'a> Checker<'a> {
             }
         }
         for leaving in leaving.values() {
-            let sums = Sums::of(leaving[0].from);
+            let sums = HostRecordSums::of(leaving[0].from);
             let relief: i128 = leaving.iter().map(|it| Sizes::of(it.guest).needed).sum();
             for checked in leaving {
                 let without = relief - Sizes::of(checked.guest).needed;
@@ -432,9 +432,9 @@ impl Sizes {
     }
 }
 
-impl Sums {
-    fn of(host: &HostRecord) -> Sums {
-        let mut sums = Sums::default();
+impl HostRecordSums {
+    fn of(host: &HostRecord) -> HostRecordSums {
+        let mut sums = HostRecordSums::default();
         let mut seen = wide(host.free) - wide(host.reserve);
         let mut promised = wide(host.committed);
         for guest in &host.guests {

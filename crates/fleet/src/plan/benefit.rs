@@ -30,7 +30,7 @@ struct Segment {
 }
 
 /// What the guests of a host need, and what more memory saves each of them.
-struct Division {
+struct HostDivision {
     /// What each guest has in any case, in bytes, and its misses a second with that.
     base: Vec<(u64, u64)>,
     /// Sorted: the segment that saves most misses for each byte first.
@@ -60,7 +60,9 @@ pub(crate) fn add_benefits<'a>(
         let is_quiet = figures.moving == 0 && !host.is_draining && !touched.contains(&place);
         if is_short && is_quiet && figures.is_fresh {
             let moves = beneficial_moves(input, place);
-            hosts.extend((!moves.is_empty()).then_some(moves));
+            if !moves.is_empty() {
+                hosts.push(moves);
+            }
         }
     }
     hosts.sort_by_key(|moves| (Reverse(moves[0].gain()), moves[0].candidate.host));
@@ -89,7 +91,7 @@ impl BeneficialMove<'_> {
 fn beneficial_moves<'a>(input: &PlanInput<'a>, place: u32) -> Vec<BeneficialMove<'a>> {
     let host = &input.snapshot.hosts()[place as usize];
     let capacity = positive(input.figures[place as usize].capacity);
-    let division = Division::of(&host.guests, capacity);
+    let division = HostDivision::of(&host.guests, capacity);
     let before = division.misses_without(None);
     let horizon = input.settings.horizon.as_secs();
     let mut moves = Vec::new();
@@ -111,9 +113,9 @@ fn beneficial_moves<'a>(input: &PlanInput<'a>, place: u32) -> Vec<BeneficialMove
     moves
 }
 
-impl Division {
-    fn of(guests: &[GuestRecord], capacity: u64) -> Division {
-        let mut division = Division { base: Vec::new(), segments: Vec::new(), capacity };
+impl HostDivision {
+    fn of(guests: &[GuestRecord], capacity: u64) -> HostDivision {
+        let mut division = HostDivision { base: Vec::new(), segments: Vec::new(), capacity };
         for (at, guest) in guests.iter().enumerate() {
             let sizes = GuestSizes::of(guest);
             let Some(curve) = &guest.curve else {
@@ -138,17 +140,17 @@ impl Division {
         division
     }
 
-    /// Misses a second of all guests, or of all but `left`, under the best division.
-    fn misses_without(&self, left: Option<usize>) -> u64 {
+    /// Misses a second of all guests but `absent` under the best division.
+    fn misses_without(&self, absent: Option<usize>) -> u64 {
         let (mut base, mut misses) = (0, 0u64);
         for (at, (bytes, here)) in self.base.iter().enumerate() {
-            if Some(at) != left {
+            if Some(at) != absent {
                 base += bytes;
                 misses = misses.saturating_add(*here);
             }
         }
         let mut rest = self.capacity.saturating_sub(base);
-        for segment in self.segments.iter().filter(|it| Some(it.guest) != left) {
+        for segment in self.segments.iter().filter(|it| Some(it.guest) != absent) {
             if rest == 0 {
                 break;
             }
@@ -235,7 +237,7 @@ mod tests {
                 has[best.unwrap()] += 1;
             }
             let all: u64 = has.iter().enumerate().map(|(at, &pages)| misses(at, pages)).sum();
-            let division = Division::of(&guests, pages * PAGE_SIZE);
+            let division = HostDivision::of(&guests, pages * PAGE_SIZE);
             prop_assert_eq!(division.misses_without(None), all);
         }
     }

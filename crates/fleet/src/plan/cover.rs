@@ -33,15 +33,14 @@ pub(crate) fn cheapest_cover(
     place: &mut dyn FnMut(&[usize]) -> bool,
 ) -> Option<Vec<usize>> {
     let order = by_price(items);
-    // What the items from each place on relieve together: without enough of it a branch is dropped.
-    let mut left = vec![0; order.len() + 1];
+    let mut relief_from = vec![0; order.len() + 1];
     for (at, &item) in order.iter().enumerate().rev() {
-        left[at] = left[at + 1] + items[item].relief;
+        relief_from[at] = relief_from[at + 1] + items[item].relief;
     }
-    let mut search = Search {
+    let mut search = ReliefSearch {
         items,
         order,
-        left,
+        relief_from,
         steps,
         place,
         taken: Vec::new(),
@@ -77,10 +76,11 @@ pub(crate) fn drop_needless(items: &[Item], chosen: &mut Vec<usize>, short: u64)
     }
 }
 
-struct Search<'a> {
+struct ReliefSearch<'a> {
     items: &'a [Item],
     order: Vec<usize>,
-    left: Vec<u64>,
+    /// What the items from each place in `order` on relieve together.
+    relief_from: Vec<u64>,
     steps: usize,
     place: &'a mut dyn FnMut(&[usize]) -> bool,
     taken: Vec<usize>,
@@ -88,7 +88,7 @@ struct Search<'a> {
     best_traffic: u64,
 }
 
-impl Search<'_> {
+impl ReliefSearch<'_> {
     /// Decides on the items from place `at` on, with `short` bytes still to be relieved.
     fn descend(&mut self, at: usize, short: u64, traffic: u64) {
         if self.steps == 0 {
@@ -103,7 +103,8 @@ impl Search<'_> {
             }
             return;
         }
-        if self.left[at] < short || self.lower_bound(at, short, traffic) >= self.best_traffic {
+        if self.relief_from[at] < short || self.lower_bound(at, short, traffic) >= self.best_traffic
+        {
             return;
         }
         let item = self.order[at];

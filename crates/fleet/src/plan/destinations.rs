@@ -125,11 +125,12 @@ impl<'a> Destinations<'a> {
             groups.extend(here.chain(coming).flatten().map(|group| (group, place)));
         }
         let arrivals = BTreeSet::new();
-        let mut all = Destinations { snapshot, classes, class_of, rooms, groups, arrivals };
+        let mut destinations =
+            Destinations { snapshot, classes, class_of, rooms, groups, arrivals };
         for at in 0..snapshot.hosts().len() {
-            all.list(at as u32);
+            destinations.list(at as u32);
         }
-        all
+        destinations
     }
 
     /// Reserves room for a guest; `None`: no host has such room for it.
@@ -143,7 +144,6 @@ impl<'a> Destinations<'a> {
         Some(to)
     }
 
-    /// Gives back what was reserved.
     pub(crate) fn give_back(&mut self, candidate: &Candidate<'a>, to: u32) {
         self.change(candidate, to, 1);
     }
@@ -200,6 +200,7 @@ impl<'a> Destinations<'a> {
             && !self.arrivals.contains(&(to, id))
     }
 
+    /// Reserves room for a guest if `sign` is -1, or gives it back if it is 1.
     fn change(&mut self, candidate: &Candidate<'a>, to: u32, sign: i64) {
         self.unlist(to);
         let size = sign * signed(candidate.sizes.full);
@@ -226,6 +227,7 @@ impl<'a> Destinations<'a> {
         }
     }
 
+    /// Enters a host in its class, by its room.
     fn list(&mut self, host: u32) {
         let room = self.rooms[host as usize];
         let class = &mut self.classes[self.class_of[host as usize] as usize];
@@ -237,6 +239,7 @@ impl<'a> Destinations<'a> {
         }
     }
 
+    /// Removes a host from its class, before its room changes.
     fn unlist(&mut self, host: u32) {
         let room = self.rooms[host as usize];
         let class = &mut self.classes[self.class_of[host as usize] as usize];

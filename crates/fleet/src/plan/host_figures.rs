@@ -86,9 +86,9 @@ impl HostFigures {
         }
         let vacant = signed(host.free.get()) - signed(host.reserve.get());
         let physical = vacant + resident + arrived;
-        let beyond = signed(host.committed.get()) - allocated;
-        figures.vacant = vacant - (beyond - arrived).max(0);
-        figures.capacity = physical.min(signed(host.budget.get())) - beyond;
+        let promised = signed(host.committed.get()) - allocated;
+        figures.vacant = vacant - (promised - arrived).max(0);
+        figures.capacity = physical.min(signed(host.budget.get())) - promised;
         figures
     }
 

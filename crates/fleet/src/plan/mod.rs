@@ -47,8 +47,8 @@ pub fn plan(snapshot: &FleetSnapshot, settings: &FleetSettings, now: Timestamp) 
     });
     let mut migrations: Vec<Migration> = chosen.iter().map(|it| migration(snapshot, it)).collect();
     let under_way: usize = figures.iter().map(|it| it.moving).sum();
-    let now = settings.migrations_max.saturating_sub(under_way).min(migrations.len());
-    let waiting = migrations.split_off(now);
+    let startable = settings.migrations_max.saturating_sub(under_way).min(migrations.len());
+    let waiting = migrations.split_off(startable);
     let stale = hosts.iter().zip(&figures).filter(|(_, figures)| !figures.is_fresh);
     let stale_hosts = stale.map(|(host, _)| host.id.clone()).collect();
     MigrationPlan { migrations, waiting, unmet, stale_hosts }
@@ -95,6 +95,9 @@ fn unmet_needs(
     }
     let mut unmet = Vec::new();
     for (place, figures) in (0..).zip(input.figures) {
+        if !figures.is_fresh {
+            continue;
+        }
         let host = &input.snapshot.hosts()[place as usize];
         let leaving = leaving.get(&place).map_or(&[][..], |it| it);
         let relief = |size: fn(&GuestSizes) -> u64| -> u64 {
@@ -102,10 +105,9 @@ fn unmet_needs(
         };
         let floors = figures.short_of_floors().saturating_sub(relief(|it| it.floor));
         let needed = figures.short_of_needed().saturating_sub(relief(|it| it.needed));
-        let left = host.guests.len() - figures.moving - leaving.len();
+        let staying = host.guests.len() - figures.moving - leaving.len();
         let kind = match (host.is_draining, floors, needed) {
-            _ if !figures.is_fresh => continue,
-            (true, _, _) if left > 0 => UnmetKind::Drain(left),
+            (true, _, _) if staying > 0 => UnmetKind::Drain(staying),
             (true, _, _) | (false, 0, 0) => continue,
             (false, 0, _) => UnmetKind::Objectives(Bytes::new(needed)),
             (false, _, _) => UnmetKind::Floors(Bytes::new(floors)),

@@ -27,7 +27,6 @@ const STEPS_MAX: usize = 1 << 22;
 /// The least and the most steps for one host.
 const STEPS_PER_HOST: (usize, usize) = (1 << 8, 1 << 14);
 
-/// What a plan is made from.
 pub(crate) struct PlanInput<'a> {
     pub(crate) snapshot: &'a FleetSnapshot,
     pub(crate) figures: &'a [HostFigures],
@@ -125,21 +124,22 @@ fn attempt<'a, 's>(
     for &host in &needy.floors {
         let mut leaving = Vec::new();
         let figures = &input.figures[host as usize];
-        let in_full = !approach.floors_first && attempt.relieve(host, Level::Needed, &mut leaving);
-        // Without objectives, what is needed is the floors alone: that was just tried.
-        let is_tried =
-            !approach.floors_first && figures.short_of_floors() == figures.short_of_needed();
-        if !in_full && (is_tried || !attempt.relieve(host, Level::Floors, &mut leaving)) {
-            attempt.relieve_in_part(host, &mut leaving);
+        let tries_all = !approach.floors_first;
+        if !(tries_all && attempt.relieve(host, Level::Needed, &mut leaving)) {
+            // Without objectives, what is needed is the floors alone: that was just tried.
+            let tried_floors = tries_all && figures.short_of_floors() == figures.short_of_needed();
+            if tried_floors || !attempt.relieve(host, Level::Floors, &mut leaving) {
+                attempt.relieve_in_part(host, &mut leaving);
+            }
         }
-        relieved.push((host, leaving, !approach.floors_first));
+        relieved.push((host, leaving, tries_all));
     }
     for &host in &needy.drains {
         attempt.drain(host);
     }
     relieved.extend(needy.objectives.iter().map(|&host| (host, Vec::new(), false)));
-    for (host, mut leaving, is_tried) in relieved {
-        if !is_tried {
+    for (host, mut leaving, tried_all) in relieved {
+        if !tried_all {
             attempt.relieve(host, Level::Needed, &mut leaving);
         }
         attempt.finish(host, leaving);

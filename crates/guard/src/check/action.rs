@@ -10,13 +10,13 @@ use ballast_model::{
     Action, Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LinkState, Plan, RunState,
 };
 
-use super::memory::Memory;
+use super::memory::{Memory, swap_free};
 use super::rules::Rules;
 use super::violation::Violation;
 
 /// A guest of the snapshot and what is remembered of it.
 #[derive(Clone, Copy)]
-pub(super) struct Guest<'a> {
+pub(super) struct GuestFacts<'a> {
     pub(super) sample: &'a GuestSample,
     pub(super) limits: &'a GuestLimits,
     pub(super) memory: &'a Memory,
@@ -37,17 +37,20 @@ pub(super) fn check_form(action: &Action, plan: &Plan, found: &mut Vec<Violation
 /// Faults that concern one guest alone. The guest is believed to use no more than `believed`.
 pub(super) fn check_guest(
     action: &Action,
-    guest: Guest<'_>,
+    guest: GuestFacts<'_>,
     believed: Bytes,
     rules: &Rules<'_>,
     found: &mut Vec<Violation>,
 ) {
-    let Guest { sample, limits, memory, committed } = guest;
+    let GuestFacts { sample, limits, memory, committed } = guest;
     let id = || sample.id.clone();
     // Where the balloon cannot be used, plugging still can.
     let by_plugging_alone = action.plug.is_some() && leaves_balloon_alone(action, sample);
-    // What a balloon was asked to take, and the host would not gain, may be called off.
-    let takes = memory.target().is_none_or(|in_force| action.target < in_force);
+    // What a balloon was asked to take, and the host would not gain, may be called off. That gives
+    // the guest nothing.
+    let keeps = sample.claimed().unwrap_or_default().page_ceil();
+    let calls_off =
+        memory.target().is_some_and(|in_force| (in_force..=keeps).contains(&action.target));
     let untouchable = if !limits.managed {
         Some("excluded by the operator")
     } else if matches!(sample.link, LinkState::Down(_)) {
@@ -58,7 +61,7 @@ pub(super) fn check_guest(
         None
     } else if sample.capabilities.balloon == Some(false) {
         Some("no balloon")
-    } else if sample.capabilities.discard_inhibited == Some(true) && takes {
+    } else if sample.capabilities.discard_inhibited == Some(true) && !calls_off {
         Some("discard inhibited")
     } else {
         None
@@ -121,16 +124,8 @@ fn used_without_swap(
     limits: &GuestLimits,
     stale_after: Duration,
 ) -> Option<Bytes> {
-    let stats = sample.stats?.value;
-    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
-    let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
-        (Some(true), _) => return None,
-        (Some(false), _) => Bytes::ZERO,
-        (None, Some(free)) => free,
-        (None, None) if stats.swap_out.unwrap_or_default() > Bytes::ZERO => return None,
-        (None, None) => Bytes::ZERO,
-    };
-    let spared = stats.available.or(stats.free)?.saturating_add(swap_free);
+    let swap_free = swap_free(sample, limits, stale_after)?;
+    let spared = sample.stats?.value.available_or_free()?.saturating_add(swap_free);
     Some(sample.claimed()?.saturating_sub(spared))
 }
 
@@ -144,8 +139,8 @@ fn leaves_balloon_alone(action: &Action, sample: &GuestSample) -> bool {
 }
 
 /// Faults of the plugged memory.
-fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Violation>) {
-    let Guest { sample, memory, .. } = guest;
+fn check_plug(action: &Action, plug: Bytes, guest: GuestFacts<'_>, found: &mut Vec<Violation>) {
+    let GuestFacts { sample, memory, .. } = guest;
     let (max, block) = match sample.hotplug {
         Some(hotplug) => (hotplug.max.max(hotplug.plugged), hotplug.block),
         None => (Bytes::ZERO, Bytes::ZERO),
@@ -178,12 +173,12 @@ fn check_plug(action: &Action, plug: Bytes, guest: Guest<'_>, found: &mut Vec<Vi
 /// use no more than `believed`.
 pub(super) fn new_memory(
     action: &Action,
-    guest: Guest<'_>,
+    guest: GuestFacts<'_>,
     planned: Option<&GuestPlan>,
     believed: Bytes,
     rules: &Rules<'_>,
 ) -> Bytes {
-    let Guest { sample, limits, memory, committed } = guest;
+    let GuestFacts { sample, limits, memory, committed } = guest;
     // It may be left more than its target because no mechanism can take that. Only what it is not
     // committed already is then a grant.
     let target = planned.and_then(|planned| planned.target).unwrap_or(action.target);

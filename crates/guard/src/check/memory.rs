@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestLimits, GuestPlan, GuestSample, LeftGuest, LinkState, ProcessId,
+    Bounds, Bytes, Change, CheckedGuest, GuestLimits, GuestPlan, GuestSample, LinkState, ProcessId,
     RunState, Timestamp,
 };
 
@@ -29,14 +29,7 @@ const COMPLIED: Bytes = Bytes::mib(4);
 const SPARE: Bytes = Bytes::mib(32);
 
 /// The last resident size counts for this long while no newer one can be read.
-const SEEN_EVER: Duration = Duration::from_secs(60);
-
-/// The part of a plan that concerns one guest.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Planned {
-    pub(super) target: Option<Bytes>,
-    pub(super) stale_after: Duration,
-}
+const SIZE_COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// One guest, from plan to plan.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,8 +53,11 @@ pub(super) struct Memory {
     bounds: Option<Bounds>,
     /// The highest grant, or what it held before any, since it last held no more than its grant.
     granted_lately: Bytes,
-    /// The last measured need of its hypervisor, and the memory that its process occupies.
+    /// While nothing is moved: the debt that it had when that began, as far as it has it still.
+    debt: Option<Bytes>,
+    /// The last measured need of its hypervisor.
     overhead: Option<Bytes>,
+    /// The most of its memory that its process occupied by the last size that counts.
     in_use: Option<Bytes>,
     /// The least that it holds by the last size of its process, and when that was read.
     occupied: Option<(Bytes, Timestamp)>,
@@ -76,7 +72,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn observe(&mut self, sample: &GuestSample, limits: &GuestLimits, now: Timestamp) {
+    pub(super) fn observe(
+        &mut self,
+        sample: &GuestSample,
+        limits: &GuestLimits,
+        is_held: bool,
+        now: Timestamp,
+    ) {
         if let (Some(before), Some(process)) = (self.process, sample.process)
             && before != process
         {
@@ -86,6 +88,9 @@ impl Memory {
         self.process = sample.process.or(self.process);
         self.known_since.get_or_insert(now);
         self.bounds = limits.bounds_for(sample).or(self.bounds);
+        let held = self.last_seen.max(self.seen_by_host).unwrap_or_default();
+        let debt = held.saturating_sub(self.granted.unwrap_or_default());
+        self.debt = is_held.then(|| self.debt.unwrap_or(debt));
         self.compare(sample, now);
         let is_down = matches!(sample.link, LinkState::Down(_));
         if is_down || sample.hotplug.is_none() {
@@ -98,7 +103,7 @@ impl Memory {
         }
         // While a balloon takes memory, a guest's use seems to fall with its allocation.
         let Some(stats) = sample.stats else { return };
-        let Some(spared) = stats.value.available.or(stats.value.free) else { return };
+        let Some(spared) = stats.value.available_or_free() else { return };
         let used = allocation.saturating_sub(spared);
         let settled_after = stats.age.saturating_add(SETTLED_FOR);
         let belongs = now.saturating_since(self.changed_at) >= settled_after;
@@ -106,27 +111,31 @@ impl Memory {
     }
 
     /// Compares the guest's claim with what its process occupies, less what its hypervisor may
-    /// need: the measured need and a margin, at most an eighth of the guest's memory and some more.
+    /// need: the measured need and a margin, at most an eighth of the guest's memory plus [`ROOM`].
     fn compare(&mut self, sample: &GuestSample, now: Timestamp) {
         let most = sample.memory_max().unwrap_or(Bytes::MAX);
         self.overhead = sample.overhead.or(self.overhead);
-        let most_own =
+        let assumed =
             sample.present_memory().unwrap_or_default().fraction(1, 8).saturating_add(ROOM);
-        let own = self.overhead.map_or(most_own, |own| own.saturating_add(MARGIN).min(most_own));
-        let measured = self.overhead.unwrap_or_default().min(most_own);
-        if let Some(size) = sample.resident.filter(|size| size.age <= SEEN_EVER) {
-            self.occupied = Some((size.value.saturating_sub(own), now));
-            self.in_use = Some(size.value.saturating_sub(measured));
-        } else if self.occupied.is_none_or(|(_, at)| now > at + SEEN_EVER) {
+        let overhead_min = self.overhead.unwrap_or_default().min(assumed);
+        let overhead_max =
+            self.overhead.map_or(assumed, |own| own.saturating_add(MARGIN).min(assumed));
+        if let Some(size) = sample.resident.filter(|size| size.age <= SIZE_COUNTS_FOR) {
+            self.occupied = Some((size.value.saturating_sub(overhead_max), now));
+            self.in_use = Some(size.value.saturating_sub(overhead_min));
+        } else if self.occupied.is_none_or(|(_, at)| now > at + SIZE_COUNTS_FOR) {
             self.in_use = None;
         }
         let shows_holding = sample.capabilities.discard_inhibited != Some(true);
-        let lasts = |at: Timestamp| shows_holding && now <= at + SEEN_EVER;
+        let lasts = |at: Timestamp| shows_holding && now <= at + SIZE_COUNTS_FOR;
         let occupied = self.occupied.filter(|(_, at)| lasts(*at));
         self.seen_by_host = occupied.map(|(occupied, _)| occupied.min(most));
         // A guest that cannot be reached may by now hold something else than it last reported.
-        let heard = sample.allocation.filter(|_| sample.link == LinkState::Up);
-        let holds = heard.map(|it| self.seen_by_host.unwrap_or_default().max(it.value));
+        let heard = sample.claimed().filter(|_| sample.link == LinkState::Up);
+        let holds = heard.map(|claimed| self.seen_by_host.unwrap_or_default().max(claimed));
+        if let Some(holds) = holds {
+            self.grant_what_others_moved(sample, holds);
+        }
         // The allowance of a stuck guest ends once it holds no more than its target.
         if let (Some(holds), Some(target)) = (holds, self.target)
             && holds <= target.max(self.entitled.unwrap_or_default()) + COMPLIED
@@ -139,6 +148,18 @@ impl Memory {
         }
     }
 
+    /// Memory that came while nothing was moved is granted if others can order the balloon too, as
+    /// far as the host sees it.
+    fn grant_what_others_moved(&mut self, sample: &GuestSample, holds: Bytes) {
+        let (Some(debt), Some(granted)) = (self.debt, self.granted) else { return };
+        let debt = debt.min(holds.saturating_sub(granted));
+        self.debt = Some(debt);
+        if sample.capabilities.shared_control == Some(true) {
+            let seen = self.in_use.map_or(Bytes::ZERO, |in_use| in_use.min(holds));
+            self.granted = Some(granted.max(seen.saturating_sub(debt)));
+        }
+    }
+
     /// A plan is carried out.
     pub(super) fn commit(&mut self, guest: &GuestPlan, promise: Option<&Promise>) {
         if !matches!(guest.change, Change::Hold(_)) {
@@ -146,8 +167,7 @@ impl Memory {
         }
         match guest.change {
             Change::Grow { .. } => self.grant(guest.target),
-            // A guest that shrinks towards its grant, from what it was let keep, is granted
-            // nothing.
+            // A guest that holds more than its grant, and shrinks towards that, is granted nothing.
             Change::Shrink { .. } if self.granted.is_none_or(|it| guest.target <= Some(it)) => {
                 self.grant(guest.target);
             }
@@ -160,17 +180,31 @@ impl Memory {
         self.cap = promise.and_then(|promise| promise.cap);
     }
 
-    /// Promises of the previous daemon to this guest.
-    pub(super) fn restore(&mut self, left: &LeftGuest, now: Timestamp) {
-        let LeftGuest { process, held, target, ref handover, .. } = *left;
+    /// What was remembered of this guest, whose process is `process`, before it appeared.
+    pub(super) fn restore(&mut self, process: ProcessId, left: CheckedGuest, now: Timestamp) {
+        let CheckedGuest { held, target, granted, granted_lately, entitled, resident_cap } = left;
         self.process = Some(process);
         self.last_seen = held;
         self.occupied = held.map(|held| (held, now));
         self.changed_at = now;
         self.target = target;
-        self.granted = handover.granted.or(target);
-        self.entitled = target.map(|target| target.saturating_add(handover.transient_grant));
-        self.cap = handover.resident_cap;
+        self.granted = granted;
+        self.granted_lately = granted_lately.unwrap_or_default();
+        self.entitled = entitled;
+        self.cap = resident_cap;
+    }
+
+    /// What the next checker has to remember of this guest.
+    pub(super) fn hand_over(&self) -> CheckedGuest {
+        let is_releasing = |granted: &Bytes| self.granted_lately > *granted;
+        CheckedGuest {
+            held: self.last_seen.max(self.seen_by_host),
+            target: self.target,
+            granted: self.granted,
+            granted_lately: self.granted.filter(is_releasing).map(|_| self.granted_lately),
+            entitled: self.entitled,
+            resident_cap: self.cap,
+        }
     }
 
     /// An order to balloon and plugged memory is carried out.
@@ -263,30 +297,32 @@ impl Memory {
         }
     }
 
-    /// What the guest may take beyond its commitment once `promise` is in force. Whatever the cap,
-    /// it may have its floor, and what it uses without swap. A new transient grant is an order not
-    /// yet seen to be followed, so the order before it still counts too.
+    /// What the guest may take beyond its commitment once `promise` and the plan's `target` are in
+    /// force. Whatever the cap, it may have its floor, and what it uses without swap. A new
+    /// transient grant is an order not yet seen to be followed, so the order before it still counts
+    /// too.
     pub(super) fn freed_by_raised_cap(
         &self,
         sample: &GuestSample,
         limits: &GuestLimits,
         promise: &Promise,
-        planned: Planned,
+        target: Option<Bytes>,
+        stale_after: Duration,
     ) -> Bytes {
         // Where the host does not see what the process occupies, everything that it holds counts
         // already.
-        if sample.resident.is_none_or(|it| it.age > planned.stale_after) {
+        if sample.resident.is_none_or(|it| it.age > stale_after) {
             return Bytes::ZERO;
         }
         let (Some(cap), Some(next)) = (self.cap, promise.cap) else { return Bytes::ZERO };
         let beyond = |entitled: Option<Bytes>, target: Option<Bytes>| {
             entitled.unwrap_or_default().saturating_sub(target.unwrap_or_default())
         };
-        let transient = beyond(promise.entitled, planned.target);
+        let transient = beyond(promise.entitled, target);
         let next =
             next.saturating_sub(transient.saturating_sub(beyond(self.entitled, self.target)));
         let floor = limits.bounds_for(sample).unwrap_or_default().floor;
-        let own = floor.max(self.needed_without_swap(sample, limits, planned.stale_after));
+        let own = floor.max(self.needed_without_swap(sample, limits, stale_after));
         let cap = cap.max(own.saturating_add(ROOM));
         let holds = self.holds(sample);
         holds.min(next.max(cap)) - holds.min(cap)
@@ -299,16 +335,28 @@ impl Memory {
         limits: &GuestLimits,
         stale_after: Duration,
     ) -> Bytes {
-        let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
-        let has_swapped = || sample.stats?.value.swap_out.filter(|out| *out > Bytes::ZERO);
-        let swap_free = match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
-            (Some(true), _) => return Bytes::ZERO,
-            (Some(false), _) => Bytes::ZERO,
-            (None, Some(free)) => free,
-            (None, None) if has_swapped().is_some() => return Bytes::ZERO,
-            (None, None) => Bytes::ZERO,
+        let swap_free = swap_free(sample, limits, stale_after);
+        let (Some(swap_free), Some(used), Some(holds)) = (swap_free, self.used, sample.claimed())
+        else {
+            return Bytes::ZERO;
         };
-        let (Some(used), Some(holds)) = (self.used, sample.claimed()) else { return Bytes::ZERO };
         used.saturating_add(SPARE).saturating_sub(swap_free).page_ceil().min(holds)
+    }
+}
+
+/// How much the guest can still swap out. `None`: it has swap, but how much is free is unknown.
+pub(super) fn swap_free(
+    sample: &GuestSample,
+    limits: &GuestLimits,
+    stale_after: Duration,
+) -> Option<Bytes> {
+    let agent = sample.agent.as_ref().filter(|agent| agent.age <= stale_after);
+    let has_swapped = sample.stats.is_some_and(|stats| stats.value.swap_out > Some(Bytes::ZERO));
+    match (limits.swap, agent.and_then(|agent| agent.value.swap_free)) {
+        (Some(true), _) => None,
+        (Some(false), _) => Some(Bytes::ZERO),
+        (None, Some(free)) => Some(free),
+        (None, None) if has_swapped => None,
+        (None, None) => Some(Bytes::ZERO),
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Idea: the code that makes plans could be wrong, and so could its state. So every plan is
 //! checked, in production too, by code that shares only the vocabulary with it: a [`Checker`] keeps
-//! its own record of what it saw of guests and of what carried-out plans promised them. It imports
-//! no policy and none of the guard's other files.
+//! its own record of what it saw of guests, of what carried-out plans promised them, and of what
+//! operators ordered: reservations, a pause, the mode. It imports no policy and none of the guard's
+//! other files.
 //!
 //! ```text
 //! observe(snapshot) ─▶ check(plan) ─▶ commit(plan), if it was found good
@@ -17,6 +18,7 @@
 //! - no reduction on stale or missing figures, except what the host sees itself;
 //! - no action on guests that must not be touched;
 //! - releases before grants;
+//! - the plan's list of reservations, from which the next daemon takes them over;
 //! - form: whole pages, generation, deadline, one action per guest;
 //! - caps are enforced;
 //! - plugging: whole blocks within the device, and never against the balloon.
@@ -37,17 +39,18 @@ mod room;
 mod rules;
 mod violation;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use ballast_model::{
-    Bounds, Bytes, Change, GuestId, GuestStats, LeftGuest, LimitTable, LinkState, Measured,
-    Mechanism, PerGuest, Plan, Snapshot, Timestamp,
+    Bounds, Bytes, Change, CheckedGuest, GuestId, GuestStats, Handover, LimitTable, LinkState,
+    Measured, Mechanism, Mode, PerGuest, Plan, Reservation, Restart, Snapshot, Timestamp,
 };
 
-use action::{Guest, check_form, check_guest, new_memory};
-use memory::{Memory, Planned};
+use action::{GuestFacts, check_form, check_guest, new_memory};
+use memory::Memory;
 pub use promise::Promise;
-use restart::LeftGuests;
+use restart::{LeftGuests, said_of, unsaid};
 pub use rules::Rules;
 pub use violation::Violation;
 
@@ -65,17 +68,54 @@ pub struct Checker {
     now: Timestamp,
     /// Promises of the last daemon.
     left: LeftGuests,
+    /// Memory that is kept free for guests about to start.
+    reservations: BTreeMap<GuestId, Reservation>,
+    /// Whether the operator has paused acting.
+    paused: bool,
+    mode: Mode,
 }
 
 impl Checker {
-    /// Restores the last daemon's promises to these guests. Call before the first snapshot.
-    pub fn restore(&mut self, guests: &[LeftGuest]) {
-        self.left = LeftGuests::new(guests);
+    /// Goes on where the last daemon ended. Call before the first snapshot.
+    pub fn restore(&mut self, restart: &Restart) {
+        self.paused |= restart.paused;
+        restart.reservations.iter().for_each(|it| self.reserve(it));
+        self.left = LeftGuests::new(&restart.guests);
     }
 
-    /// Records a reservation as a promise to its guest, whose first snapshot comes next.
-    pub fn promise(&mut self, guest: &LeftGuest) {
-        self.left.add(guest);
+    /// Adds to the `handover` of the guest at this place of the last snapshot what the checker
+    /// remembers of it, unless the rest of the tick says the same: the handover, what the guest
+    /// `held`, and the `target` in force. O(1).
+    pub fn hand_over(
+        &self,
+        place: usize,
+        held: Option<Bytes>,
+        target: Option<Bytes>,
+        handover: &mut Handover,
+    ) {
+        let known = self.guests.at(place).map(Memory::hand_over);
+        handover.checked = known.and_then(|known| unsaid(known, said_of(held, target, handover)));
+    }
+
+    /// The operator pauses acting, or resumes.
+    pub fn set_paused(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// The operator sets the mode. It is [`Mode::Balance`] at first.
+    pub fn set_mode(&mut self, mode: Mode) {
+        self.mode = mode;
+    }
+
+    /// Memory is to be kept free for a guest that is about to start. Replaces an earlier
+    /// reservation of the same name.
+    pub fn reserve(&mut self, reservation: &Reservation) {
+        self.reservations.insert(reservation.guest.clone(), reservation.clone());
+    }
+
+    /// A reservation is not needed any more.
+    pub fn unreserve(&mut self, guest: &GuestId) {
+        self.reservations.remove(guest);
     }
 
     /// Takes in a snapshot, before the plan made from it is checked.
@@ -83,9 +123,37 @@ impl Checker {
         self.now = snapshot.taken_at;
         self.guests.align(snapshot);
         self.left.join(&mut self.guests, snapshot);
+        self.end_reservations(snapshot);
+        // Operators may move memory by hand then.
+        let is_held = self.forbids_all().is_some();
         let mut limits = limits.in_order();
         for (memory, sample) in self.guests.values_mut().zip(snapshot.guests()) {
-            memory.observe(sample, limits.of(&sample.id), snapshot.taken_at);
+            memory.observe(sample, limits.of(&sample.id), is_held, snapshot.taken_at);
+        }
+    }
+
+    /// Ends reservations that have expired, and those of guests that appear: these were granted
+    /// what was reserved for them.
+    fn end_reservations(&mut self, snapshot: &Snapshot) {
+        let (guests, now) = (&mut self.guests, self.now);
+        self.reservations.retain(|guest, reservation| {
+            let process = snapshot.guest(guest).and_then(|sample| sample.process);
+            if let (Some(process), Some(memory)) = (process, guests.named_mut(guest)) {
+                let size = Some(reservation.size.page_floor());
+                let granted =
+                    CheckedGuest { target: size, granted: size, ..CheckedGuest::default() };
+                memory.restore(process, granted, now);
+            }
+            process.is_none() && reservation.until > now
+        });
+    }
+
+    /// The violation of every action, if nothing at all may be moved.
+    fn forbids_all(&self) -> Option<Violation> {
+        match (self.mode, self.paused) {
+            (Mode::Observe, _) => Some(Violation::WhileObserving),
+            (Mode::Balance, true) => Some(Violation::WhilePaused),
+            (Mode::Balance, false) => None,
         }
     }
 
@@ -102,9 +170,8 @@ impl Checker {
             plan,
             promises,
             snapshot,
-            guests: &self.guests,
+            checker: self,
             rules,
-            now: self.now,
             for_guests: rules
                 .budget
                 .or_else(|| Some(snapshot.host.memory_total?.saturating_sub(rules.host_reserve))),
@@ -112,24 +179,28 @@ impl Checker {
         };
         let mut found = Vec::new();
         if !plan.actions.is_empty() {
-            found.extend(rules.forbids_all());
+            found.extend(self.forbids_all());
+        }
+        let listed = plan.reservations.iter().map(|it| (&it.guest, it.size, it.until));
+        if !listed.eq(self.reservations.values().map(|it| (&it.guest, it.size, it.until))) {
+            found.push(Violation::OtherReservations);
         }
         let granted = check.actions(&mut found);
         check.paging(&mut found);
-        let grants = |given: &ActionGrant| given.new > Bytes::ZERO && !given.releases;
-        if let Some(first) = granted.iter().position(grants) {
-            let late = plan.actions.iter().zip(&granted).skip(first);
-            let late = late.filter(|(_, given)| given.releases);
-            found.extend(late.map(|(it, _)| Violation::ReleaseAfterGrant(it.guest.clone())));
+        check.caps(&mut found);
+        let mut has_granted = false;
+        for (action, given) in plan.actions.iter().zip(&granted) {
+            if given.releases && has_granted {
+                found.push(Violation::ReleaseAfterGrant(action.guest.clone()));
+            }
+            has_granted |= given.new > Bytes::ZERO && !given.releases;
         }
-        let (free, freed_by_caps) = check.free_and_freed_by_caps();
-        let new_of_each: Vec<Bytes> = granted.iter().map(|given| given.new).collect();
-        let new: Bytes = new_of_each.iter().copied().sum();
-        let granted = new.saturating_add(freed_by_caps);
+        check.rooms(&granted, &mut found);
+        let new: Bytes = granted.iter().map(|given| given.new).sum();
+        let (free, granted) = (check.free(), new.saturating_add(check.freed_by_caps()));
         if granted > free {
             found.push(Violation::Overcommitted { granted, free });
         }
-        check.rooms(&new_of_each, &mut found);
         found
     }
 
@@ -157,9 +228,8 @@ struct Check<'a> {
     plan: &'a Plan,
     promises: &'a [Promise],
     snapshot: &'a Snapshot,
-    guests: &'a PerGuest<Memory>,
+    checker: &'a Checker,
     rules: &'a Rules<'a>,
-    now: Timestamp,
     /// The memory for all guests; `None`: unknown.
     for_guests: Option<Bytes>,
     /// Sum of all guests' shares.
@@ -176,11 +246,11 @@ struct ActionGrant {
 }
 
 impl<'a> Check<'a> {
-    fn guest(&self, place: usize) -> Option<Guest<'a>> {
-        let (sample, memory) = (self.snapshot.guests().get(place)?, self.guests.at(place)?);
+    fn guest(&self, place: usize) -> Option<GuestFacts<'a>> {
+        let (sample, memory) = (self.snapshot.guests().get(place)?, self.checker.guests.at(place)?);
         let limits = self.rules.limits.of(&sample.id);
         let committed = memory.committed(sample, true, self.rules.stale_after);
-        Some(Guest { sample, limits, memory, committed })
+        Some(GuestFacts { sample, limits, memory, committed })
     }
 
     /// Faults of single actions, in the order of their guests' names. Returns what each action
@@ -188,18 +258,18 @@ impl<'a> Check<'a> {
     fn actions(&self, found: &mut Vec<Violation>) -> Vec<ActionGrant> {
         let plan = self.plan;
         let mut acted = vec![false; self.snapshot.guests().len()];
-        let mut wrong: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
+        let mut by_guest: Vec<(&GuestId, Vec<Violation>)> = Vec::new();
         let mut near = 0;
         let mut granted = Vec::with_capacity(plan.actions.len());
         for action in &plan.actions {
-            let mut here = Vec::new();
-            check_form(action, plan, &mut here);
+            let mut faults = Vec::new();
+            check_form(action, plan, &mut faults);
             let place = self.snapshot.index_near(&action.guest, near);
             let (mut new, mut releases) = (Bytes::ZERO, false);
             match place.and_then(|place| Some((place, self.guest(place)?))) {
                 Some((place, guest)) => {
                     if std::mem::replace(&mut acted[place], true) {
-                        here.push(Violation::Twice(action.guest.clone()));
+                        faults.push(Violation::Twice(action.guest.clone()));
                     }
                     let share = self.share_of(&guest);
                     let planned = plan.guests.get(place);
@@ -211,29 +281,30 @@ impl<'a> Check<'a> {
                     new = new_memory(action, guest, planned, believed, self.rules);
                     let holds = guest.sample.claimed().unwrap_or_default();
                     releases = action.target < guest.memory.target().unwrap_or(holds).min(holds);
-                    check_guest(action, guest, believed, self.rules, &mut here);
+                    check_guest(action, guest, believed, self.rules, &mut faults);
                     near = place;
                 }
-                None => here.push(Violation::UnknownGuest(action.guest.clone())),
+                None => faults.push(Violation::UnknownGuest(action.guest.clone())),
             }
             granted.push(ActionGrant { new, releases });
-            if !here.is_empty() {
-                wrong.push((&action.guest, here));
+            if !faults.is_empty() {
+                by_guest.push((&action.guest, faults));
             }
         }
-        wrong.sort_by_key(|(id, _)| *id);
-        found.extend(wrong.into_iter().flat_map(|(_, here)| here));
+        by_guest.sort_by_key(|(id, _)| *id);
+        found.extend(by_guest.into_iter().flat_map(|(_, faults)| faults));
         granted
     }
 
-    /// Faults of paging and of caps.
+    /// Faults of paging.
     fn paging(&self, found: &mut Vec<Violation>) {
         let (plan, rules) = (self.plan, self.rules);
+        let forbids_all = self.checker.forbids_all();
         if !plan.paging.is_empty() {
-            found.extend(rules.forbids_all());
+            found.extend(forbids_all);
         }
         for paging in &plan.paging {
-            let place = self.guests.index_of(&paging.guest);
+            let place = self.checker.guests.index_of(&paging.guest);
             let Some(guest) = place.and_then(|place| self.guest(place)) else {
                 found.push(Violation::UnknownGuest(paging.guest.clone()));
                 continue;
@@ -259,22 +330,26 @@ impl<'a> Check<'a> {
                 found.push(Violation::BelowFloor { guest, target, floor });
             }
         }
+    }
+
+    /// Caps that nothing enforces.
+    fn caps(&self, found: &mut Vec<Violation>) {
+        if self.checker.forbids_all().is_some() {
+            return;
+        }
         for Promise { guest: id, cap, .. } in self.promises {
-            let place = self.guests.index_of(id);
+            let place = self.checker.guests.index_of(id);
             let (Some(cap), Some(guest)) = (*cap, place.and_then(|place| self.guest(place))) else {
                 continue;
             };
-            let resident = guest.sample.resident.filter(|it| it.age <= rules.stale_after);
+            let resident = guest.sample.resident.filter(|it| it.age <= self.rules.stale_after);
             let Some(resident) = resident.map(|it| it.value) else { continue };
             let is_paged_out = || {
-                plan.paging.iter().any(|it| {
+                self.plan.paging.iter().any(|it| {
                     it.guest == *id && it.mechanism == Mechanism::PageOut && it.resident <= cap
                 })
             };
-            if rules.forbids_all().is_none()
-                && resident > cap.saturating_add(CAP_SLACK)
-                && !is_paged_out()
-            {
+            if resident > cap.saturating_add(CAP_SLACK) && !is_paged_out() {
                 let guest = id.clone();
                 found.push(Violation::CapNotEnforced { guest, cap, resident });
             }
@@ -282,7 +357,7 @@ impl<'a> Check<'a> {
     }
 
     /// The part of the budget that a guest's shares alone give it, within its bounds.
-    fn share_of(&self, guest: &Guest<'_>) -> Option<Bytes> {
+    fn share_of(&self, guest: &GuestFacts<'_>) -> Option<Bytes> {
         let Bounds { floor, ceiling } = guest.memory.bounds()?;
         let share = self.for_guests?.fraction(guest.limits.shares.into(), self.shares);
         Some(share.page_floor().clamp(floor, ceiling))
@@ -291,48 +366,55 @@ impl<'a> Check<'a> {
     /// The place of a guest, and what it may take beyond its commitment because the plan raises its
     /// cap.
     fn freed_by_cap(&self, promise: &Promise) -> Option<(usize, Bytes)> {
-        let place = self.guests.index_of(&promise.guest)?;
+        let place = self.checker.guests.index_of(&promise.guest)?;
         let (guest, planned) = (self.guest(place)?, self.plan.guests.get(place)?);
         // A guest that is left alone for lack of figures is granted nothing.
         if matches!(planned.change, Change::CancelShrink { .. }) {
             return None;
         }
-        let Guest { sample, limits, memory, .. } = guest;
-        let planned = Planned { target: planned.target, stale_after: self.rules.stale_after };
-        Some((place, memory.freed_by_raised_cap(sample, limits, promise, planned)))
+        let GuestFacts { sample, limits, memory, .. } = guest;
+        let stale_after = self.rules.stale_after;
+        let freed =
+            memory.freed_by_raised_cap(sample, limits, promise, planned.target, stale_after);
+        Some((place, freed))
     }
 
-    /// Memory that neither budget nor host has given away yet, and what guests may take beyond
-    /// their commitment because the plan raises their caps.
-    fn free_and_freed_by_caps(&self) -> (Bytes, Bytes) {
-        let (rules, snapshot) = (self.rules, self.snapshot);
+    /// What all guests may take beyond their commitment because the plan raises their caps.
+    fn freed_by_caps(&self) -> Bytes {
         let freed = self.promises.iter().filter_map(|promise| self.freed_by_cap(promise));
-        let freed_by_caps: Bytes = freed.map(|(_, freed)| freed).sum();
+        freed.map(|(_, freed)| freed).sum()
+    }
+
+    /// Memory that neither budget nor host has given away yet.
+    fn free(&self) -> Bytes {
+        let (rules, snapshot) = (self.rules, self.snapshot);
         let (Some(total), Some(available)) =
             (snapshot.host.memory_total, snapshot.host.memory_available)
         else {
-            return (Bytes::ZERO, freed_by_caps);
+            return Bytes::ZERO;
         };
         let (mut committed, mut touched) = (Bytes::ZERO, Bytes::ZERO);
         let mut promises = self.promises.iter().peekable();
-        for (memory, sample) in self.guests.values().zip(snapshot.guests()) {
+        for (memory, sample) in self.checker.guests.values().zip(snapshot.guests()) {
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), rules.stale_after);
-            let is_whole = || sample.memory_max().is_some_and(|most| own >= most);
-            let is_certain = sample.link == LinkState::Up && is_whole();
-            if memory.known_for(self.now) < SETTLES_IN && !is_certain {
-                return (Bytes::ZERO, freed_by_caps);
+            let is_whole = sample.link == LinkState::Up
+                && sample.allocation.is_some()
+                && sample.memory_max().is_some_and(|most| own >= most);
+            if !is_whole && memory.known_for(self.checker.now) < SETTLES_IN {
+                return Bytes::ZERO;
             }
             committed = committed.saturating_add(own);
             let resident = sample.resident.map_or(Bytes::ZERO, |it| it.value);
             touched = touched.saturating_add(resident.min(own));
         }
         let budget = self.for_guests.unwrap_or(total.saturating_sub(rules.host_reserve));
-        let of_budget = budget.saturating_sub(rules.reserved).saturating_sub(committed);
+        let reserved: Bytes = self.checker.reservations.values().map(|it| it.size).sum();
+        let of_budget = budget.saturating_sub(reserved).saturating_sub(committed);
         let of_host = available
             .saturating_sub(rules.host_reserve)
-            .saturating_sub(rules.reserved)
+            .saturating_sub(reserved)
             .saturating_sub(committed.saturating_sub(touched));
-        (of_budget.min(of_host), freed_by_caps)
+        of_budget.min(of_host)
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use ballast_model::{Bytes, GuestId};
 
-use super::{Check, Violation};
+use super::{ActionGrant, Check, Violation};
 
 /// What is taken from one room.
 #[derive(Default)]
@@ -23,23 +23,24 @@ struct RoomUsage<'a> {
 }
 
 impl Check<'_> {
-    /// Faults of all grants together, room by room. `new` is what each action grants.
-    pub(super) fn rooms(&self, new: &[Bytes], found: &mut Vec<Violation>) {
-        let guests = self.snapshot.guests();
-        if guests.iter().all(|sample| sample.rooms.is_empty()) {
+    /// Faults of all grants together, room by room. `given` is what each action grants.
+    pub(super) fn rooms(&self, given: &[ActionGrant], found: &mut Vec<Violation>) {
+        let (checker, samples) = (self.checker, self.snapshot.guests());
+        if samples.iter().all(|sample| sample.rooms.is_empty()) {
             return;
         }
-        let mut granted = vec![Bytes::ZERO; guests.len()];
-        let of_actions = self.plan.actions.iter().zip(new);
-        let of_actions = of_actions
-            .filter_map(|(action, new)| Some((self.guests.index_of(&action.guest)?, *new)));
-        let of_caps = self.promises.iter().filter_map(|promise| self.freed_by_cap(promise));
-        for (place, amount) in of_actions.chain(of_caps) {
-            granted[place] = granted[place].saturating_add(amount);
+        let mut granted = vec![Bytes::ZERO; samples.len()];
+        for (action, given) in self.plan.actions.iter().zip(given) {
+            if let Some(place) = checker.guests.index_of(&action.guest) {
+                granted[place] = granted[place].saturating_add(given.new);
+            }
+        }
+        for (place, freed) in self.promises.iter().filter_map(|it| self.freed_by_cap(it)) {
+            granted[place] = granted[place].saturating_add(freed);
         }
         let mut rooms: BTreeMap<&str, RoomUsage<'_>> = BTreeMap::new();
         let mut promises = self.promises.iter().peekable();
-        for ((memory, sample), granted) in self.guests.values().zip(guests).zip(granted) {
+        for ((memory, sample), granted) in checker.guests.values().zip(samples).zip(granted) {
             let kept = promises.next_if(|it| it.guest == sample.id).and_then(|it| it.cap);
             let own = memory.committed(sample, kept.is_some(), self.rules.stale_after);
             let hypervisor = sample.overhead.unwrap_or_default();

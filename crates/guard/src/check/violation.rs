@@ -11,6 +11,8 @@ pub enum Violation {
     WhilePaused,
     /// An action in observe mode.
     WhileObserving,
+    /// A list of reservations that is not the one in force.
+    OtherReservations,
     /// An action for a guest that is not in the snapshot.
     UnknownGuest(GuestId),
     /// Two actions for one guest.
@@ -106,6 +108,7 @@ impl fmt::Display for Violation {
         match self {
             Violation::WhilePaused => f.write_str("action while paused"),
             Violation::WhileObserving => f.write_str("action while observing"),
+            Violation::OtherReservations => f.write_str("reservations other than those in force"),
             Violation::UnknownGuest(id) => write!(f, "{id}: not in the snapshot"),
             Violation::Twice(id) => write!(f, "{id}: two actions"),
             Violation::NotWholePages(id, target) => {

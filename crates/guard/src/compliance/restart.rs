@@ -1,9 +1,10 @@
 //! Handing one guest's log over to the next daemon, and taking it over from the last one.
 //!
-//! Limits: a release under way is not handed over; its time starts anew. Nor is the settled use of
-//! the guest: the next sample gives the same or a greater one.
+//! Limits: what a guest may still use of a release under way is handed over, its time is not: that
+//! starts anew. Nor is the settled use of the guest: the next sample gives the same or a greater
+//! one.
 
-use ballast_model::{Handover, LeftGuest, Stuck, Timestamp};
+use ballast_model::{Bytes, Handover, LeftGuest, Stuck, Timestamp};
 
 use super::{ComplianceLog, Release};
 
@@ -12,14 +13,13 @@ impl ComplianceLog {
     pub fn hand_over(&self, handover: &mut Handover) {
         handover.transient_grant = self.transient_grant;
         handover.granted = self.granted.filter(|_| self.granted != self.target);
-        handover.stuck = match self.release {
-            Release::Settled | Release::Releasing { .. } => None,
+        let is_releasing = |granted: &Bytes| self.granted_lately > *granted;
+        handover.granted_lately = self.granted.filter(is_releasing).map(|_| self.granted_lately);
+        handover.stuck = match self.release.suspended() {
             Release::Stuck { asked, since, retry_at, pause } => {
                 Some(Stuck { asked, since, retry_at, pause })
             }
-            Release::Retrying { asked, since, begun, pause, .. } => {
-                Some(Stuck { asked, since, retry_at: begun, pause })
-            }
+            Release::Settled | Release::Releasing { .. } | Release::Retrying { .. } => None,
         };
     }
 
@@ -31,6 +31,7 @@ impl ComplianceLog {
         self.target = left.target;
         self.transient_grant = left.handover.transient_grant;
         self.granted = left.handover.granted.or(left.target);
+        self.granted_lately = left.handover.granted_lately.unwrap_or_default();
         self.send_again = left.target.is_some();
     }
 

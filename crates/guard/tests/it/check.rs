@@ -7,8 +7,8 @@ use ballast_guard::check::{Checker, Promise, Rules, Violation};
 use ballast_model::{
     Action, AgentReport, Budget, Bytes, Change, Compliance, Generation, GuestId, GuestLimits,
     GuestPlan, GuestSample, GuestStats, HoldReason, HostSample, Hotplug, HotplugKind, LimitTable,
-    LinkDown, LinkState, Measured, Mechanism, MemoryRoom, Paging, Plan, PolicyName, PressureLevel,
-    RunState, Snapshot, Timestamp,
+    LinkDown, LinkState, Measured, Mechanism, MemoryRoom, Mode, Paging, Plan, PolicyName,
+    PressureLevel, ProcessId, Reservation, RunState, Snapshot, Timestamp,
 };
 use proptest::prelude::*;
 
@@ -51,9 +51,11 @@ struct Case {
     limits: BTreeMap<GuestId, GuestLimits>,
     past: BTreeMap<GuestId, Past>,
     step: Option<Bytes>,
-    reserved: Bytes,
+    /// The reservations in force, and those that the plan lists.
+    reserved: Vec<Reservation>,
+    listed: Vec<Reservation>,
     paused: bool,
-    observing: bool,
+    mode: Mode,
 }
 
 impl Case {
@@ -67,9 +69,10 @@ impl Case {
             limits: BTreeMap::new(),
             past: ["a", "b"].into_iter().map(|name| (id(name), Past::default())).collect(),
             step: None,
-            reserved: Bytes::ZERO,
+            reserved: Vec::new(),
+            listed: Vec::new(),
             paused: false,
-            observing: false,
+            mode: Mode::Balance,
         }
     }
 
@@ -118,31 +121,41 @@ impl Case {
     fn check(self) -> Vec<Violation> {
         let limits = self.limits();
         let mut checker = self.checker();
-        let host = HostSample {
-            memory_total: Some(Bytes::gib(16)),
-            memory_available: Some(self.available),
-            ..HostSample::default()
-        };
+        checker.set_paused(self.paused);
+        checker.set_mode(self.mode);
+        self.reserved.iter().for_each(|it| checker.reserve(it));
+        let host = host(self.available);
         let planned = self.guests.iter().map(|guest| planned(&guest.id, Past::default())).collect();
         let snapshot = Snapshot::new(Timestamp::from_millis(8000), host, self.guests);
         let plan = Plan {
             actions: self.actions,
             paging: self.paging,
+            reservations: self.listed,
             ..plan(Generation(7), snapshot.taken_at, planned)
         };
-        let rules = Rules {
-            budget: Some(Bytes::mib(1100)),
-            host_reserve: Bytes::gib(1),
-            reserved: self.reserved,
-            stale_after: Duration::from_secs(10),
-            step_up_max: self.step,
-            step_down_max: self.step,
-            limits: &limits,
-            paused: self.paused,
-            observing: self.observing,
-        };
+        let rules = Rules { step_up_max: self.step, step_down_max: self.step, ..rules(&limits) };
         checker.observe(&snapshot, &limits);
         checker.check(&plan, &self.promises, &snapshot, &rules)
+    }
+}
+
+/// A budget of 1,100 MiB, without limits to steps.
+fn rules(limits: &LimitTable) -> Rules<'_> {
+    Rules {
+        budget: Some(Bytes::mib(1100)),
+        host_reserve: Bytes::gib(1),
+        stale_after: Duration::from_secs(10),
+        step_up_max: None,
+        step_down_max: None,
+        limits,
+    }
+}
+
+fn host(available: Bytes) -> HostSample {
+    HostSample {
+        memory_total: Some(Bytes::gib(16)),
+        memory_available: Some(available),
+        ..HostSample::default()
     }
 }
 
@@ -209,11 +222,11 @@ fn good_plans_pass() {
 
 #[test]
 fn without_swap_nothing_that_a_guest_uses_can_be_taken() {
-    let check = |target, told: &dyn Fn(&mut GuestSample), swap| {
+    let check = |target, reports: &dyn Fn(&mut GuestSample), swap| {
         let case = Case::new().with(|c| {
             let stats = GuestStats { available: Some(Bytes::mib(112)), ..GuestStats::default() };
             c.guests[0].stats = Some(Measured::fresh(stats));
-            told(&mut c.guests[0]);
+            reports(&mut c.guests[0]);
             c.limits.insert(id("a"), GuestLimits { swap, ..GuestLimits::default() });
         });
         let found = case.act("a", target).check();
@@ -302,6 +315,35 @@ fn a_raised_cap_takes_room_too() {
     };
     assert_eq!(raise_cap(100), []);
     assert!(matches!(raise_cap(99)[..], [Violation::BeyondRoom { .. }]));
+}
+
+#[test]
+fn a_newcomer_that_can_take_no_more_delays_no_grant() {
+    type Change = fn(&mut Case);
+    let check = |change: Change| {
+        let whole = |c: &mut Case| {
+            c.past.remove(&id("b"));
+            c.guests[1].boot_memory = Some(Bytes::mib(512));
+        };
+        Case::new().with(whole).with(change).act("a", 540).check()
+    };
+    assert_eq!(check(|_| {}), []);
+    let changes: [(&str, Change); 3] = [
+        ("memory can be plugged in", |c| {
+            c.guests[1].hotplug = Some(Hotplug {
+                kind: HotplugKind::Dimm,
+                plugged: Bytes::ZERO,
+                requested: Bytes::ZERO,
+                max: Bytes::mib(128),
+                block: Bytes::mib(128),
+            });
+        }),
+        ("it does not answer", |c| c.guests[1].link = LinkState::Down(LinkDown::Taken)),
+        ("what it holds is not known", |c| c.guests[1].allocation = None),
+    ];
+    for (why, change) in changes {
+        assert!(matches!(check(change)[..], [Violation::Overcommitted { .. }]), "{why}");
+    }
 }
 
 #[test]
@@ -419,7 +461,7 @@ proptest! {
         target in prop::option::of(100_u64..1200),
         resident in prop::option::of(100_u64..600),
     ) {
-        let mut case = Case::new().with(|case| case.observing = true);
+        let mut case = Case::new().with(|case| case.mode = Mode::Observe);
         if let Some(target) = target {
             case = case.act("a", target);
         }
@@ -447,13 +489,67 @@ fn a_cap_is_believed_only_while_it_is_enforced() {
     assert!(unenforced(&check(400, Some(page_out("b", 300)))), "another guest");
 }
 
+/// Memory for the guest `new` until the tenth second.
+fn reservation(mib: u64) -> Reservation {
+    let until = Timestamp::from_millis(10_000);
+    Reservation { guest: id("new"), size: Bytes::mib(mib), until, free: Bytes::ZERO }
+}
+
 #[test]
-fn nobody_is_granted_what_is_reserved() {
-    let check = |reserved| {
-        Case { reserved: Bytes::mib(reserved), ..Case::new() }.act("b", 400).act("a", 588).check()
+fn reserved_memory_is_granted_to_no_guest() {
+    let check = |mib| {
+        let reserved = vec![reservation(mib)];
+        let case = Case { reserved: reserved.clone(), listed: reserved, ..Case::new() };
+        case.act("b", 400).act("a", 588).check()
     };
     assert_eq!(check(0), []);
     assert!(matches!(check(1)[..], [Violation::Overcommitted { .. }]));
+}
+
+#[test]
+fn a_plan_lists_the_reservations_in_force() {
+    let check = |listed| {
+        Case { reserved: vec![reservation(50)], listed, ..Case::new() }.act("a", 500).check()
+    };
+    assert_eq!(check(vec![reservation(50)]), []);
+    assert_eq!(check(vec![reservation(49)]), [Violation::OtherReservations]);
+    assert_eq!(check(Vec::new()), [Violation::OtherReservations]);
+}
+
+#[test]
+fn reservations_end_with_time_on_request_and_on_arrival() {
+    let new =
+        || GuestSample { process: Some(ProcessId { pid: 7, start_ticks: 70 }), ..guest("new", 40) };
+    // Two guests hold 512 MiB each, and 60 are reserved.
+    let grant = |mib: u64, seconds: u64, third: Option<GuestSample>, end: fn(&mut Checker)| {
+        let case = Case::new().act("b", 512 + mib);
+        let mut checker = case.checker();
+        checker.reserve(&reservation(60));
+        end(&mut checker);
+        let mut guests = case.guests.clone();
+        guests.extend(third);
+        let mut found = Vec::new();
+        for second in [seconds - 3, seconds] {
+            let at = Timestamp::from_millis(second * 1000);
+            let snapshot = Snapshot::new(at, host(Bytes::gib(8)), guests.clone());
+            checker.observe(&snapshot, &LimitTable::default());
+            let lines = guests.iter().map(|it| planned(&it.id, Past::default())).collect();
+            let mut plan = plan(Generation(7), at, lines);
+            plan.actions = case.actions.clone();
+            plan.actions[0].deadline = at + Duration::from_secs(1);
+            found = checker.check(&plan, &[], &snapshot, &rules(&LimitTable::default()));
+        }
+        found
+    };
+    let keeps = |_: &mut Checker| {};
+    let in_force = |found: Vec<Violation>| found.contains(&Violation::OtherReservations);
+    assert!(in_force(grant(16, 9, None, keeps)));
+    assert_eq!(grant(76, 9, None, |checker| checker.unreserve(&id("new"))), []);
+    assert_eq!(grant(76, 10, None, keeps), [], "it has expired");
+    // The guest may still take what it does not hold of that.
+    assert_eq!(grant(16, 9, Some(new()), keeps), []);
+    let too_much = grant(17, 9, Some(new()), keeps);
+    assert!(matches!(too_much[..], [Violation::Overcommitted { .. }]), "{too_much:?}");
 }
 
 #[test]
@@ -462,11 +558,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
         let case = Case::new().act("a", 540);
         let mut checker = case.checker();
         let now = Timestamp::from_millis(2000);
-        let host = HostSample {
-            memory_total: Some(Bytes::gib(16)),
-            memory_available: Some(Bytes::gib(8)),
-            ..HostSample::default()
-        };
+        let host = host(Bytes::gib(8));
         let entitled = entitled.map(|mib| Promise {
             guest: id("b"),
             entitled: Some(Bytes::mib(mib)),
@@ -481,18 +573,7 @@ fn a_guest_may_keep_what_a_plan_entitled_it_to() {
             actions: case.actions.clone(),
             ..plan(Generation(7), snapshot.taken_at, lines())
         };
-        let rules = Rules {
-            budget: Some(Bytes::mib(1100)),
-            host_reserve: Bytes::gib(1),
-            reserved: Bytes::ZERO,
-            stale_after: Duration::from_secs(10),
-            step_up_max: None,
-            step_down_max: None,
-            limits: &LimitTable::default(),
-            paused: false,
-            observing: false,
-        };
-        checker.check(&plan, &[], &snapshot, &rules)
+        checker.check(&plan, &[], &snapshot, &rules(&LimitTable::default()))
     };
     assert_eq!(check(None), []);
     assert_eq!(check(Some(560)), []);
@@ -558,7 +639,7 @@ fn paging_respects_floors_and_needs_fresh_figures() {
     let ancient = |c: &mut Case| c.guests[0].stats.as_mut().unwrap().age = Duration::MAX;
     assert_eq!(check(ancient, 300), stale);
     assert_eq!(check(|c| c.paused = true, 300), [Violation::WhilePaused]);
-    assert_eq!(check(|c| c.observing = true, 300), [Violation::WhileObserving]);
+    assert_eq!(check(|c| c.mode = Mode::Observe, 300), [Violation::WhileObserving]);
 }
 
 #[test]
@@ -587,9 +668,12 @@ fn a_reduction_of_a_pinned_guest_may_be_called_off() {
         c.past.insert(id("a"), past);
         c.guests[0].capabilities.discard_inhibited = Some(true);
     };
-    assert_eq!(Case::new().with(pinned).act("a", 450).check(), []);
-    let found = Case::new().with(pinned).act("a", 399).check();
-    assert_eq!(found, [Violation::Untouchable(id("a"), "discard inhibited")]);
+    for (target, is_allowed) in [(399, false), (400, true), (512, true), (513, false)] {
+        let found = Case::new().with(pinned).act("a", target).check();
+        let untouchable = Violation::Untouchable(id("a"), "discard inhibited");
+        let expected = if is_allowed { vec![] } else { vec![untouchable] };
+        assert_eq!(found, expected, "{target}");
+    }
 }
 
 #[test]
@@ -619,7 +703,7 @@ fn form_is_checked_too() {
         Case::new().with(|c| c.paused = true).act("a", 500).check(),
         [Violation::WhilePaused]
     );
-    let both = Case::new().with(|c| (c.paused, c.observing) = (true, true)).act("a", 500);
+    let both = Case::new().with(|c| (c.paused, c.mode) = (true, Mode::Observe)).act("a", 500);
     assert_eq!(both.check(), [Violation::WhileObserving]);
     let odd = Case::new().act("a", 500).with(|c| c.actions[0].target = Bytes::new((500 << 20) + 1));
     assert!(matches!(odd.check()[..], [Violation::NotWholePages(..)]));

@@ -1,4 +1,5 @@
 //! The integration tests of `ballast-guard`.
 
 mod check;
+mod paused;
 mod restart;

@@ -143,22 +143,6 @@ fn process_memory_and_start_time_are_parsed() {
 }
 
 #[test]
-fn guest_memory_on_disk_is_available_memory() {
-    let occupied = |file: u64| {
-        let memory = ProcessMemory {
-            resident: Bytes::gib(2),
-            resident_file: Some(Bytes::mib(file)),
-            huge: Some(Bytes::mib(8)),
-            ..ProcessMemory::default()
-        };
-        memory.occupied(None).get() >> 20
-    };
-    assert_eq!(occupied(90), 2048 + 8, "the hypervisor's program");
-    assert_eq!(occupied(500), 2048 + 8, "an initial ramdisk of a guest in memory");
-    assert_eq!(occupied(1900), 148 + 8);
-}
-
-#[test]
 fn losing_vmrss_means_ended_never_having_it_is_an_error() {
     let ending = "State:\tR (running)\nThreads:\t1\n";
     let proc = proc_with(&[("42/status", STATUS), ("42/stat", STAT)]);

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant, SystemTime};
 use ballast_backend::{Backend, GuestReading, SampleRequest};
 use ballast_libvirt::{LibvirtConfig, LibvirtHost, ask_version};
 use ballast_model::{
-    Action, Bytes, Capabilities, DiskReads, Generation, GuestChange, LinkDown, LinkState,
-    OutcomeKind, Timestamp,
+    Action, Bytes, Capabilities, Generation, GuestChange, LinkDown, LinkState, OutcomeKind,
+    Timestamp,
 };
 
 use crate::fake::{DISK_READS, FakeDomain, FakeLibvirt};
@@ -268,6 +268,11 @@ async fn domains_outlive_their_libvirt() {
     assert_eq!(host.act("a", 300, 2).await, OutcomeKind::Accepted);
 }
 
+/// What a guest has read from its disks, and in how many requests.
+fn disk_sum(reading: &GuestReading) -> Option<(Bytes, u64)> {
+    reading.sample.disk_reads.map(|it| (it.value.read, it.value.requests))
+}
+
 /// How often disk reads were requested.
 fn disk_calls(libvirt: &FakeLibvirt) -> usize {
     libvirt.state().called.iter().filter(|it| **it == DISK_READS).count()
@@ -282,8 +287,8 @@ async fn disk_reads_are_queried_every_five_seconds() {
     // Answers come in the order of the calls: a sample has what the one before it requested.
     host.sample_at(0).await;
     let readings = host.sample_at(1).await;
-    let both = DiskReads { read: Bytes::kib(12), requests: 3 };
-    assert_eq!(readings[0].sample.disk_reads.map(|it| it.value), Some(both));
+    let both = (Bytes::kib(12), 3);
+    assert_eq!(disk_sum(&readings[0]), Some(both));
     assert_eq!(readings[1].sample.disk_reads, None, "it has no disk");
     host.sample_at(2).await;
     assert_eq!(disk_calls(&libvirt), 1);
@@ -291,8 +296,8 @@ async fn disk_reads_are_queried_every_five_seconds() {
     host.sample_at(20).await;
     let readings = host.sample_at(21).await;
     assert_eq!(disk_calls(&libvirt), 2);
+    assert_eq!(disk_sum(&readings[0]), Some(both));
     let kept = readings[0].sample.disk_reads.unwrap();
-    assert_eq!(kept.value, both);
     assert!(kept.age > Duration::from_secs(5), "{kept:?}");
 }
 
@@ -307,7 +312,41 @@ async fn no_sample_waits_for_disk_reads() {
     for seconds in [100, 110, 120] {
         assert_eq!(host.sample_at(seconds).await[0].sample.link, LinkState::Up);
     }
-    assert_eq!(disk_calls(&libvirt), 1, "one call at a time");
+    assert_eq!(disk_calls(&libvirt), 2, "one that hangs, and one more");
+}
+
+#[tokio::test]
+async fn a_call_that_hangs_stops_no_later_ones() {
+    let libvirt = FakeLibvirt::start(vec![FakeDomain { disks: &[(4096, 1)], ..domain("a", 1) }]);
+    let mut host = TestHost::of(&libvirt);
+    libvirt.state().late.push(DISK_READS);
+    for seconds in [0, 10, 11] {
+        host.sample_at(seconds).await;
+    }
+    assert_eq!(disk_calls(&libvirt), 1, "it may still be answered");
+    libvirt.state().late.clear();
+    libvirt.state().domains[0].disks = &[(8192, 2)];
+    host.sample_at(20).await;
+    let later = Some((Bytes::kib(8), 2));
+    assert_eq!(disk_sum(&host.sample_at(21).await[0]), later);
+    libvirt.release().await;
+    assert_eq!(disk_sum(&host.sample_at(22).await[0]), later, "the earlier call's answer is older");
+    host.sample_at(26).await;
+    host.sample_at(27).await;
+    assert_eq!(disk_calls(&libvirt), 3, "every five seconds again");
+}
+
+#[tokio::test]
+async fn a_late_answer_says_how_long_it_took() {
+    let libvirt = FakeLibvirt::start(vec![FakeDomain { disks: &[(4096, 1)], ..domain("a", 1) }]);
+    let mut host = TestHost::of(&libvirt);
+    libvirt.state().late.push(DISK_READS);
+    host.sample().await;
+    let wait = Duration::from_millis(100);
+    tokio::time::sleep(wait).await;
+    libvirt.release().await;
+    let reads = host.sample().await[0].sample.disk_reads.unwrap().value;
+    assert!(reads.took >= wait, "{reads:?}");
 }
 
 #[tokio::test]
@@ -457,5 +496,5 @@ async fn news_ends_a_wait_and_moves_by_order_do_not() {
     host.host.wait_for_event().await;
     libvirt.start_again();
     host.sample().await;
-    assert_eq!(watched(&libvirt), 8, "a new connection is told of events, too");
+    assert_eq!(watched(&libvirt), 8, "a new connection asks for events, too");
 }

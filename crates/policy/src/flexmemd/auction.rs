@@ -33,13 +33,6 @@ use super::price::Price;
 /// of a balance. On the other hand, a waiting guest must have its turn. Of two equal guests, the
 /// one that rents everything pays with all its credits and gets half of them back; then the other
 /// one bids twice as much (+100 %). With more guests, the one that waits longest bids even more.
-///
-/// It lies between two ratios of bids, near their geometric mean. Without any change of demand,
-/// bids differ by up to some 8 %: a want may be off by the 2 % of a guest's memory that its
-/// statistics leave free to move ([`demand`](super::demand)), some 3 % of what it rents, and a tax
-/// moves up to 5 % of a balance. And a guest that waits must have its turn: of two equal guests the
-/// one that rents everything pays with all its credits and gets half of them back, and then the
-/// other one bids twice as much (+100 %), of more guests the longest waiting even more.
 pub(super) const INCUMBENT_MARGIN_PERCENT: u64 = 25;
 
 /// The most that a guest can pay per page and still afford all it wants.

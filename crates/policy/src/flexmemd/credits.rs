@@ -20,7 +20,7 @@
 
 use std::time::Duration;
 
-use ballast_model::{GuestId, Timestamp, largest_remainder};
+use ballast_model::{GuestId, Timestamp, in_proportion};
 
 /// Most credits that one guest starts with: the start of a floor of 128 TiB at the default shares.
 pub const CREDITS_START_MAX: u64 = 1 << 47;
@@ -242,9 +242,7 @@ impl Accounts {
         if credits == 0 || self.present.is_empty() {
             return;
         }
-        let weights: i128 = self.present.iter().map(|account| i128::from(account.weight)).sum();
-        let due = self.present.iter().map(|a| i128::from(a.weight) * i128::from(credits));
-        let parts = largest_remainder(due, weights, credits);
+        let parts = in_proportion(self.present.iter().map(|account| account.weight), credits);
         for (account, part) in self.present.iter_mut().zip(parts) {
             account.balance += part;
         }

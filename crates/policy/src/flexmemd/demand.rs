@@ -150,9 +150,6 @@ fn desired_part_free(old: Bytes, gib: Bytes) -> i128 {
 }
 
 fn change(old: Bytes, free: i128, part: i128, direction: Direction) -> Bytes {
-    if direction == Direction::Stay {
-        return old;
-    }
     // `dpf + 0.02` times 100 × 2^32.
     let denominator = 100 * ONE;
     let part = 100 * part + 2 * ONE;
@@ -160,7 +157,7 @@ fn change(old: Bytes, free: i128, part: i128, direction: Direction) -> Bytes {
     let fits = match direction {
         Direction::Up => lacking > 0,
         Direction::Down => lacking < 0,
-        Direction::Stay => false,
+        Direction::Stay => return old,
     };
     if !fits {
         return old;

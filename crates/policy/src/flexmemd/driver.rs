@@ -14,12 +14,13 @@
 //! After an emergency a guest waits for the length of a period, not for the next period; otherwise
 //! every emergency would begin the period that allows the next one.
 //!
-//! An auction that sold memory at a price holds ([`Driver::hold`]) until the balloons have had the
-//! time to move what was sold. Otherwise guests would be outbid before their purchase arrives, and
-//! memory would be on its way all the time. While it holds, no guest is outbid. Memory that a guest
-//! no longer wants goes to the others at once and free of charge, and requests wait. The tax is due
-//! once in such a period, like the paper's in its period of a second. Collected by the second, it
-//! would leave all guests with equal credits at each auction, and none would ever have its turn.
+//! After an auction sold memory at a price, the next one waits until the balloons have had the time
+//! to move what was sold ([`Driver::wait_for_balloons`]). Otherwise guests would be outbid before
+//! their purchase arrives, and memory would be on its way all the time. Meanwhile no guest is
+//! outbid. Memory that a guest no longer wants goes to the others at once and free of charge, and
+//! requests wait. The tax is due once in such a period, like the paper's in its period of a second.
+//! Collected by the second, it would leave all guests with equal credits at each auction, and none
+//! would ever have its turn.
 //! The operator's ceiling, which the paper does not have, limits what a guest keeps; the rest is
 //! offered to the others.
 //!
@@ -151,30 +152,31 @@ impl Driver {
     pub fn decide(&mut self, now: Timestamp, rentable: u64, tenants: &[Tenant<'_>]) -> Vec<Lease> {
         let weights: Vec<u64> = tenants.iter().map(Tenant::weight).collect();
         if self.combination.algorithm == Algorithm::Proportional {
-            return self.by_weight(rentable, tenants, &weights);
+            return by_weight(rentable, tenants, &weights);
         }
         let changed = self.align(tenants);
         self.admit(now, tenants, &weights);
         let is_over = self.period.is_none_or(|period| now >= period.end);
         let emergency = self.answer_emergencies(now, tenants);
-        let whole = is_over || emergency || changed || self.exceeds_rentable(rentable, tenants);
-        match (self.holds(), whole) {
+        let begins_period =
+            is_over || emergency || changed || self.exceeds_rentable(rentable, tenants);
+        let waits = self.waits_for_balloons();
+        match (waits, begins_period) {
             (false, _) => self.accounts.tax(now),
             (true, true) => self.accounts.tax_once(now),
             (true, false) => {}
         }
-        let urgent = !whole
-            && !self.holds()
+        let answers_requests = !waits
             && self.combination.frequency == Frequency::Immediate
             && tenants.iter().zip(&self.records).any(|(t, r)| pending(t, r.answered));
-        if whole || (urgent && self.sells()) {
+        if begins_period || (answers_requests && self.sells()) {
             self.begin_period(now);
             self.make_fit(rentable, tenants, &weights);
             self.run(rentable, tenants, &weights, RemainingPeriod::WHOLE, true);
-        } else if urgent {
+        } else if answers_requests {
             let remaining = self.remaining(now);
             self.run(rentable, tenants, &weights, remaining, false);
-        } else if self.holds() && self.combination.demand == DemandInput::Implicit {
+        } else if waits && self.combination.demand == DemandInput::Implicit {
             self.pass_on(rentable, tenants, &weights);
         }
         self.records.iter().map(|record| record.lease).collect()
@@ -184,19 +186,6 @@ impl Driver {
     fn sells(&self) -> bool {
         use Algorithm::{Auction, DirectAssign, RoundRobin};
         matches!(self.combination.algorithm, DirectAssign | Auction | RoundRobin)
-    }
-
-    fn by_weight(&mut self, rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) -> Vec<Lease> {
-        let room: Vec<u64> = tenants.iter().map(Tenant::room).collect();
-        let parts = proportional(&room, weights, rentable).into_iter().zip(room);
-        parts
-            .map(|(rented, room)| Lease {
-                rented,
-                wanted: rented,
-                limit: if rented < room { LeaseLimit::Supply } else { LeaseLimit::Ceiling },
-                ..Lease::NOTHING
-            })
-            .collect()
     }
 
     /// Aligns the records with `tenants`; returns whether guests came or went. A new guest rents
@@ -247,16 +236,16 @@ impl Driver {
         !has_just_begun && last.is_none_or(|last| now.saturating_since(last) >= length)
     }
 
-    /// Whether an auction's sale at a price is in force, longer than the operator's period.
-    fn holds(&self) -> bool {
+    /// Whether the running period was prolonged because an auction sold memory at a price.
+    fn waits_for_balloons(&self) -> bool {
         self.period.is_some_and(|period| period.length() > self.period_length())
     }
 
-    /// Holds a sale until the slowest balloon has had the time to give back everything that its
-    /// guest rents now, or `rented` before, whichever is more; balloons work in parallel. For a
+    /// Prolongs the period until the slowest balloon has had the time to give back everything that
+    /// its guest rents now, or `rented` before, whichever is more; balloons work in parallel. For a
     /// guest that rents everything, that is the time in which its balloon moves all rentable
     /// memory.
-    fn hold(&mut self, tenants: &[Tenant<'_>], rented: &[u64]) {
+    fn wait_for_balloons(&mut self, tenants: &[Tenant<'_>], rented: &[u64]) {
         let leases = self.records.iter().map(|record| record.lease.rented);
         let most = leases.zip(rented).map(|(now, before)| now.max(*before));
         let times = most.zip(tenants).map(|(pages, tenant)| tenant.time_for(pages));
@@ -325,10 +314,10 @@ impl Driver {
         tenants: &[Tenant<'_>],
         weights: &[u64],
         remaining: RemainingPeriod,
-        whole: bool,
+        begins_period: bool,
     ) {
         match self.combination.algorithm {
-            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, weights, remaining, whole),
+            Algorithm::Fcfs => self.run_fcfs(rentable, tenants, weights, remaining, begins_period),
             Algorithm::DemandProportional => self.run_max_min(rentable, tenants, weights),
             _ => self.run_market(rentable, tenants, weights),
         }
@@ -400,7 +389,7 @@ impl Driver {
             self.records[index].lease = Lease { rented, wanted: wants[index], price, limit };
         }
         if self.combination.algorithm == Algorithm::Auction && !price.is_free() {
-            self.hold(tenants, &before);
+            self.wait_for_balloons(tenants, &before);
         }
     }
 
@@ -442,6 +431,20 @@ impl Driver {
         };
         tenants.iter().enumerate().map(demand).sum::<u128>() > u128::from(rentable)
     }
+}
+
+/// Leases of `proportional`, which needs no record of the guests.
+fn by_weight(rentable: u64, tenants: &[Tenant<'_>], weights: &[u64]) -> Vec<Lease> {
+    let room: Vec<u64> = tenants.iter().map(Tenant::room).collect();
+    let parts = proportional(&room, weights, rentable).into_iter().zip(room);
+    parts
+        .map(|(rented, room)| Lease {
+            rented,
+            wanted: rented,
+            limit: if rented < room { LeaseLimit::Supply } else { LeaseLimit::Ceiling },
+            ..Lease::NOTHING
+        })
+        .collect()
 }
 
 /// Whether the guest's last request is still to be answered.

@@ -15,7 +15,7 @@ pub(super) const BALLOON_RATE_DEFAULT: Bytes = Bytes::mib(80);
 /// balloon that stands still, or was only seen at amounts too small to tell its rate, must not keep
 /// the market closed to a guest that lacks little: with 15 minutes a guest did 2 % of its work for
 /// want of 0.4 GiB (`docs/benchmarks/2026-11-27-auction.md`).
-pub(super) const HOLD_MAX: Duration = Duration::from_secs(300);
+pub(super) const BALLOON_WAIT_MAX: Duration = Duration::from_secs(300);
 
 /// A guest's request for more or less memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,12 +53,12 @@ pub struct Tenant<'a> {
 }
 
 impl Tenant<'_> {
-    /// How long its balloon needs to give back `pages`, at most [`HOLD_MAX`].
+    /// How long its balloon needs to give back `pages`, at most [`BALLOON_WAIT_MAX`].
     pub(super) fn time_for(&self, pages: u64) -> Duration {
         let rate = self.balloon_rate.unwrap_or(BALLOON_RATE_DEFAULT).get();
         let millis = u128::from(Bytes::pages(pages).get()) * 1000;
         let needed = millis.checked_div(u128::from(rate)).unwrap_or(u128::MAX);
-        Duration::from_millis(u64::try_from(needed).unwrap_or(u64::MAX)).min(HOLD_MAX)
+        Duration::from_millis(u64::try_from(needed).unwrap_or(u64::MAX)).min(BALLOON_WAIT_MAX)
     }
 
     /// Most pages it may rent.

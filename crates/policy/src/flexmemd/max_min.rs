@@ -13,7 +13,7 @@
 //! Source: progressive filling (Bertsekas and Gallager, *Data Networks* §6.5.2), in whole pages by
 //! largest remainder, ties to the first.
 
-use ballast_model::largest_remainder;
+use ballast_model::in_proportion;
 
 /// Divides `total` pages among guests that want `wants[i]`, by `weights[i]` (at least 1 each).
 ///
@@ -44,17 +44,16 @@ pub(super) fn divide(wants: &[u64], weights: &[u64], total: u64) -> Vec<u64> {
             break;
         }
     }
-    if !cut.is_empty() {
-        let due = cut.iter().map(|&i| i128::from(left) * i128::from(weights[i]));
-        for (&i, part) in cut.iter().zip(largest_remainder(due, weight as i128, left)) {
-            parts[i] = part;
-        }
+    let rest = in_proportion(cut.iter().map(|&i| weights[i]), left);
+    for (i, part) in cut.into_iter().zip(rest) {
+        parts[i] = part;
     }
     parts
 }
 
 #[cfg(test)]
 mod tests {
+    use ballast_model::largest_remainder;
     use proptest::prelude::*;
 
     use super::*;

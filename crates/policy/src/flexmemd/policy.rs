@@ -13,7 +13,7 @@
 
 use ballast_model::{
     Bytes, Clamped, Desired, GuestId, PolicyName, Reason, RentLimit, RequestKind, Timestamp,
-    largest_remainder,
+    in_proportion,
 };
 
 use super::combination::{Algorithm, Combination, Frequency};
@@ -116,22 +116,19 @@ impl Policy for Flexmemd {
         cut(&mut leases, contenders, problem.budget().saturating_sub(floors).to_pages());
         // Most guests have the same price, so its conversion is cached.
         let (mut price, mut thousandths) = (Price::FREE, 0);
-        let wanted = contenders
-            .iter()
-            .zip(&leases)
-            .enumerate()
-            .map(|(index, (contender, lease))| {
-                if shortfall > Bytes::ZERO {
-                    let floor = contender.floor;
-                    Desired { target: floor, reason: Reason::Bound(Clamped::Floor { floor }) }
-                } else {
-                    if lease.price != price {
-                        (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
-                    }
-                    self.desired(contender, index, lease, thousandths, rentable)
-                }
-            })
-            .collect();
+        let mut wanted = Vec::with_capacity(contenders.len());
+        for (index, (contender, lease)) in contenders.iter().zip(&leases).enumerate() {
+            if shortfall > Bytes::ZERO {
+                let floor = contender.floor;
+                let reason = Reason::Bound(Clamped::Floor { floor });
+                wanted.push(Desired { target: floor, reason });
+                continue;
+            }
+            if lease.price != price {
+                (price, thousandths) = (lease.price, lease.price.thousandths_per_kib());
+            }
+            wanted.push(self.desired(contender, index, lease, thousandths, rentable));
+        }
         Division { wanted, shortfall, notes: Vec::new() }
     }
 
@@ -159,8 +156,7 @@ fn cut(leases: &mut [Lease], contenders: &[Contender], supply: u64) {
     if total <= supply {
         return;
     }
-    let due = rented.iter().map(|&pages| i128::from(pages) * i128::from(supply));
-    let parts = largest_remainder(due, i128::from(total), supply);
+    let parts = in_proportion(rented.iter().copied(), supply);
     for ((lease, contender), (before, part)) in
         leases.iter_mut().zip(contenders).zip(rented.iter().zip(parts))
     {

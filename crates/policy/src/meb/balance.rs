@@ -216,21 +216,12 @@ fn fewest_misses(
     let ranges = &on_grid(ranges, budget, step);
     let interval = |contender: &Contender| contender.curve.as_ref().map(|curve| curve.interval());
     let longest = contenders.iter().filter_map(interval).max().unwrap_or(Duration::from_secs(1));
-    let sizes = |(contender, range): (&Contender, &SizeRange)| {
+    let mut guests = Vec::with_capacity(ranges.len());
+    for (contender, range) in contenders.iter().zip(ranges) {
         let weight = settings.weight(contender.shares);
-        let misses_held = misses(contender, range, longest, range.held);
-        let cost = |k| {
-            let pages = range.lower + k * step;
-            let misses = misses(contender, range, longest, pages);
-            let lost = u128::from(range.held.saturating_sub(pages) / step);
-            let margin = misses.saturating_sub(misses_held) / MARGIN + lost;
-            u128::from(weight).saturating_mul(misses.saturating_add(margin))
-        };
-        let cost = |k| u64::try_from(cost(k)).unwrap_or(u64::MAX);
-        let misses = (0..=(range.upper - range.lower) / step).map(cost).collect();
-        Sizes { lower: 0, misses }
-    };
-    let guests = contenders.iter().zip(ranges).map(sizes).collect();
+        let misses = weighted_misses(contender, range, longest, step, weight);
+        guests.push(Sizes { lower: 0, misses });
+    }
     let steps = match Instance::new(budget.saturating_sub(lowers(ranges)) / step, guests) {
         Ok(instance) => exact::solve(&instance).steps,
         // Impossible, because misses never rise and steps are few enough. Lower bounds are safe.
@@ -244,6 +235,29 @@ fn fewest_misses(
     };
     let parts: Vec<BoundedPart> = contenders.iter().zip(ranges).zip(steps).map(part).collect();
     divide(&parts, budget)
+}
+
+/// A guest's misses in `interval` with its lower bound, with one step more, and so on to its upper
+/// bound: each with the margin of what the guest has, and times its `weight`.
+fn weighted_misses(
+    contender: &Contender,
+    range: &SizeRange,
+    interval: Duration,
+    step: u64,
+    weight: u64,
+) -> Vec<u64> {
+    let misses_held = misses(contender, range, interval, range.held);
+    let steps = (range.upper - range.lower) / step;
+    let mut weighted = Vec::with_capacity(steps as usize + 1);
+    for k in 0..=steps {
+        let pages = range.lower + k * step;
+        let misses = misses(contender, range, interval, pages);
+        let lost = u128::from(range.held.saturating_sub(pages) / step);
+        let margin = misses.saturating_sub(misses_held) / MARGIN + lost;
+        let cost = u128::from(weight).saturating_mul(misses.saturating_add(margin));
+        weighted.push(u64::try_from(cost).unwrap_or(u64::MAX));
+    }
+    weighted
 }
 
 /// The ranges with lower bounds a whole number of steps below what guests have, so that their

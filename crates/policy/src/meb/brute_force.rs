@@ -7,19 +7,19 @@ use super::instance::{Instance, Solution};
 
 /// The first of the best allocations.
 pub(super) fn solve(instance: &Instance) -> Solution {
-    let mut search = Search { instance, above: vec![], best: None };
+    let mut search = SizeSearch { instance, above: vec![], best: None };
     search.extend(instance.spare(), 0);
     let (_, above) = search.best.expect("the spare steps are at most those between bounds");
     instance.solution(&above)
 }
 
-struct Search<'a> {
+struct SizeSearch<'a> {
     instance: &'a Instance,
     above: Vec<usize>,
     best: Option<(u128, Vec<usize>)>,
 }
 
-impl Search<'_> {
+impl SizeSearch<'_> {
     fn extend(&mut self, left: usize, misses: u128) {
         let Some(sizes) = self.instance.guests().get(self.above.len()) else {
             if left == 0 && self.best.as_ref().is_none_or(|(least, _)| misses < *least) {

@@ -145,7 +145,6 @@ impl fmt::Display for Notice {
     }
 }
 
-/// A guest's socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct GuestSocket {
     pub(super) guest: GuestId,
@@ -238,7 +237,7 @@ impl SocketFolder {
                 break;
             }
             // Reading the type needs no metadata call. A symbolic link passes this check:
-            // connecting shows what it points to, and whether it may (`pinned.rs`).
+            // connecting resolves it (see `ballast_pinned_socket`).
             let is_regular = entry.file_type().is_ok_and(|kind| kind.is_file() || kind.is_dir());
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             match name.parse::<GuestId>() {

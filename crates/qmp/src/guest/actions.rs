@@ -148,7 +148,6 @@ impl GuestMonitor {
         }
     }
 
-    /// Fails all pending actions.
     pub(super) fn fail_actions(&mut self, how: &str) {
         for action in self.actions.drain(..) {
             self.finished.push((action.ticket, OutcomeKind::Failed(how.to_owned())));

@@ -4,65 +4,61 @@
 //! data, which count no reads. So the counters of the devices are added up, and nodes are ignored.
 //! A failure costs only this figure: a process that refuses the query, or whose reply cannot be
 //! read, is not asked again on the same connection. One whose reply may have broken the connection
-//! (see `codec.rs` for the limits of a message) is never asked again.
+//! (see `codec.rs` for the limits of a message), or that answers everything but this query, is
+//! never asked again. No sample waits for the reply: it is the longest of all, and QEMU before 9.0
+//! takes the locks of I/O threads to make it.
 //!
-//! Cost: at most one query each [`INTERVAL`], with a reply of 1.4 KB for each disk, and as much for
-//! each file in its backing chain.
+//! Cost: one query each [`SpreadQuery::INTERVAL`], with a reply of 1.4 KB for each disk, and as
+//! much for each file in its backing chain.
 //! Source: `qapi/block-core.json` and `block/qapi.c` of QEMU 7.2.
 //! Limits: the counters of an unplugged device leave the sum, which falls: whoever compares two
 //! sums has to expect that. A drive without a medium has zeros, and so has a guest without disks.
 //! Firmware in flash memory counts as a disk. Disks outside QEMU's block layer (vhost-user,
 //! passthrough) do not count.
 
-use std::time::Duration;
-
+use ballast_backend::SpreadQuery;
 use ballast_model::{Bytes, DiskReads, Measured, Timestamp};
 use serde::Deserialize;
-
-/// The shortest time between two queries. Their replies are the longest of all, and QEMU before 9.0
-/// takes the locks of I/O threads to make them. A guest's need of page cache changes more slowly.
-const INTERVAL: Duration = Duration::from_secs(5);
 
 /// The block statistics of one guest.
 #[derive(Debug, Default)]
 pub(super) struct BlockStats {
     /// The last sum, and when it was queried.
     last: Option<(DiskReads, Timestamp)>,
-    /// When to query next; `None`: not on this connection.
-    due: Option<Timestamp>,
-    /// Whether a connection broke while a reply was awaited.
+    /// When to query; `None`: not on this connection.
+    query: Option<SpreadQuery>,
+    /// Whether a reply, or the lack of one, has ended a connection.
     has_broken: bool,
 }
 
 impl BlockStats {
-    /// A connection was made.
-    pub(super) fn connected(&mut self, now: Timestamp) {
-        self.due = (!self.has_broken).then_some(now);
+    /// A connection was made to process `pid`.
+    pub(super) fn connected(&mut self, now: Timestamp, pid: Option<u32>) {
+        let number = u64::from(pid.unwrap_or(0));
+        self.query = (!self.has_broken).then(|| SpreadQuery::new(number, now));
     }
 
     /// Whether to query now; assumes that the caller does.
     pub(super) fn take_due(&mut self, now: Timestamp) -> bool {
-        let is_due = self.due.is_some_and(|due| now >= due);
-        if is_due {
-            self.due = Some(now + INTERVAL);
-        }
-        is_due
+        self.query.as_mut().is_some_and(|query| query.take_due(now))
     }
 
-    /// Takes in the reply to the query sent at `at`.
-    pub(super) fn replied(&mut self, json: &str, at: Timestamp) {
+    /// Takes in the reply, received at `now`, to the query sent at `at`.
+    pub(super) fn replied(&mut self, json: &str, at: Timestamp, now: Timestamp) {
         match sum_reads(json) {
-            Ok(reads) => self.last = Some((reads, at)),
+            Ok(reads) => {
+                self.last = Some((DiskReads { took: now.saturating_since(at), ..reads }, at));
+            }
             Err(_) => self.failed(),
         }
     }
 
     /// The query was refused.
     pub(super) fn failed(&mut self) {
-        self.due = None;
+        self.query = None;
     }
 
-    /// The connection broke while a reply was awaited.
+    /// The connection ended for lack of a reply that could be read.
     pub(super) fn broke(&mut self) {
         self.has_broken = true;
     }
@@ -97,12 +93,14 @@ fn sum_reads(json: &str) -> Result<DiskReads, serde_json::Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use proptest::prelude::*;
 
     use super::*;
 
     fn reads(bytes: u64, requests: u64) -> DiskReads {
-        DiskReads { read: Bytes::new(bytes), requests }
+        DiskReads { read: Bytes::new(bytes), requests, ..DiskReads::default() }
     }
 
     /// The counters in the form of QEMU 7.2.
@@ -155,12 +153,13 @@ mod tests {
     fn an_unreadable_reply_ends_the_queries() {
         let mut stats = BlockStats::default();
         let [first, second, third] = [0, 5000, 10_000].map(Timestamp::from_millis);
-        stats.connected(first);
+        stats.connected(first, None);
         assert!(stats.take_due(first) && stats.take_due(second));
-        stats.replied("[]", first);
-        stats.replied("{}", second);
+        stats.replied("[]", first, Timestamp::from_millis(7));
+        stats.replied("{}", second, second);
         assert!(!stats.take_due(third));
-        let kept = Measured { value: DiskReads::default(), age: Duration::from_secs(10) };
+        let value = DiskReads { took: Duration::from_millis(7), ..DiskReads::default() };
+        let kept = Measured { value, age: Duration::from_secs(10) };
         assert_eq!(stats.reads(third), Some(kept));
     }
 

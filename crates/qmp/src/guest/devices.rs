@@ -21,7 +21,6 @@ pub(super) const ADDRESSABLE_MAX: Bytes = Bytes::new(1 << 52);
 /// Most devices read. QEMU's machines have 256 slots for modules at most, and a few PCI buses.
 const DEVICES_MAX: usize = 1024;
 
-/// A virtio-mem device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct VirtioMemDevice {
     /// `None`: no id, or a longer one than is accepted.
@@ -43,11 +42,9 @@ pub(super) struct OwnModule {
     pub(super) size: Bytes,
 }
 
-/// All memory devices of a guest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MemoryDevices {
     pub(super) virtio_mem: Vec<VirtioMemDevice>,
-    /// Our own modules.
     pub(super) modules: Vec<OwnModule>,
     /// Memory in modules of others.
     pub(super) foreign: Bytes,

@@ -119,7 +119,7 @@ impl GuestMonitor {
         self.down = LinkDown::Connecting;
         self.run = RunTracker::default();
         self.probed_at = None;
-        self.block_stats.connected(now);
+        self.block_stats.connected(now, pid);
         self.session = Some(QmpSession::new(now, self.command_timeout));
     }
 
@@ -127,13 +127,15 @@ impl GuestMonitor {
     /// kept, and age.
     pub fn disconnected(&mut self, why: LinkDown) {
         let how = format!("before the reply: {why}");
-        for command in self.sent.drain(..) {
+        for (place, command) in self.sent.drain(..).enumerate() {
             match (command.requester, command.purpose) {
                 (Requester::Caller(ticket), Purpose::Powerdown) => {
                     self.finished.push((ticket, OutcomeKind::Failed(how.clone())));
                 }
+                // QEMU replies in order: one that owes an earlier reply hangs for another reason.
                 (_, Purpose::BlockStats)
-                    if matches!(why, LinkDown::Protocol(_) | LinkDown::TimedOut) =>
+                    if matches!(why, LinkDown::Protocol(_))
+                        || (why == LinkDown::TimedOut && place == 0) =>
                 {
                     self.block_stats.broke();
                 }

@@ -51,7 +51,7 @@ impl GuestMonitor {
     fn begin_probe(&mut self, now: Timestamp) {
         self.probe_again = false;
         self.run.request_query();
-        // Readings of an earlier probe do not add up with those of this one.
+        // Readings of two probes must not be added up.
         (self.balloon_actual, self.virtio_mem_plugged) = (None, None);
         let before = self.sent.len();
         let folders = FOLDERS.map(|path| (Purpose::Folder(path), QmpCommand::QomList { path }));
@@ -71,7 +71,7 @@ impl GuestMonitor {
 
     /// Starts the probe's next round, or ends the probe, once all replies of a round have come.
     fn continue_probe(&mut self, now: Timestamp) {
-        let Some((0, mut found)) = self.probe.take_if(|(pending, _)| *pending == 0) else { return };
+        let Some((_, mut found)) = self.probe.take_if(|(pending, _)| *pending == 0) else { return };
         found.folders_done();
         if let Some(path) = found.vsock_path.take() {
             let command = QmpCommand::QomGet { path: &path, property: "guest-cid" };
@@ -79,10 +79,10 @@ impl GuestMonitor {
             self.probe = Some((usize::from(is_sent), found));
             return;
         }
-        let is_round_two_done = found.capabilities.statistics.is_some();
         if let Some(path) = found.balloon_path.clone()
-            && !is_round_two_done
+            && found.capabilities.statistics.is_none()
         {
+            // This round's queries correct it if they fail.
             found.capabilities.statistics = Some(true);
             let before = self.sent.len();
             for (purpose, property) in [
@@ -96,8 +96,9 @@ impl GuestMonitor {
             self.probe = Some((self.sent.len() - before, found));
             return;
         }
-        if let (true, Some(path)) = (found.start_polling, found.balloon_path.clone()) {
-            found.start_polling = false;
+        if std::mem::take(&mut found.start_polling)
+            && let Some(path) = found.balloon_path.clone()
+        {
             let (property, value) = (POLLING_INTERVAL, POLLING_INTERVAL_SECS);
             let command = QmpCommand::QomSet { path: &path, property, value };
             let is_sent = self.send(Purpose::SetPollingInterval, Requester::Probe, &command, now);
@@ -130,12 +131,12 @@ impl GuestMonitor {
         if self.run.take_query_due() || !has_balloon {
             self.send(Purpose::Status, requester, &QmpCommand::QueryStatus, now);
         }
-        // Last, because its reply is the longest and the least urgent.
-        if self.block_stats.take_due(now) {
-            self.send(Purpose::BlockStats, requester, &QmpCommand::QueryBlockStats, now);
-        }
         let pending = self.sent.len() - before;
         self.poll = (pending > 0).then_some(Poll { pending: Some(pending), ..poll });
+        // Last, and waited for by nobody: the reply is the longest and the least urgent.
+        if self.block_stats.take_due(now) {
+            self.send(Purpose::BlockStats, Requester::Nobody, &QmpCommand::QueryBlockStats, now);
+        }
     }
 
     /// Sends a command with the usual timeout; returns whether it was accepted for sending.
@@ -149,6 +150,7 @@ impl GuestMonitor {
         self.send_until(purpose, requester, command, now, now + self.command_timeout)
     }
 
+    /// [`GuestMonitor::send`] with a deadline of its own.
     pub(super) fn send_until(
         &mut self,
         purpose: Purpose,

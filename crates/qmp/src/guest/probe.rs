@@ -66,12 +66,10 @@ pub(super) struct MachineMemory {
     /// space.
     #[serde(default)]
     pub(super) max_size: u64,
-    /// Slots for modules.
     #[serde(default)]
     pub(super) slots: u64,
 }
 
-/// One entry of a folder.
 #[derive(Debug, Deserialize)]
 pub(super) struct QomEntry<'a> {
     #[serde(borrow)]

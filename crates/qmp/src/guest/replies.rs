@@ -10,13 +10,13 @@ use serde::{Deserialize, Deserializer};
 use super::actions::failure;
 use super::devices::{ADDRESSABLE_MAX, MemoryDevices};
 use super::monitor::GuestMonitor;
-use super::probe::QomEntry;
+use super::probe::{ProbeResult, QomEntry};
 use super::requests::{Purpose, Requester, SentCommand};
 use super::stats::read_guest_stats;
 use crate::codec::{self, ErrorReply};
 
 #[derive(Deserialize)]
-struct StatusReply<'a> {
+struct RunStateReply<'a> {
     #[serde(borrow)]
     status: Cow<'a, str>,
 }
@@ -68,7 +68,7 @@ impl GuestMonitor {
         let SentCommand { purpose, requester, at, .. } = command;
         match purpose {
             Purpose::Status => {
-                self.run.status(&parse::<StatusReply<'_>>("query-status", json)?.status);
+                self.run.status(&parse::<RunStateReply<'_>>("query-status", json)?.status);
                 self.update_allocation_without_balloon(at);
             }
             Purpose::Balloon => {
@@ -105,42 +105,30 @@ impl GuestMonitor {
                 }
                 self.devices_listed(requester, devices, at);
             }
-            Purpose::BlockStats => self.block_stats.replied(json, at),
+            Purpose::BlockStats => self.block_stats.replied(json, at, now),
             Purpose::MachineMemory => {
                 let machine_memory = parse("qom-get memory", json)?;
-                if let Some((_, found)) = &mut self.probe {
-                    found.machine_memory = Some(machine_memory);
-                }
+                self.note(|found| found.machine_memory = Some(machine_memory));
             }
             Purpose::Folder(folder) => {
                 let entries: Vec<QomEntry<'_>> = parse("qom-list", json)?;
-                if let Some((_, found)) = &mut self.probe {
-                    found.listing(folder, &entries);
-                }
+                self.note(|found| found.listing(folder, &entries));
             }
             Purpose::PollingInterval => {
                 let secs: u64 = parse("qom-get guest-stats-polling-interval", json)?;
-                if let Some((_, found)) = &mut self.probe {
-                    found.start_polling = secs == 0;
-                }
+                self.note(|found| found.start_polling = secs == 0);
             }
             Purpose::FreePageReporting => {
                 let on = parse("qom-get free-page-reporting", json)?;
-                if let Some((_, found)) = &mut self.probe {
-                    found.capabilities.free_page_reporting = Some(on);
-                }
+                self.note(|found| found.capabilities.free_page_reporting = Some(on));
             }
             Purpose::VsockCid => {
                 let cid: u64 = parse("qom-get guest-cid", json)?;
-                if let Some((_, found)) = &mut self.probe {
-                    found.vsock_cid = u32::try_from(cid).ok();
-                }
+                self.note(|found| found.vsock_cid = u32::try_from(cid).ok());
             }
             Purpose::DeflateOnOom => {
                 let on = parse("qom-get deflate-on-oom", json)?;
-                if let Some((_, found)) = &mut self.probe {
-                    found.capabilities.deflate_on_oom = Some(on);
-                }
+                self.note(|found| found.capabilities.deflate_on_oom = Some(on));
             }
             Purpose::SetPollingInterval => {}
             Purpose::Step => {
@@ -177,20 +165,14 @@ impl GuestMonitor {
                 self.probe_again = true;
             }
             Purpose::PollingInterval | Purpose::SetPollingInterval => {
-                if let Some((_, found)) = &mut self.probe {
-                    found.capabilities.statistics = Some(false);
-                }
+                self.note(|found| found.capabilities.statistics = Some(false));
             }
             // This version of QEMU lacks the property, and so the feature.
             Purpose::FreePageReporting => {
-                if let Some((_, found)) = &mut self.probe {
-                    found.capabilities.free_page_reporting = Some(false);
-                }
+                self.note(|found| found.capabilities.free_page_reporting = Some(false));
             }
             Purpose::DeflateOnOom => {
-                if let Some((_, found)) = &mut self.probe {
-                    found.capabilities.deflate_on_oom = Some(false);
-                }
+                self.note(|found| found.capabilities.deflate_on_oom = Some(false));
             }
             Purpose::BlockStats => self.block_stats.failed(),
             Purpose::Status => self.run.request_query(),
@@ -217,6 +199,13 @@ impl GuestMonitor {
         }
     }
 
+    /// Adds to the result of the running probe, if there is one.
+    fn note(&mut self, add: impl FnOnce(&mut ProbeResult)) {
+        if let Some((_, found)) = &mut self.probe {
+            add(found);
+        }
+    }
+
     fn devices_listed(&mut self, requester: Requester, devices: MemoryDevices, now: Timestamp) {
         self.hotplug.listed(devices);
         let plugged = self.hotplug.virtio_mem_plugged();
@@ -226,9 +215,7 @@ impl GuestMonitor {
     }
 
     fn found_balloon(&mut self, present: bool) {
-        if let Some((_, found)) = &mut self.probe {
-            found.capabilities.balloon = Some(present);
-        }
+        self.note(|found| found.capabilities.balloon = Some(present));
         if self.probed_at.is_some() && self.capabilities.balloon != Some(present) {
             self.capabilities.balloon = Some(present);
             self.probe_again = true;
@@ -236,7 +223,6 @@ impl GuestMonitor {
     }
 }
 
-/// Parses the result of a command.
 fn parse<'a, T: Deserialize<'a>>(command: &str, json: &'a str) -> Result<T, LinkDown> {
     serde_json::from_str(json).map_err(|error| unreadable(command, json, &error))
 }

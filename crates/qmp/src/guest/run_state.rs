@@ -43,7 +43,6 @@ impl RunTracker {
         }
     }
 
-    /// Takes in an event.
     pub(super) fn event(&mut self, name: &str) {
         match name {
             "GUEST_PANICKED" | "GUEST_CRASHLOADED" => self.state = Some(RunState::Panicked),

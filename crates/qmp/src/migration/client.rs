@@ -32,7 +32,7 @@ pub struct MigrationClient {
 }
 
 #[derive(Deserialize)]
-struct StatusReply {
+struct MigrationStatusReply {
     status: String,
 }
 
@@ -66,7 +66,7 @@ impl MigrationClient {
         // since, and the run state shows that; a completed one stays completed.
         let progress = self.progress().await?;
         let json = self.client.call(&QmpCommand::QueryStatus).await?;
-        let reply: StatusReply =
+        let reply: MigrationStatusReply =
             serde_json::from_str(&json).map_err(|error| unreadable("query-status", &error))?;
         Ok((GuestMigration::of(&reply.status, &progress, origin), progress))
     }

@@ -85,8 +85,8 @@ impl Fence {
         self.limit
     }
 
-    /// Moves the limit towards `height`: up at once, down no further than the charge. With `takes`,
-    /// the charge itself may also be lowered by a step, which blocks while the kernel reclaims.
+    /// Moves the limit towards `height`: up at once, but down no further than the charge. With
+    /// `takes`, it may also lower the charge by a step, which blocks while the kernel reclaims.
     /// Call it again every second or so.
     ///
     /// # Errors
@@ -138,27 +138,28 @@ impl Fence {
 
     /// Sets the limit, and reclaims at most `take` to reach it.
     fn move_to(&mut self, height: Bytes, take: Bytes) -> Result<(), ReclaimError> {
-        let _turn = self.cgroup.turn()?;
+        let _lock = self.cgroup.lock_limit()?;
         self.check_own()?;
         let cache = self.cgroup.page_cache()?.min(CACHE_STEP);
         let take = take.min(LIMIT_STEP);
-        let lowest = self.least()?.saturating_sub(cache).saturating_sub(take).page_ceil();
+        let lowest =
+            self.limit_above_charge()?.saturating_sub(cache).saturating_sub(take).page_ceil();
         let before = self.limit;
-        let Some(next) = next(before, height, lowest) else { return Ok(()) };
+        let Some(next) = next_limit(before, height, lowest) else { return Ok(()) };
         let is_set = self.set(Some(next))?;
         // With version 1 the kernel refuses a limit if it finds no more to reclaim. With version 2
         // it accepts any limit and throttles the guest above it. In both cases the limit goes back
         // above the charge, so that memory that cannot be reclaimed does not throttle the guest.
         let is_lower = before.is_none_or(|before| next < before);
         if !is_set || (is_lower && self.cgroup.usage()? > next.saturating_add(SLACK)) {
-            let least = self.least()?.max(height);
+            let least = self.limit_above_charge()?.max(height);
             self.set(Some(before.unwrap_or(Bytes::MAX).min(least)))?;
         }
         Ok(())
     }
 
     /// The lowest limit that takes nothing: the charge and `ROOM`.
-    fn least(&self) -> Result<Bytes, ReclaimError> {
+    fn limit_above_charge(&self) -> Result<Bytes, ReclaimError> {
         Ok(self.cgroup.usage()?.saturating_add(ROOM).page_ceil())
     }
 
@@ -220,7 +221,7 @@ impl Fence {
             self.limit = None;
             return Ok(());
         }
-        let _turn = self.cgroup.turn()?;
+        let _lock = self.cgroup.lock_limit()?;
         match self.check_own() {
             Ok(()) if self.limit.is_some() => self.set(None).map(drop),
             // The operator's limit stays.
@@ -249,7 +250,7 @@ fn find(root: &Path, vmm: &VmmProcess) -> Result<MemoryCgroup, ReclaimError> {
 
 /// The limit of a cgroup if a fence set it; `None`: it has none.
 fn own_limit(cgroup: &MemoryCgroup) -> Result<Option<Bytes>, ReclaimError> {
-    let _turn = cgroup.turn()?;
+    let _lock = cgroup.lock_limit()?;
     match cgroup.limit()? {
         Some(limit) if !noted(cgroup).contains(&limit) => {
             Err(ReclaimError::OthersLimit { path: cgroup.limit_path(), limit })
@@ -268,7 +269,7 @@ fn noted(cgroup: &MemoryCgroup) -> Vec<Bytes> {
 }
 
 /// The limit after `before`, towards `height` and not below `lowest`; `None`: it stays.
-fn next(before: Option<Bytes>, height: Bytes, lowest: Bytes) -> Option<Bytes> {
+fn next_limit(before: Option<Bytes>, height: Bytes, lowest: Bytes) -> Option<Bytes> {
     let wanted = height.max(lowest);
     match before {
         None => Some(wanted),
@@ -300,7 +301,7 @@ mod tests {
             (Some(503), 500, 300, Some(500)),
             (Some(700), 500, 800, None),
         ] {
-            let found = next(mib(before), Bytes::mib(height), Bytes::mib(lowest));
+            let found = next_limit(mib(before), Bytes::mib(height), Bytes::mib(lowest));
             assert_eq!(found, mib(expected), "{before:?} {height} {lowest}");
         }
     }
@@ -312,7 +313,7 @@ mod tests {
         ) {
             let bytes = |pages: u32| Bytes::pages(pages.into());
             let (before, height, lowest) = (before.map(bytes), bytes(height), bytes(lowest));
-            if let Some(next) = next(before, height, lowest) {
+            if let Some(next) = next_limit(before, height, lowest) {
                 prop_assert!(next >= height);
                 prop_assert!(before.is_none_or(|before| next <= before.max(height)));
                 prop_assert!(next >= lowest || before.is_some_and(|before| height > before));

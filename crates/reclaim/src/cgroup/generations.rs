@@ -54,7 +54,7 @@ pub struct PageGenerations {
     /// The cgroup's name in `file`.
     group: PathBuf,
     /// Each node, and the generation that was its youngest after the last aging.
-    begun: Vec<(u64, u64)>,
+    youngest: Vec<(u64, u64)>,
 }
 
 /// What an aging found.
@@ -107,8 +107,8 @@ impl PageGenerations {
         let lockdown = root.join(LOCKDOWN);
         let group = cgroup.group().to_owned();
         let usage = cgroup.folder().join("cpu.stat");
-        let mut found = PageGenerations { file, lockdown, usage, group, begun: Vec::new() };
-        found.begun = found.nodes()?.iter().map(NodeGenerations::begun).collect();
+        let mut found = PageGenerations { file, lockdown, usage, group, youngest: Vec::new() };
+        found.youngest = found.nodes()?.iter().map(NodeGenerations::youngest).collect();
         Ok(found)
     }
 
@@ -125,8 +125,8 @@ impl PageGenerations {
             self.write(&format!("+ {cgroup} {node} {youngest} 1 1"))?;
         }
         let nodes = self.nodes()?;
-        let touched = touched_since(&self.begun, &nodes);
-        self.begun = nodes.iter().map(NodeGenerations::begun).collect();
+        let touched = touched_since(&self.youngest, &nodes);
+        self.youngest = nodes.iter().map(NodeGenerations::youngest).collect();
         let (touched, listed) = (touched.map(Bytes::pages), sum(&nodes));
         Ok(Aging { touched, listed, took: began.elapsed() })
     }
@@ -234,8 +234,8 @@ fn refusal(file: &Path, lockdown: &Path, error: &std::io::Error) -> String {
 }
 
 impl NodeGenerations {
-    /// The node, and its youngest generation.
-    fn begun(&self) -> (u64, u64) {
+    /// The node's number, and that of its youngest generation.
+    fn youngest(&self) -> (u64, u64) {
         (self.node, self.pages.last().map_or(0, |&(number, _)| number))
     }
 }
@@ -248,14 +248,14 @@ fn sum(nodes: &[NodeGenerations]) -> Bytes {
     Bytes::pages(listed)
 }
 
-/// Pages touched between the previous aging and the latest one. `begun` has each node's youngest
+/// Pages touched between the previous aging and the latest one. `before` has each node's youngest
 /// generation after the previous aging, `nodes` the generations after the latest. `None` if the
-/// kernel has aged too often to tell. A node that is missing in `begun` counts from the next aging
+/// kernel has aged too often to tell. A node that is missing in `before` counts from the next aging
 /// on.
-fn touched_since(begun: &[(u64, u64)], nodes: &[NodeGenerations]) -> Option<u64> {
+fn touched_since(before: &[(u64, u64)], nodes: &[NodeGenerations]) -> Option<u64> {
     let mut touched: u64 = 0;
     for NodeGenerations { node, pages, .. } in nodes {
-        let Some((_, since)) = begun.iter().find(|(begun, _)| begun == node) else { continue };
+        let Some((_, since)) = before.iter().find(|(known, _)| known == node) else { continue };
         // The youngest generation has only what was touched since this aging.
         let Some(((youngest, _), older)) = pages.split_last() else { continue };
         // The kernel may have aged meanwhile: then touched pages are in more than one generation.
@@ -447,7 +447,7 @@ memcg    48 /vm/below
                 kernel.age();
             }
             kernel.age();
-            let begun: Vec<_> = kernel.nodes().iter().map(NodeGenerations::begun).collect();
+            let begun: Vec<_> = kernel.nodes().iter().map(NodeGenerations::youngest).collect();
             for (number, &page) in since.iter().enumerate() {
                 kernel.pages[page].1 = true;
                 // The kernel's own reclaim ages, too.

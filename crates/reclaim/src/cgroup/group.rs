@@ -184,9 +184,9 @@ impl MemoryCgroup {
         }
     }
 
-    /// Waits for the lock on the limit, which lasts until the descriptor is dropped. More than one
+    /// Waits for the lock on the limit and holds it until the descriptor is dropped: more than one
     /// thread reads, changes and restores a limit.
-    pub(super) fn turn(&self) -> Result<OwnedFd, ReclaimError> {
+    pub(super) fn lock_limit(&self) -> Result<OwnedFd, ReclaimError> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = open(&self.folder, flags, Mode::empty())
             .and_then(|folder| flock(&folder, FlockOperation::LockExclusive).map(|()| folder));

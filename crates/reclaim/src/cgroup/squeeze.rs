@@ -47,7 +47,7 @@ pub struct Squeeze {
     before: Option<Bytes>,
     is_set: bool,
     /// A lock: no other thread changes the limit meanwhile.
-    _turn: OwnedFd,
+    _lock: OwnedFd,
 }
 
 impl Squeeze {
@@ -57,9 +57,9 @@ impl Squeeze {
     /// # Errors
     /// [`ReclaimError::Unreadable`].
     pub fn new(cgroup: MemoryCgroup) -> Result<Squeeze, ReclaimError> {
-        let turn = cgroup.turn()?;
+        let lock = cgroup.lock_limit()?;
         let before = cgroup.limit()?;
-        Ok(Squeeze { cgroup, before, is_set: false, _turn: turn })
+        Ok(Squeeze { cgroup, before, is_set: false, _lock: lock })
     }
 
     /// Sets the limit to `target`, but at most [`LIMIT_STEP`] below the current usage and never

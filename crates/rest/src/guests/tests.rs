@@ -30,7 +30,7 @@ const TOY: HypervisorKind = HypervisorKind {
 };
 
 impl RestGuest for Toy {
-    fn begin(&mut self, _now: Timestamp) {
+    fn begin(&mut self, _now: Timestamp, _in_full: bool) {
         self.is_due = true;
     }
 

@@ -41,7 +41,7 @@ pub fn try_rest_guest<G: RestGuest + Default>(data: &[u8]) {
     for sample in 0..SAMPLES_MAX {
         let now = Timestamp::from_millis(sample * 1000);
         guest.planned(sample % 2 == 1);
-        guest.begin(now);
+        guest.begin(now, sample.is_multiple_of(5));
         let mut rounds = 0;
         loop {
             let calls = guest.calls();

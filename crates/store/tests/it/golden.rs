@@ -391,7 +391,7 @@ fn guest_samples() -> Vec<GuestSample> {
             .get(at)
             .map(|&value| Measured { value, age: aged(at) }),
         disk_reads: (at == 1).then(|| {
-            let value = DiskReads { read: Bytes::mib(90), requests: 2000 };
+            let value = DiskReads { read: Bytes::mib(90), requests: 2000, took: MS };
             Measured { value, age: aged(at) }
         }),
         agent: agents.get(at).map(|&value| Box::new(Measured { value, age: aged(at) })),
@@ -510,6 +510,7 @@ fn everything() -> OwnedTick {
             held: Some(Bytes::mib(500)),
             transient_grant: Bytes::mib(64),
             granted: Some(Bytes::mib(250)),
+            granted_lately: Some(Bytes::mib(280)),
             resident_cap: Some(Bytes::mib(300)),
             stuck: Some(Stuck {
                 asked: Bytes::mib(200),
@@ -533,6 +534,14 @@ fn everything() -> OwnedTick {
                 take_over: Some(false),
                 ..GuestChange::default()
             }),
+            checked: Some(CheckedGuest {
+                held: Some(Bytes::mib(510)),
+                target: Some(Bytes::mib(210)),
+                granted: Some(Bytes::mib(220)),
+                granted_lately: Some(Bytes::mib(290)),
+                entitled: Some(Bytes::mib(270)),
+                resident_cap: Some(Bytes::mib(310)),
+            }),
         }],
         limits: BTreeMap::from([
             (id(0), bounded),
@@ -546,14 +555,14 @@ fn everything() -> OwnedTick {
 }
 
 /// A tick with the fewest known figures.
-fn nothing(policy: PolicyName, rung: PressureLevel) -> OwnedTick {
+fn nothing(policy: PolicyName, level: PressureLevel) -> OwnedTick {
     let one = everything();
     let unknown = GuestSample::unknown(id(0), LinkState::Up);
     OwnedTick {
         snapshot: Snapshot::new(one.snapshot.taken_at, HostSample::default(), vec![unknown]),
         plan: Plan {
             policy,
-            host_pressure: rung,
+            host_pressure: level,
             reservations: Vec::new(),
             guests: one.plan.guests[..1]
                 .iter()
@@ -584,7 +593,7 @@ fn nothing(policy: PolicyName, rung: PressureLevel) -> OwnedTick {
 fn ticks() -> Vec<OwnedTick> {
     let mut all = vec![everything(), everything()];
     all.extend(PolicyName::ALL.map(|policy| nothing(policy, PressureLevel::Normal)));
-    all.extend(PressureLevel::ALL.map(|rung| nothing(PolicyName::Static, rung)));
+    all.extend(PressureLevel::ALL.map(|level| nothing(PolicyName::Static, level)));
     all
 }
 

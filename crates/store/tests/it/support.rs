@@ -360,7 +360,7 @@ fn guest_sample() -> impl Strategy<Value = GuestSample> {
                         .collect(),
                     merged: resident.as_ref().map(|it| it.value),
                     disk_reads: resident.map(|it| Measured {
-                        value: DiskReads { read: it.value, requests: it.value.get() },
+                        value: DiskReads { read: it.value, requests: it.value.get(), took: it.age },
                         age: it.age,
                     }),
                     resident,
@@ -709,7 +709,7 @@ fn mechanism() -> impl Strategy<Value = Mechanism> {
     prop::sample::select(Mechanism::ALL.to_vec())
 }
 
-fn rung() -> impl Strategy<Value = PressureLevel> {
+fn pressure_level() -> impl Strategy<Value = PressureLevel> {
     prop::sample::select(PressureLevel::ALL.to_vec())
 }
 
@@ -732,7 +732,7 @@ fn moved() -> impl Strategy<Value = Move> {
         bytes().prop_map(|more| MechanismReason::AskedByOthers { more }),
         span().prop_map(|idle| MechanismReason::UnplugStalled { idle }),
         (bytes(), span()).prop_map(|(left, asked)| MechanismReason::NotGiven { left, asked }),
-        rung().prop_map(|level| MechanismReason::HostShort { level }),
+        pressure_level().prop_map(|level| MechanismReason::HostShort { level }),
         bytes().prop_map(|entitlement| MechanismReason::BeyondEntitlement { entitlement }),
         Just(MechanismReason::Growing),
     ];
@@ -837,11 +837,11 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
         prop::collection::vec(guest_plan().boxed(), 0..4),
         prop::collection::vec(action, 0..4),
         prop::collection::vec(paging, 0..3),
-        rung(),
+        pressure_level(),
         (prop::collection::vec(reservation, 0..3), prop::collection::vec(note(), 0..3)),
     )
         .prop_map(
-            |(generation, decided_at, policy, budget, guests, actions, paging, rung, rest)| Plan {
+            |(generation, decided_at, policy, budget, guests, actions, paging, level, rest)| Plan {
                 generation: Generation(generation),
                 decided_at,
                 policy,
@@ -849,7 +849,7 @@ pub(crate) fn plan() -> impl Strategy<Value = Plan> {
                 guests,
                 actions,
                 paging,
-                host_pressure: rung,
+                host_pressure: level,
                 reservations: rest.0,
                 notes: rest.1,
             },
@@ -912,7 +912,18 @@ fn handover() -> impl Strategy<Value = Handover> {
         until,
         pause,
     });
-    let parts = (option::of(process), option::of(stuck), option::of(thrashed));
+    let checked = prop::array::uniform6(option::of(bytes())).prop_map(
+        |[held, target, granted, granted_lately, entitled, resident_cap]| CheckedGuest {
+            held,
+            target,
+            granted,
+            granted_lately,
+            entitled,
+            resident_cap,
+        },
+    );
+    let checked = option::of(checked);
+    let parts = (option::of(process), option::of(stuck), option::of(thrashed), checked);
     let limits = (option::of(bytes()), option::of(bytes()), any::<(Option<u32>, Option<bool>)>());
     let limits = limits.prop_map(|(floor, ceiling, (shares, managed))| GuestChange {
         floor,
@@ -922,21 +933,24 @@ fn handover() -> impl Strategy<Value = Handover> {
         ..GuestChange::default()
     });
     let held = (option::of(bytes()), option::of(bytes()), option::of(limits));
-    let granted = (bytes(), option::of(bytes()), option::of(bytes()));
+    let granted = (bytes(), option::of(bytes()), option::of(bytes()), option::of(bytes()));
     (id(), held, granted, parts).prop_map(
-        |(guest, (held, first_held, carried_limits), granted, (process, stuck, thrashed))| {
-            let (transient_grant, granted, resident_cap) = granted;
+        |(guest, (held, first_held, carried_limits), granted, parts)| {
+            let (process, stuck, thrashed, checked) = parts;
+            let (transient_grant, granted, granted_lately, resident_cap) = granted;
             Handover {
                 guest,
                 process,
                 held,
                 transient_grant,
                 granted,
+                granted_lately,
                 resident_cap,
                 stuck,
                 thrashed,
                 first_held,
                 carried_limits,
+                checked,
             }
         },
     )

@@ -185,8 +185,8 @@ fn host(status: &StatusReply, theme: Theme) -> Vec<Fact> {
 /// What the operator should know, the most serious first.
 fn warnings(status: &StatusReply) -> Vec<String> {
     let mut warnings: Vec<String> = Vec::new();
-    if status.rung.code != PressureLevel::Normal.code() {
-        warnings.push(status.rung.text.clone());
+    if status.host_pressure.code != PressureLevel::Normal.code() {
+        warnings.push(status.host_pressure.text.clone());
     }
     warnings.extend(status.daemon.iter().flat_map(of_daemon));
     warnings.extend(status.notes.iter().map(|note| note.text.clone()));

@@ -161,7 +161,7 @@ pub(super) fn draw(state: &State, theme: Theme, frame: &mut Frame<'_>, area: Rec
         let why = match &state.status {
             None => "",
             Some(status) if status.guests.is_empty() => {
-                "no guest was found: is the folder of their sockets configured?"
+                "no guest was found: `ballast doctor host` says where Ballast looks"
             }
             Some(_) => "no guest's name contains the filter's text",
         };

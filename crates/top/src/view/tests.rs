@@ -494,7 +494,7 @@ fn before_the_first_answer_the_error_is_shown() {
 fn warnings_of_the_host_stand_above_the_guests() {
     let mut state = live();
     let mut status = mixed(17);
-    status.rung = ballast_api::Coded::new("low", "the host is short of memory");
+    status.host_pressure = ballast_api::Coded::new("low", "the host is short of memory");
     let note = |text: &str| ballast_api::Coded::new("note", text);
     status.notes = vec![note("budget reduced\x1b[2J to 2GiB"), note("a second"), note("a third")];
     state.update(Event::Status(Ok(Box::new(status))));
@@ -567,7 +567,7 @@ fn foreign_text_cannot_control_the_terminal() {
     status.guests = vec![guest];
     status.tick.policy = evil.to_owned();
     status.daemon.as_mut().unwrap().policy = evil.to_owned();
-    status.rung = ballast_api::Coded::new("low", evil);
+    status.host_pressure = ballast_api::Coded::new("low", evil);
     state.update(Event::Status(Ok(Box::new(status))));
     state.update(Event::Done(Err(evil.to_owned())));
     let is_clean = |state: &mut State, columns| {

@@ -58,14 +58,13 @@ impl ActivityReader {
 
     /// The counts until now; `None` once a thread has ended.
     pub fn read(&self) -> Option<ThreadActivity> {
-        let of = |thread: &PathBuf| {
+        let mut sum = ThreadActivity::default();
+        for thread in &self.threads {
             let (minor_faults, major_faults) = parse_stat(&fs::read(thread.join("stat")).ok()?)?;
             let context_switches = parse_status(&fs::read(thread.join("status")).ok()?)?;
-            Some(ThreadActivity { minor_faults, major_faults, context_switches })
-        };
-        self.threads
-            .iter()
-            .try_fold(ThreadActivity::default(), |sum, thread| Some(sum.plus(of(thread)?)))
+            sum = sum.plus(ThreadActivity { minor_faults, major_faults, context_switches });
+        }
+        Some(sum)
     }
 }
 

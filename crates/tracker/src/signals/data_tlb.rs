@@ -32,12 +32,12 @@ pub struct DataTlbCounter {
 struct ThreadCounter {
     tid: u32,
     counter: Counter,
-    before: Reading,
+    before: MissReading,
 }
 
 /// One reading of a counter; times in ns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Reading {
+struct MissReading {
     count: u64,
     /// How long its thread ran.
     enabled: u64,
@@ -62,7 +62,7 @@ impl DataTlbCounter {
     pub fn take(&mut self) -> Option<u64> {
         let mut misses: u64 = 0;
         for thread in &mut self.threads {
-            let now = Reading::of(&mut thread.counter)?;
+            let now = MissReading::of(&mut thread.counter)?;
             misses = misses.saturating_add(now.misses_since(thread.before)?);
             thread.before = now;
         }
@@ -78,22 +78,26 @@ impl DataTlbCounter {
         for tid in tids {
             if self.threads.iter().all(|thread| thread.tid != tid) {
                 let counter = counter(tid)?;
-                self.threads.push(ThreadCounter { tid, counter, before: Reading::default() });
+                self.threads.push(ThreadCounter { tid, counter, before: MissReading::default() });
             }
         }
         Some(())
     }
 }
 
-impl Reading {
-    fn of(counter: &mut Counter) -> Option<Reading> {
+impl MissReading {
+    fn of(counter: &mut Counter) -> Option<MissReading> {
         let read = counter.read_count_and_time().ok()?;
-        Some(Reading { count: read.count, enabled: read.time_enabled, running: read.time_running })
+        Some(MissReading {
+            count: read.count,
+            enabled: read.time_enabled,
+            running: read.time_running,
+        })
     }
 
     /// Misses since `before`, extrapolated to all the time in which its thread ran; `None` if it
     /// did not count at all, because others used the registers.
-    fn misses_since(self, before: Reading) -> Option<u64> {
+    fn misses_since(self, before: MissReading) -> Option<u64> {
         let enabled = self.enabled.saturating_sub(before.enabled);
         let running = self.running.saturating_sub(before.running);
         let count = self.count.saturating_sub(before.count);
@@ -124,13 +128,13 @@ mod tests {
 
     #[test]
     fn counts_are_scaled_to_the_time_a_thread_ran() {
-        let reading = |count, enabled, running| Reading { count, enabled, running };
-        let since = |before: Reading, now: Reading| now.misses_since(before);
-        assert_eq!(since(Reading::default(), reading(1000, 300, 100)), Some(3000));
+        let reading = |count, enabled, running| MissReading { count, enabled, running };
+        let since = |before: MissReading, now: MissReading| now.misses_since(before);
+        assert_eq!(since(MissReading::default(), reading(1000, 300, 100)), Some(3000));
         assert_eq!(since(reading(1000, 300, 100), reading(1007, 305, 105)), Some(7));
         assert_eq!(since(reading(7, 5, 5), reading(7, 5, 5)), Some(0), "it did not run");
         assert_eq!(since(reading(7, 5, 5), reading(7, 9, 5)), None, "it ran, uncounted");
-        let all = since(Reading::default(), reading(u64::MAX, u64::MAX, 1));
+        let all = since(MissReading::default(), reading(u64::MAX, u64::MAX, 1));
         assert_eq!(all, Some(u64::MAX));
     }
 

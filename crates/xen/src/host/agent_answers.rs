@@ -9,7 +9,7 @@ use ballast_agent_proto::wire::HostMessage;
 use ballast_model::GuestId;
 use ballast_xenstore::{Answer, GuardedWrite, RequestId};
 
-use super::{Purpose, XenHost};
+use super::{RequestPurpose, XenHost};
 use crate::key::answer_path;
 
 /// Most answers that are being written.
@@ -36,7 +36,7 @@ impl XenHost {
 
     fn await_answer_write(&mut self, write: GuardedWrite) {
         if let Some(id) = write.awaited() {
-            self.asked.insert(id, Purpose::AgentAnswer);
+            self.asked.insert(id, RequestPurpose::AgentAnswer);
             self.answer_writes.insert(id, write);
         }
     }

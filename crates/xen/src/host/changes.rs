@@ -16,7 +16,7 @@ use ballast_xenstore::{Answer, Reply, Request, StoreError, StorePath};
 use tokio::time::{Instant, timeout_at};
 
 use super::in_flight::ListingParts;
-use super::{Purpose, XenHost};
+use super::{RequestPurpose, XenHost};
 use crate::claims::ValueTimes;
 use crate::domain::{Domain, KeyEffect};
 use crate::key::{DOMAINS, DomainId, DomainKey, PathKind};
@@ -32,7 +32,7 @@ impl XenHost {
     /// Sets the watch. The store answers with an event for the watched node itself.
     pub(super) fn watch(&mut self) {
         if let Ok(path) = DOMAINS.parse() {
-            self.ask(Request::Watch { path, token: TOKEN.to_owned() }, Purpose::Watch);
+            self.ask(Request::Watch { path, token: TOKEN.to_owned() }, RequestPurpose::Watch);
         }
         // Changes before the watch are not reported.
         let known: Vec<DomainId> = self.domains.keys().copied().collect();
@@ -42,7 +42,7 @@ impl XenHost {
     }
 
     /// Sends a request; returns whether the session accepted it.
-    pub(super) fn ask(&mut self, request: Request, purpose: Purpose) -> bool {
+    pub(super) fn ask(&mut self, request: Request, purpose: RequestPurpose) -> bool {
         let Some(connection) = &mut self.connection else { return false };
         let id = connection.session.request(request);
         if let Some(id) = id {
@@ -54,9 +54,9 @@ impl XenHost {
     /// Reads a small key, whatever its value: its answer shows that the store is alive, and the
     /// store sends all earlier events before it.
     fn check_liveness(&mut self) {
-        let is_asked = self.asked.values().any(|it| *it == Purpose::LivenessCheck);
+        let is_asked = self.asked.values().any(|it| *it == RequestPurpose::LivenessCheck);
         if let Some(path) = DomainKey::Name.path(DomainId::DOM0).filter(|_| !is_asked) {
-            self.ask(Request::Read(path), Purpose::LivenessCheck);
+            self.ask(Request::Read(path), RequestPurpose::LivenessCheck);
         }
     }
 
@@ -101,7 +101,7 @@ impl XenHost {
         // A change from now on needs another list.
         self.listing.is_wanted = false;
         self.listing.was_begun = true;
-        self.listing.is_asked = self.ask(request, Purpose::Domains);
+        self.listing.is_asked = self.ask(request, RequestPurpose::Domains);
     }
 
     /// Requests keys that changed, each once in a sample: a key that was read already waits for the
@@ -123,7 +123,7 @@ impl XenHost {
 
     fn ask_for_key(&mut self, id: DomainId, key: DomainKey, changed: Option<Timestamp>) -> bool {
         let Some(path) = key.path(id) else { return false };
-        let is_asked = self.ask(Request::Read(path), Purpose::Key(id, key, changed));
+        let is_asked = self.ask(Request::Read(path), RequestPurpose::Key(id, key, changed));
         if is_asked {
             self.changed.remove(&(id, key));
         }
@@ -187,18 +187,18 @@ impl XenHost {
             match self.asked.remove(&id) {
                 // The caller no longer waits.
                 None => {}
-                Some(Purpose::LivenessCheck) => self.answered_at = Some(self.now()),
-                Some(Purpose::Order) => {
+                Some(RequestPurpose::LivenessCheck) => self.answered_at = Some(self.now()),
+                Some(RequestPurpose::Order) => {
                     self.order_answers.insert(id, answer);
                 }
-                Some(Purpose::AgentAnswer) => self.continue_answer_write(id, answer),
-                Some(Purpose::Watch) => {
+                Some(RequestPurpose::AgentAnswer) => self.continue_answer_write(id, answer),
+                Some(RequestPurpose::Watch) => {
                     if let Err(error) = answer {
                         self.disconnected(LinkDown::Closed(error.to_string()));
                     }
                 }
-                Some(Purpose::Domains) => is_urgent |= self.take_domains(answer),
-                Some(Purpose::Key(id, key, changed)) => {
+                Some(RequestPurpose::Domains) => is_urgent |= self.take_domains(answer),
+                Some(RequestPurpose::Key(id, key, changed)) => {
                     is_urgent |= self.take_key(id, key, changed, answer);
                 }
             }

@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
 use super::limits::{RUNS_MAX, set_maxmem};
-use super::{Purpose, XenHost};
+use super::{RequestPurpose, XenHost};
 use crate::key::{DomainId, DomainKey};
 
 /// An order that can be sent.
-struct Order {
+struct DomainOrder {
     domain: DomainId,
     /// The size ordered.
     size: Bytes,
@@ -59,7 +59,7 @@ impl XenHost {
         action: &Action,
         guests: &BTreeMap<GuestId, DomainId>,
         now: Timestamp,
-    ) -> Result<Order, OutcomeKind> {
+    ) -> Result<DomainOrder, OutcomeKind> {
         let id = guests.get(&action.guest).copied();
         let domain = id.and_then(|id| self.domains.get_mut(&id));
         let domain = domain.ok_or_else(|| failed("not sent: the guest is gone".to_owned()))?;
@@ -79,7 +79,7 @@ impl XenHost {
         // The maxmem of dom0 was set when the machine booted.
         let is_dom0 = domain.id == DomainId::DOM0;
         let maxmem = domain.maxmem.for_target(action.target, domain.ceiling());
-        Ok(Order {
+        Ok(DomainOrder {
             domain: domain.id,
             size: action.target,
             maxmem: maxmem.filter(|_| !is_dom0),
@@ -89,10 +89,14 @@ impl XenHost {
     }
 
     /// Raises the maxmem of domains that need it. Where that fails, the order fails.
-    async fn raise_limits(&mut self, orders: &mut [Result<Order, OutcomeKind>], until: Instant) {
+    async fn raise_limits(
+        &mut self,
+        orders: &mut [Result<DomainOrder, OutcomeKind>],
+        until: Instant,
+    ) {
         let mut waiting = Vec::new();
         for (index, order) in orders.iter().enumerate() {
-            if let Ok(Order { domain, maxmem: Some(to), .. }) = order {
+            if let Ok(DomainOrder { domain, maxmem: Some(to), .. }) = order {
                 waiting.push((index, *domain, *to));
             }
         }
@@ -119,7 +123,7 @@ impl XenHost {
             }
         }
         for (index, order) in orders.iter_mut().enumerate() {
-            let Ok(Order { maxmem: Some(to), .. }) = order else { continue };
+            let Ok(DomainOrder { maxmem: Some(to), .. }) = order else { continue };
             let to = *to;
             let why = match ended.remove(&index) {
                 Some(Ok(())) => continue,
@@ -134,7 +138,7 @@ impl XenHost {
     async fn write_all(
         &mut self,
         actions: &[Action],
-        orders: Vec<Result<Order, OutcomeKind>>,
+        orders: Vec<Result<DomainOrder, OutcomeKind>>,
         until: Instant,
     ) -> Vec<OutcomeKind> {
         let mut kinds = Vec::with_capacity(orders.len());
@@ -161,7 +165,7 @@ impl XenHost {
                     (Some(Ok(())), _) => kinds[index] = OutcomeKind::Accepted,
                     (Some(Err(error)), _) => kinds[index] = failed(error.to_string()),
                     (None, Some(next)) => {
-                        self.asked.insert(next, Purpose::Order);
+                        self.asked.insert(next, RequestPurpose::Order);
                         writes.insert(next, (index, write));
                     }
                     (None, None) => {}
@@ -181,12 +185,12 @@ impl XenHost {
             }
         }
         // Later answers are dropped.
-        self.asked.retain(|_, purpose| *purpose != Purpose::Order);
+        self.asked.retain(|_, purpose| *purpose != RequestPurpose::Order);
         kinds
     }
 
     /// Sends an order.
-    fn send(&mut self, action: &Action, order: Order) -> Result<GuardedWrite, OutcomeKind> {
+    fn send(&mut self, action: &Action, order: DomainOrder) -> Result<GuardedWrite, OutcomeKind> {
         let down = self.down.clone();
         let Some(connection) = &mut self.connection else {
             let why = down.map_or("connecting".to_owned(), |down| down.to_string());
@@ -195,7 +199,7 @@ impl XenHost {
         let write = GuardedWrite::begin(&mut connection.session, order.expected, order.written);
         let write = write.map_err(|error| failed(format!("not sent: {error}")))?;
         if let Some(id) = write.awaited() {
-            self.asked.insert(id, Purpose::Order);
+            self.asked.insert(id, RequestPurpose::Order);
         }
         if let Some(domain) = self.domains.get_mut(&order.domain) {
             domain.gate.sent(action);

@@ -33,7 +33,7 @@ pub struct StorePeer {
     generation: u64,
     /// The generation of each node's last change, also of removed nodes.
     changed: BTreeMap<String, u64>,
-    clients: BTreeMap<u32, Client>,
+    clients: BTreeMap<u32, PeerClient>,
     last_client: u32,
     last_transaction: u32,
     /// The faults that are on.
@@ -45,7 +45,7 @@ pub struct StorePeer {
 type Nodes = BTreeMap<String, Vec<u8>>;
 
 #[derive(Debug, Default)]
-struct Client {
+struct PeerClient {
     received: MessageBuffer,
     outgoing: Vec<u8>,
     /// Paths and tokens.
@@ -61,14 +61,14 @@ struct Transaction {
     nodes: Nodes,
     /// Nodes that it read or wrote.
     seen: BTreeSet<String>,
-    changes: Vec<Change>,
+    changes: Vec<TreeChange>,
 }
 
 /// A node with its new value, or one that is removed.
-type Change = (String, Option<Vec<u8>>);
+type TreeChange = (String, Option<Vec<u8>>);
 
 /// An error's name.
-type Refusal = &'static str;
+type PeerRefusal = &'static str;
 
 impl StorePeer {
     /// An empty store.
@@ -80,7 +80,7 @@ impl StorePeer {
     /// send to the client.
     pub fn connect(&mut self) -> (u32, Arc<Notify>) {
         self.last_client += 1;
-        let client = Client::default();
+        let client = PeerClient::default();
         let wakes = Arc::clone(&client.wakes);
         self.clients.insert(self.last_client, client);
         (self.last_client, wakes)
@@ -151,7 +151,7 @@ impl StorePeer {
         client: u32,
         message: &Message,
         events: &mut Vec<(String, String)>,
-    ) -> Result<Vec<u8>, Refusal> {
+    ) -> Result<Vec<u8>, PeerRefusal> {
         let ok = texts(&["OK"]);
         let (first, rest) = first_text(&message.payload)?;
         let id = message.transaction;
@@ -228,7 +228,7 @@ impl StorePeer {
         }
     }
 
-    fn may_write(&self, path: &str) -> Result<(), Refusal> {
+    fn may_write(&self, path: &str) -> Result<(), PeerRefusal> {
         for fault in &self.faults {
             match fault {
                 Fault::Denied(below) if is_at_or_below(path, below) => return Err("EACCES"),
@@ -240,7 +240,7 @@ impl StorePeer {
     }
 
     /// The nodes that a client sees when it reads the node `path`.
-    fn nodes_of(&mut self, client: u32, id: u32, path: &str) -> Result<&Nodes, Refusal> {
+    fn nodes_of(&mut self, client: u32, id: u32, path: &str) -> Result<&Nodes, PeerRefusal> {
         if id == 0 {
             return Ok(&self.nodes);
         }
@@ -250,7 +250,7 @@ impl StorePeer {
         Ok(&transaction.nodes)
     }
 
-    fn change(&mut self, client: u32, id: u32, change: Change) -> Result<(), Refusal> {
+    fn change(&mut self, client: u32, id: u32, change: TreeChange) -> Result<(), PeerRefusal> {
         if id == 0 {
             self.apply(change);
             return Ok(());
@@ -263,7 +263,7 @@ impl StorePeer {
         Ok(())
     }
 
-    fn end(&mut self, transaction: Transaction, commits: bool) -> Result<(), Refusal> {
+    fn end(&mut self, transaction: Transaction, commits: bool) -> Result<(), PeerRefusal> {
         if !commits {
             return Ok(());
         }
@@ -280,7 +280,7 @@ impl StorePeer {
     }
 
     /// Changes a node, and sends the events of its watches.
-    fn apply(&mut self, change: Change) {
+    fn apply(&mut self, change: TreeChange) {
         let path = change.0.clone();
         self.generation += 1;
         let touched = apply(&mut self.nodes, &change);
@@ -321,7 +321,7 @@ impl StorePeer {
 }
 
 /// Changes nodes; returns those that were created, changed or removed.
-fn apply(nodes: &mut Nodes, (path, value): &Change) -> Vec<String> {
+fn apply(nodes: &mut Nodes, (path, value): &TreeChange) -> Vec<String> {
     let mut touched = vec![path.clone()];
     match value {
         Some(value) => {
@@ -356,7 +356,7 @@ fn children<'a>(nodes: &'a Nodes, path: &str) -> Option<Vec<&'a str>> {
 }
 
 /// As many whole names as fit an answer, after the generation.
-fn part(generation: &str, names: &[u8]) -> Result<Vec<u8>, Refusal> {
+fn part(generation: &str, names: &[u8]) -> Result<Vec<u8>, PeerRefusal> {
     let mut payload = texts(&[generation]);
     let room = PAYLOAD_MAX - payload.len();
     if names.len() < room {
@@ -370,12 +370,12 @@ fn part(generation: &str, names: &[u8]) -> Result<Vec<u8>, Refusal> {
 }
 
 /// The first text of a payload, and what follows it.
-fn first_text(payload: &[u8]) -> Result<(&str, &[u8]), Refusal> {
+fn first_text(payload: &[u8]) -> Result<(&str, &[u8]), PeerRefusal> {
     let end = payload.iter().position(|byte| *byte == 0).ok_or("EINVAL")?;
     Ok((str::from_utf8(&payload[..end]).map_err(|_| "EINVAL")?, &payload[end + 1..]))
 }
 
-fn checked(path: &str) -> Result<&str, Refusal> {
+fn checked(path: &str) -> Result<&str, PeerRefusal> {
     path.parse::<StorePath>().map(|_| path).map_err(|_| "EINVAL")
 }
 

@@ -73,7 +73,7 @@ fn loss_of_events_that_nobody_takes_is_reported() {
     }
     pair.carry();
     assert!(pair.session.has_lost_events());
-    assert!(!pair.session.has_lost_events(), "it is told once");
+    assert!(!pair.session.has_lost_events(), "it is reported once");
     let mut taken = 0;
     while pair.session.next_event().is_some() {
         taken += 1;

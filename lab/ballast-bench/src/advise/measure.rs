@@ -66,7 +66,7 @@ pub(super) struct AdviceFigures {
 
 /// Sums over a run.
 #[derive(Clone, Debug, Default)]
-struct Run {
+struct MeasuredRun {
     held: u128,
     surplus: u128,
     host_free: u128,
@@ -75,7 +75,7 @@ struct Run {
     ticks: u128,
 }
 
-impl Run {
+impl MeasuredRun {
     fn add(&mut self, host: &AdviceHost, simulation: &Simulation) {
         let AdviceHost { scenario, unrecorded } = host;
         let is_recorded = simulation.now() > *unrecorded;
@@ -104,7 +104,7 @@ impl Run {
     }
 
     /// How much less guests read back in this run than in `other`.
-    fn less_than(&self, other: &Run) -> Bytes {
+    fn less_than(&self, other: &MeasuredRun) -> Bytes {
         let less = |(id, (_, since)): (&GuestId, &(Bytes, Bytes))| {
             other.swap_in.get(id).map_or(Bytes::ZERO, |(_, other)| other.saturating_sub(*since))
         };
@@ -127,11 +127,11 @@ pub(super) fn measure(host: &AdviceHost, policy: PolicyName) -> anyhow::Result<A
     let scenario = &host.scenario;
     let folder = tempfile::tempdir().context("cannot create a folder for the journal")?;
     let journal = folder.path().join("journal.db");
-    let mut observed = Run::default();
+    let mut observed = MeasuredRun::default();
     record::observe(host, policy, &journal, &mut |it| observed.add(host, it))?;
     let advice = advise(&journal, Request::default(), &mut |_, _| {})?;
 
-    let mut balanced = Run::default();
+    let mut balanced = MeasuredRun::default();
     let mut simulation = Simulation::new(scenario, named(scenario, policy))?;
     while simulation.step() {
         balanced.add(host, &simulation);

@@ -79,7 +79,7 @@ fn cost(
     resident: impl Fn() -> anyhow::Result<Bytes>,
 ) -> anyhow::Result<ProgramCost> {
     let samples = if is_quick { 5 } else { 60 };
-    let mut host = Host::new(stream)?;
+    let mut host = AgentHost::new(stream)?;
     host.samples(1)?;
     let before = used()?;
     let began = Instant::now();
@@ -91,14 +91,14 @@ fn cost(
 }
 
 /// The host's side of the conversation.
-struct Host {
+struct AgentHost {
     stream: UnixStream,
     session: AgentSession,
     began: Instant,
 }
 
-impl Host {
-    fn new(stream: UnixStream) -> anyhow::Result<Host> {
+impl AgentHost {
+    fn new(stream: UnixStream) -> anyhow::Result<AgentHost> {
         stream.set_read_timeout(Some(READ_TIMEOUT))?;
         let settings = SessionSettings {
             statistics_period: PERIOD,
@@ -107,7 +107,7 @@ impl Host {
         };
         let mut session = AgentSession::new(settings, Timestamp::ZERO);
         session.connected(1, Timestamp::ZERO);
-        Ok(Host { stream, session, began: Instant::now() })
+        Ok(AgentHost { stream, session, began: Instant::now() })
     }
 
     /// Waits for `count` samples.

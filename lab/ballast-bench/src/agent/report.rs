@@ -199,7 +199,7 @@ mod tests {
 
     /// 60 samples in a minute, 9 ms: 150 µs each, 0.015 %. 3 s of 60 are 5 %, 1.2 s are 2 %.
     #[test]
-    fn figures_by_hand() {
+    fn figures_equal_those_by_hand() {
         let own = ProgramCost::new(
             "this machine",
             60,

@@ -228,7 +228,7 @@ mod tests {
 
     /// 3 s without help; 0.5 s of help and 1.5 s of balloon: 50 % faster.
     #[test]
-    fn gains_by_hand() {
+    fn gains_equal_those_by_hand() {
         let run =
             |help: u64, balloon: u64| (Duration::from_millis(help), Duration::from_millis(balloon));
         let taken = [

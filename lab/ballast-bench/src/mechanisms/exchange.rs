@@ -33,33 +33,38 @@ const PAUSE: Duration = Duration::from_millis(5);
 
 /// The rate at which memory is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Pace {
+enum ExchangePace {
     Rest,
     /// This many MiB a second, out and back together.
     MibPerS(u64),
     AsFastAsItGoes,
 }
 
-impl Pace {
+impl ExchangePace {
     /// The order of a round; the windows at rest around the others are the reference.
-    const ROUND: [Pace; 9] = [
-        Pace::Rest,
-        Pace::MibPerS(50),
-        Pace::MibPerS(100),
-        Pace::MibPerS(200),
-        Pace::MibPerS(400),
-        Pace::MibPerS(800),
-        Pace::MibPerS(1200),
-        Pace::AsFastAsItGoes,
-        Pace::Rest,
+    const ROUND: [ExchangePace; 9] = [
+        ExchangePace::Rest,
+        ExchangePace::MibPerS(50),
+        ExchangePace::MibPerS(100),
+        ExchangePace::MibPerS(200),
+        ExchangePace::MibPerS(400),
+        ExchangePace::MibPerS(800),
+        ExchangePace::MibPerS(1200),
+        ExchangePace::AsFastAsItGoes,
+        ExchangePace::Rest,
     ];
-    const QUICK: [Pace; 4] = [Pace::Rest, Pace::MibPerS(200), Pace::AsFastAsItGoes, Pace::Rest];
+    const QUICK: [ExchangePace; 4] = [
+        ExchangePace::Rest,
+        ExchangePace::MibPerS(200),
+        ExchangePace::AsFastAsItGoes,
+        ExchangePace::Rest,
+    ];
 
     fn name(self) -> String {
         match self {
-            Pace::Rest => "at rest".to_owned(),
-            Pace::MibPerS(rate) => format!("{rate} MiB/s"),
-            Pace::AsFastAsItGoes => "as fast as it goes".to_owned(),
+            ExchangePace::Rest => "at rest".to_owned(),
+            ExchangePace::MibPerS(rate) => format!("{rate} MiB/s"),
+            ExchangePace::AsFastAsItGoes => "as fast as it goes".to_owned(),
         }
     }
 }
@@ -84,7 +89,7 @@ pub(super) struct Figure {
 #[derive(Clone, Copy, Debug)]
 struct Window {
     round: usize,
-    pace: Pace,
+    pace: ExchangePace,
     touches_per_s: f64,
     moved_per_s: f64,
 }
@@ -102,8 +107,8 @@ pub(super) fn measure(
     let mut test_guest = TestGuest::start(MEMORY, |_| {}, say)?;
     test_guest.start_workload(Pattern::Constant { size: COMPUTED }, None)?;
     let (paces, length) = match is_quick {
-        true => (&Pace::QUICK[..], Duration::from_secs(3)),
-        false => (&Pace::ROUND[..], Duration::from_secs(10)),
+        true => (&ExchangePace::QUICK[..], Duration::from_secs(3)),
+        false => (&ExchangePace::ROUND[..], Duration::from_secs(10)),
     };
     let mut windows = Vec::new();
     for round in 0..rounds {
@@ -119,7 +124,7 @@ pub(super) fn measure(
 fn window(
     test_guest: &mut TestGuest,
     round: usize,
-    pace: Pace,
+    pace: ExchangePace,
     length: Duration,
 ) -> anyhow::Result<Window> {
     let mut mover = Mover { pace, began: Instant::now(), steps: 0, is_taking: true };
@@ -146,7 +151,7 @@ fn window(
 
 /// Moves memory out and back.
 struct Mover {
-    pace: Pace,
+    pace: ExchangePace,
     began: Instant,
     /// Orders given since then.
     steps: u64,
@@ -179,8 +184,8 @@ impl Mover {
     /// Gives the next order, if it is due.
     fn step(&mut self, test_guest: &mut TestGuest) -> anyhow::Result<()> {
         match self.pace {
-            Pace::Rest => std::thread::sleep(PAUSE),
-            Pace::MibPerS(rate) => {
+            ExchangePace::Rest => std::thread::sleep(PAUSE),
+            ExchangePace::MibPerS(rate) => {
                 let due = self.began.elapsed().as_secs_f64() * rate as f64 / STEP.as_mib_f64();
                 if due < (self.steps + 1) as f64 {
                     std::thread::sleep(PAUSE);
@@ -190,7 +195,7 @@ impl Mover {
                     test_guest.ask(MEMORY.saturating_sub(swung(self.steps)))?;
                 }
             }
-            Pace::AsFastAsItGoes => {
+            ExchangePace::AsFastAsItGoes => {
                 let target = match self.is_taking {
                     true => MEMORY.saturating_sub(SWING),
                     false => MEMORY,
@@ -217,24 +222,25 @@ fn swung(steps: u64) -> Bytes {
 }
 
 fn figures(windows: &[Window]) -> Vec<Figure> {
-    let mut paces: Vec<Pace> = Vec::new();
+    let mut paces: Vec<ExchangePace> = Vec::new();
     for window in windows {
         if !paces.contains(&window.pace) {
             paces.push(window.pace);
         }
     }
     let base = |round| {
-        let at_rest = windows.iter().filter(|it| it.round == round && it.pace == Pace::Rest);
+        let at_rest =
+            windows.iter().filter(|it| it.round == round && it.pace == ExchangePace::Rest);
         mean(at_rest.map(|it| it.touches_per_s))
     };
-    let figure = |pace: Pace| {
+    let figure = |pace: ExchangePace| {
         let of: Vec<&Window> = windows.iter().filter(|it| it.pace == pace).collect();
         let work: Vec<f64> = of.iter().map(|it| it.touches_per_s / base(it.round)).collect();
         Figure {
             asked_bytes_per_s: match pace {
-                Pace::Rest => Some(0),
-                Pace::MibPerS(rate) => Some(Bytes::mib(rate).get()),
-                Pace::AsFastAsItGoes => None,
+                ExchangePace::Rest => Some(0),
+                ExchangePace::MibPerS(rate) => Some(Bytes::mib(rate).get()),
+                ExchangePace::AsFastAsItGoes => None,
             },
             windows: of.len(),
             moved_bytes_per_s: median(of.iter().map(|it| it.moved_per_s)),
@@ -269,12 +275,12 @@ mod tests {
             touches_per_s,
             moved_per_s,
         };
-        let fast = Pace::AsFastAsItGoes;
+        let fast = ExchangePace::AsFastAsItGoes;
         let figures = figures(&[
-            window(0, Pace::Rest, 90.0, 0.0),
+            window(0, ExchangePace::Rest, 90.0, 0.0),
             window(0, fast, 90.0, 4096.0),
-            window(0, Pace::Rest, 110.0, 0.0),
-            window(1, Pace::Rest, 200.0, 0.0),
+            window(0, ExchangePace::Rest, 110.0, 0.0),
+            window(1, ExchangePace::Rest, 200.0, 0.0),
             window(1, fast, 80.0, 8192.0),
         ]);
         assert_eq!(figures.len(), 2);

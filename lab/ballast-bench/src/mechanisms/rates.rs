@@ -52,7 +52,7 @@ pub(super) struct Figure {
 }
 
 /// The memory moved and the time, by run.
-type Runs = Vec<(Bytes, Duration)>;
+type RateRuns = Vec<(Bytes, Duration)>;
 
 /// Measures; progress goes to `say`. Also returns how guests execute.
 ///
@@ -63,7 +63,7 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
     let with_device =
         |spec: &mut ballast_lab_host::GuestSpec| spec.hotplug = Some(Hotplug::virtio_mem(PLUGGED));
     let mut test_guest = TestGuest::start(MEMORY, with_device, say)?;
-    let mut runs: [Runs; 4] = Default::default();
+    let mut runs: [RateRuns; 4] = Default::default();
     for round in 0..rounds {
         say(&format!("rates of mechanisms {}/{rounds}: balloon, virtio-mem", round + 1));
         runs[0].push((TAKEN, test_guest.reach(MEMORY.saturating_sub(TAKEN))?));
@@ -76,7 +76,7 @@ pub(super) fn measure(rounds: usize, say: &dyn Fn(&str)) -> anyhow::Result<(Acce
     let mut figures: Vec<Figure> =
         names.into_iter().zip(&runs).map(|(name, runs)| figure(name, runs, None)).collect();
     test_guest.start_workload(Pattern::Constant { size: USED }, Some(1))?;
-    let mut runs: [Runs; 2] = Default::default();
+    let mut runs: [RateRuns; 2] = Default::default();
     let mut why_not = None;
     for round in 0..rounds {
         say(&format!("rates of mechanisms {}/{rounds}: pages", round + 1));
@@ -126,7 +126,7 @@ fn finish(mut step: impl FnMut(Timestamp) -> PagingProgress) -> anyhow::Result<(
     }
 }
 
-fn figure(mechanism: &'static str, runs: &Runs, not_measured: Option<String>) -> Figure {
+fn figure(mechanism: &'static str, runs: &RateRuns, not_measured: Option<String>) -> Figure {
     let speeds = runs.iter().map(|(moved, taken)| moved.get() as f64 / taken.as_secs_f64());
     Figure {
         mechanism,
@@ -162,6 +162,6 @@ mod tests {
             moved: Bytes::ZERO,
         };
         assert!(finish(refused).is_err());
-        assert_eq!(figure("a", &Runs::new(), Some("no swap".to_owned())).runs, 0);
+        assert_eq!(figure("a", &RateRuns::new(), Some("no swap".to_owned())).runs, 0);
     }
 }

@@ -31,7 +31,7 @@ pub(super) struct Plan {
 }
 
 /// One contender's runs.
-struct Runs {
+struct ContenderRuns {
     name: ContenderName,
     /// Millions of references a second, by run.
     rates: Vec<f64>,
@@ -50,7 +50,8 @@ pub(super) fn measure(
     plan: &Plan,
     mut progress: impl FnMut(usize, ContenderName),
 ) -> anyhow::Result<WorkloadReport> {
-    let mut all: Vec<Runs> = plan.contenders.iter().map(|&name| Runs::new(name)).collect();
+    let mut all: Vec<ContenderRuns> =
+        plan.contenders.iter().map(|&name| ContenderRuns::new(name)).collect();
     for repetition in 0..plan.repetitions {
         for runs in &mut all {
             progress(repetition, runs.name);
@@ -68,7 +69,7 @@ pub(super) fn measure(
     Ok(WorkloadReport::new(workload, engines))
 }
 
-impl Runs {
+impl ContenderRuns {
     fn new(name: ContenderName) -> Self {
         Self { name, rates: vec![], references: 0, bytes_per_page: None, histograms: vec![] }
     }
@@ -143,7 +144,7 @@ fn curve(histogram: &Histogram) -> Curve {
 }
 
 /// Checks that exact contenders that got all references counted the same.
-fn check_exact(workload: &Workload, all: &[Runs]) -> anyhow::Result<()> {
+fn check_exact(workload: &Workload, all: &[ContenderRuns]) -> anyhow::Result<()> {
     let mut whole = all.iter().filter(|runs| runs.name.is_exact() && runs.is_whole(workload));
     let Some(first) = whole.next() else { return Ok(()) };
     for other in whole {

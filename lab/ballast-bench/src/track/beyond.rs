@@ -56,7 +56,7 @@ pub(crate) struct BeyondFindings {
     allocation_bytes: u64,
     /// Memory that the guest touched in an interval before the array existed.
     beside_bytes: u64,
-    figures: Vec<Figures>,
+    figures: Vec<BeyondFigures>,
 }
 
 /// The source of an estimate.
@@ -69,7 +69,7 @@ enum EstimateSource {
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct Figures {
+struct BeyondFigures {
     by: EstimateSource,
     /// The mean relative error, the greatest one, and the mean with its sign.
     error: f64,
@@ -143,11 +143,14 @@ fn watch(
     daemon: &FollowSettings,
     intervals: u32,
     other_memory: Bytes,
-) -> anyhow::Result<Vec<Figures>> {
+) -> anyhow::Result<Vec<BeyondFigures>> {
     let mut readings = match way {
-        Way::Statistical => vec![Reading::new(EstimateSource::Statistical)],
+        Way::Statistical => vec![DemandReading::new(EstimateSource::Statistical)],
         _ => {
-            vec![Reading::new(EstimateSource::SwapUsed), Reading::new(EstimateSource::SwapTraffic)]
+            vec![
+                DemandReading::new(EstimateSource::SwapUsed),
+                DemandReading::new(EstimateSource::SwapTraffic),
+            ]
         }
     };
     let mut costs = Vec::new();
@@ -204,15 +207,15 @@ fn swap(report: &GuestReport) -> Swap {
 }
 
 /// Estimates from one source.
-struct Reading {
+struct DemandReading {
     by: EstimateSource,
     demand: ExcessDemand,
     points: Vec<Point>,
 }
 
-impl Reading {
-    fn new(by: EstimateSource) -> Reading {
-        Reading { by, demand: ExcessDemand::default(), points: Vec::new() }
+impl DemandReading {
+    fn new(by: EstimateSource) -> DemandReading {
+        DemandReading { by, demand: ExcessDemand::default(), points: Vec::new() }
     }
 
     fn add(&mut self, truth: Bytes, wss: Bytes, swap: Swap) {
@@ -232,11 +235,11 @@ impl Reading {
         self.points.push(Point { truth, estimate });
     }
 
-    fn figures(self, cost_cores: f64) -> Figures {
+    fn figures(self, cost_cores: f64) -> BeyondFigures {
         let errors = compare(&self.points);
         let beyond: Vec<Point> =
             self.points.iter().copied().filter(|point| point.truth > ALLOCATION).collect();
-        Figures {
+        BeyondFigures {
             by: self.by,
             error: errors.mean,
             error_most: errors.most,
@@ -253,9 +256,9 @@ impl Reading {
 }
 
 /// The goals: as close as MEB's errors within the allocation.
-fn goals(figures: &[Figures]) -> Vec<Goal> {
+fn goals(figures: &[BeyondFigures]) -> Vec<Goal> {
     let most = Way::Every.paper().unwrap_or_default() * 100.0;
-    let goal = |it: &Figures| {
+    let goal = |it: &BeyondFigures| {
         let what = format!("{}: error", it.by.name());
         Goal::at_most(what, "%", it.error * 100.0, most)
     };
@@ -279,7 +282,7 @@ impl Findings for BeyondFindings {
             figures::size(HIGH.get() as f64),
             self.processor.as_deref().unwrap_or("an unknown processor"),
         ));
-        let columns = Report::<Figures>::new()
+        let columns = Report::<BeyondFigures>::new()
             .text("BY", |it| it.by.name())
             .figure("ERROR", |it| percent(it.error))
             .figure("MOST", |it| percent(it.error_most))
@@ -303,10 +306,12 @@ mod tests {
     /// in use is 100, 150 and 0 MiB above a working set of 400, 400 and 200: right, 10 % too much,
     /// right. By sampling the errors are 20 %, 20 % and 0.
     #[test]
-    fn an_example_by_hand() {
+    fn errors_equal_those_by_hand() {
         let mib = Bytes::mib;
-        let (mut used, mut sampled) =
-            (Reading::new(EstimateSource::SwapUsed), Reading::new(EstimateSource::Statistical));
+        let (mut used, mut sampled) = (
+            DemandReading::new(EstimateSource::SwapUsed),
+            DemandReading::new(EstimateSource::Statistical),
+        );
         for (truth, wss, swap) in [(500, 400, 100), (500, 400, 150), (200, 200, 0)] {
             let swap = Swap { used: mib(swap), swapped_in: mib(7), swapped_out: mib(swap) };
             used.add(mib(truth), mib(wss), swap);

@@ -195,7 +195,7 @@ fn text(findings: &Findings, outputs: &[&Path], width: Option<u16>) -> String {
 fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
     let scenarios = &args.scenarios;
     let all = jobs(catalogue, 1, scenarios);
-    let times = Times::new(&all, &State::reading(&args.state), scenarios);
+    let times = JobTimes::new(&all, &State::reading(&args.state), scenarios);
     let listed = |row: &Row| {
         let tasks = Task::of(row);
         let of_task = |task| jobs_of(&[row], task, 1, scenarios).ok();
@@ -224,21 +224,21 @@ fn list(catalogue: &Catalogue, args: &Args) -> anyhow::Result<()> {
 }
 
 /// How long jobs take, based on how long they took the last time.
-struct Times<'a> {
+struct JobTimes<'a> {
     scenarios: &'a Path,
     took: PastTimes,
     rate: Rate,
 }
 
-impl<'a> Times<'a> {
-    fn new(jobs: &[Job], state: &State, scenarios: &'a Path) -> Times<'a> {
+impl<'a> JobTimes<'a> {
+    fn new(jobs: &[Job], state: &State, scenarios: &'a Path) -> JobTimes<'a> {
         let (took, mut rate) = (took(jobs, state), Rate::default());
         for job in jobs {
             if let Some(took_s) = took.of(&job.name(), &job.task.description()) {
                 rate.add(took_s, load(job, scenarios));
             }
         }
-        Times { scenarios, took, rate }
+        JobTimes { scenarios, took, rate }
     }
 
     /// The time of all `jobs`, in seconds; `None`: the time of at least one is unknown.

@@ -67,7 +67,7 @@ enum NestedCommand {
 }
 
 #[derive(Clone, Debug, clap::Args)]
-struct Machine {
+struct NestedMachine {
     /// Memory of the outer machine [default: 3GiB, or what the scenario's guests need]
     #[arg(long)]
     memory: Option<Bytes>,
@@ -89,7 +89,7 @@ struct RunArgs {
     #[command(flatten)]
     run: lab_run::Args,
     #[command(flatten)]
-    machine: Machine,
+    machine: NestedMachine,
 }
 
 #[derive(Clone, Debug, clap::Args)]
@@ -100,7 +100,7 @@ Examples:
   ballast-lab nested exec --file ./program -- $PWD/program")]
 struct ExecArgs {
     #[command(flatten)]
-    machine: Machine,
+    machine: NestedMachine,
     /// Add a program of this host or of a Debian package; repeatable
     #[arg(long, value_name = "PROGRAM")]
     with: Vec<String>,
@@ -119,7 +119,7 @@ struct ExecArgs {
 #[command(after_help = "Example:\n  ballast-lab nested shell --kernel default")]
 struct ShellArgs {
     #[command(flatten)]
-    machine: Machine,
+    machine: NestedMachine,
     /// Add a program of this host or of a Debian package; repeatable
     #[arg(long, value_name = "PROGRAM")]
     with: Vec<String>,
@@ -159,7 +159,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     }
 }
 
-impl Machine {
+impl NestedMachine {
     /// The options of a machine that has the programs `with`, kernels for its guests, and, unless
     /// the user says otherwise, as much memory as `guests` need.
     fn options(

@@ -233,7 +233,11 @@ fn simulated(figure: &Figure, result: &Value) -> Option<f64> {
         Measure::ConvergeS => field("converge_s"),
         Measure::SwapBytes => field("swap_used_max_bytes"),
         Measure::Violations => field("violations"),
-        Measure::UpRatio | Measure::Mre | Measure::SwapLastBytes => None,
+        Measure::UpRatio
+        | Measure::Mre
+        | Measure::SwapLastBytes
+        | Measure::WorkRatioUntilSettled
+        | Measure::WorkRatioSettled => None,
     }
 }
 
@@ -288,6 +292,18 @@ fn measured(
         let value = |repetition| sampled(figure, run(record, &figure.policy, repetition)?);
         return Ok(repetitions.map(value).collect());
     }
+    if figure.measure == Measure::Violations {
+        let budget = record.scenario.budget_bytes;
+        let value = |repetition| over_budget(run(record, &figure.policy, repetition)?, budget);
+        return Ok(repetitions.map(value).collect());
+    }
+    if let Some(run_figure) = figure.measure.run_figure() {
+        let value = |own: &Comparison| {
+            let row = own.row(figure.guest.as_deref(), &figure.policy)?;
+            row.cell(run_figure)?.value.map(|it| it.median)
+        };
+        return Ok(each.iter().map(value).collect());
+    }
     let wanted = match &figure.lookup {
         Lookup::OfScenario(_, paper) => paper.clone(),
         Lookup::Own(own) if own.metric == Measure::TouchesAgainst => {
@@ -307,6 +323,18 @@ fn measured(
 
 fn run<'a>(record: &'a Record, policy: &str, repetition: u32) -> Option<&'a RunRecord> {
     record.runs.iter().find(|run| run.policy == policy && run.repetition == repetition)
+}
+
+/// In how many samples of `run` its guests together held more than `budget` bytes. Samples in which
+/// the allocation of a guest is unknown do not count; `None`: it is unknown in all of them.
+fn over_budget(run: &RunRecord, budget: u64) -> Option<f64> {
+    let samples = run.guests.iter().map(|guest| guest.samples.len()).min()?;
+    let held = |at: usize| -> Option<u64> {
+        run.guests.iter().map(|guest| guest.samples[at].daemon.as_ref()?.allocation_bytes).sum()
+    };
+    let known: Vec<u64> = (0..samples).filter_map(held).collect();
+    let over = known.iter().filter(|held| **held > budget).count();
+    (!known.is_empty()).then_some(over as f64)
 }
 
 /// A figure of a guest in `run`, computed from its samples.
@@ -463,6 +491,59 @@ mod tests {
             (found(Measure::SwapBytes, None), found(Measure::SwapBytes, Some("b"))),
             (None, None)
         );
+    }
+
+    #[test]
+    fn samples_over_the_budget_are_counted() {
+        let guest = |name: &str, held: [u64; 3]| GuestRun {
+            guest: name.to_owned(),
+            samples: held.iter().map(|held| sample(*held, 0, 1, None)).collect(),
+            workloads: Vec::new(),
+        };
+        let guests = vec![guest("a", [5, 9, 7]), guest("b", [5, 1, 4])];
+        let mut run = RunRecord { guests, ..RunRecord::default() };
+        assert_eq!([9, 10, 11].map(|it| over_budget(&run, it)), [Some(3.0), Some(1.0), Some(0.0)]);
+        run.guests[1].samples[2].daemon = None;
+        assert_eq!(over_budget(&run, 10), Some(0.0), "what b held is unknown");
+        run.guests[1].samples.clear();
+        assert_eq!(over_budget(&run, 10), None);
+    }
+
+    /// With all its memory: 100 touches a second. Under the policy: 40 a second until its memory
+    /// has settled at 4 s, and 80 after that.
+    #[test]
+    fn work_is_compared_before_and_after_memory_settles() {
+        let run = |policy: &str, rates: [u64; 2]| {
+            let sample = |second: u64| {
+                let touches = second.min(4) * rates[0] + second.saturating_sub(4) * rates[1];
+                let held = if second < 4 { 200 } else { 100 };
+                json!({
+                    "at_s": second,
+                    "daemon": {"allocation_bytes": held},
+                    "inside": {"at_ms": second * 1000, "touches": touches, "iterations": 0,
+                               "size_bytes": 1, "size_wanted_bytes": 1},
+                })
+            };
+            let samples: Vec<Value> = (0..=10).map(sample).collect();
+            let guest = json!({"guest": "a", "samples": samples, "workloads": []});
+            json!({"policy": policy, "repetition": 1, "measured_s": 10.0, "guests": [guest],
+                   "remarks": []})
+        };
+        let guest = json!({"guest": "a", "boot_bytes": 200, "start_bytes": 200, "work": 500,
+                           "workloads": []});
+        let record: Record = serde_json::from_value(json!({
+            "format_version": 1, "started_at": "T",
+            "scenario": {"name": "s", "description": "", "budget_bytes": 200, "duration_s": 10.0,
+                         "repetitions": 1, "policies": ["tws", "best"], "best": "best",
+                         "guests": [guest]},
+            "machine": {"accelerator": "tcg", "ballast": "0"},
+            "runs": [run("tws", [40, 80]), run("best", [100, 100])],
+        }))
+        .unwrap();
+        let figures = [Measure::WorkRatioUntilSettled, Measure::WorkRatioSettled]
+            .map(|measure| own(measure, "tws", Some("a"), &[]));
+        let found = ours(&figures, &TaskResults::Runs(Box::new(record))).unwrap();
+        assert_eq!(found, [[Some(0.4)], [Some(0.8)]]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use ballast_lab_host::BEST;
 use ballast_model::PolicyName;
 use ballast_report::figures;
+use ballast_scenario_run::compare::Figure as RunFigure;
 use ballast_scenario_run::simulate::paper::Metric;
 use ballast_scenario_run::simulate::paper_comparison;
 use serde::{Deserialize, Serialize};
@@ -34,8 +35,14 @@ pub(crate) enum Measure {
     /// Mean share of the work with unlimited memory, against the greatest under any policy in
     /// `against`; only simulated.
     WorkAgainst,
-    /// Ticks in which guests held more than the budget; only simulated.
+    /// How often guests together held more than the budget: ticks of a simulation, or samples of a
+    /// run on real guests, one a second.
     Violations,
+    /// Share of its work with all its memory that a guest with a fixed work does until its
+    /// allocation has settled; only on real guests.
+    WorkRatioUntilSettled,
+    /// The same from then on.
+    WorkRatioSettled,
     /// Share of intervals that are tracked, 0 to 1; for recorded series.
     UpRatio,
     /// Mean relative error of the working set, 0 or more; for recorded series, and for a tracked
@@ -59,6 +66,15 @@ impl Measure {
         })
     }
 
+    /// The figure of a run on real guests that it is, if scenario files cannot name that.
+    pub(crate) const fn run_figure(self) -> Option<RunFigure> {
+        match self {
+            Measure::WorkRatioUntilSettled => Some(RunFigure::OfBestBefore),
+            Measure::WorkRatioSettled => Some(RunFigure::OfBestAfter),
+            _ => None,
+        }
+    }
+
     /// Whether it is a figure of recorded series, which have a threshold instead of a policy.
     pub(crate) const fn is_of_series(self) -> bool {
         matches!(self, Measure::UpRatio | Measure::Mre)
@@ -66,12 +82,14 @@ impl Measure {
 
     /// Whether simulations have it.
     pub(crate) const fn is_of_simulations(self) -> bool {
-        !self.is_of_series() && !matches!(self, Measure::SwapLastBytes)
+        let is_of_lab_alone = matches!(self, Measure::SwapLastBytes) || self.run_figure().is_some();
+        !self.is_of_series() && !is_of_lab_alone
     }
 
     /// Whether runs on real guests have it.
     pub(crate) const fn is_of_lab(self) -> bool {
-        self.metric().is_some() || self.is_of_samples() || matches!(self, Measure::TouchesAgainst)
+        let is_of_runs = matches!(self, Measure::TouchesAgainst | Measure::Violations);
+        self.metric().is_some() || self.run_figure().is_some() || self.is_of_samples() || is_of_runs
     }
 
     /// Whether runs on real guests have it, computed from the samples of one guest.
@@ -82,13 +100,16 @@ impl Measure {
 
     /// Whether it is a share, shown in per cent.
     pub(crate) const fn is_share(self) -> bool {
-        matches!(self, Measure::WorkRatio | Measure::UpRatio | Measure::Mre)
+        use Measure::{Mre, UpRatio, WorkRatio, WorkRatioSettled, WorkRatioUntilSettled};
+        matches!(self, WorkRatio | WorkRatioUntilSettled | WorkRatioSettled | UpRatio | Mre)
     }
 
     /// The contestant that it is measured against, if figures do not name it.
     pub(crate) const fn baseline(self) -> Option<&'static str> {
         match self {
-            Measure::WorkRatio => Some(BEST),
+            Measure::WorkRatio | Measure::WorkRatioUntilSettled | Measure::WorkRatioSettled => {
+                Some(BEST)
+            }
             Measure::SpeedupVsStatic | Measure::MajorFaultsVsStatic => {
                 Some(PolicyName::Static.as_str())
             }
@@ -118,6 +139,8 @@ impl Measure {
             Measure::TouchesAgainst => "touches_against",
             Measure::WorkAgainst => "work_against",
             Measure::Violations => "violations",
+            Measure::WorkRatioUntilSettled => "work_ratio_until_settled",
+            Measure::WorkRatioSettled => "work_ratio_settled",
             Measure::UpRatio => "up_ratio",
             Measure::Mre => "mre",
         }
@@ -131,7 +154,7 @@ impl Measure {
                 figures::size(value)
             }
             Measure::Violations => figures::count(value),
-            Measure::UpRatio | Measure::Mre => format!("{:.1} %", value * 100.0),
+            _ if self.is_share() => format!("{:.1} %", value * 100.0),
             _ => self.metric().map_or_else(
                 || figures::NONE.to_owned(),
                 |metric| paper_comparison::shown(metric, Some(value)),

@@ -23,4 +23,6 @@ pub(crate) mod verdict;
 pub(crate) mod work;
 
 #[cfg(test)]
+mod golden_tests;
+#[cfg(test)]
 mod tests;

@@ -147,15 +147,15 @@ fn every_run_on_real_guests_is_one_that_figures_need() {
     }
 }
 
-/// A repetition has to fit into four calls of one and a half hours on a quiet machine, and a call
+/// A repetition has to fit into five calls of one and a half hours on a quiet machine, and a call
 /// that is killed must not lose much.
 #[test]
-fn a_repetition_with_real_guests_takes_at_most_six_hours() {
+fn a_repetition_with_real_guests_takes_at_most_seven_hours() {
     let real = jobs(&catalogue(), 1, &scenarios()).into_iter().filter(|job| job.task.is_real());
     let times = real.map(|job| (load(&job, &scenarios()).amount(), job.description()));
     let times: Vec<(f64, String)> = times.collect();
     let hours = times.iter().map(|(time, _)| time).sum::<f64>() / 3600.0;
-    assert!(hours <= 6.0, "{hours} hours");
+    assert!(hours <= 7.0, "{hours} hours");
     for (time, description) in times {
         assert!(time <= 900.0, "{description}: {time} s");
     }

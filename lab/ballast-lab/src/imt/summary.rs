@@ -72,7 +72,7 @@ mod tests {
     /// The first five of ten intervals fill the filters; the last two are estimated at half of
     /// their true size.
     #[test]
-    fn a_table_by_hand() {
+    fn the_table_equals_one_by_hand() {
         expect![[r#"
             a�.csv: 10 intervals of 5.0s, 50.0s in all
 

@@ -25,7 +25,7 @@ const TOUCHED_PAGES_PER_BYTE: u64 = 4;
 
 /// Counts references to pages.
 pub(super) struct Counter {
-    kind: Kind,
+    kind: CounterKind,
     granularity: Granularity,
     /// The tags of a block; the buffer is reused.
     tags: Vec<u64>,
@@ -33,7 +33,7 @@ pub(super) struct Counter {
     memory_bytes: u64,
 }
 
-enum Kind {
+enum CounterKind {
     /// An engine that the user chose.
     Named(Box<dyn Engine>),
     /// An engine that the user chose, with distances in touched pages.
@@ -71,11 +71,11 @@ impl Counter {
                 let engine = asked.unwrap_or(EngineName::Exact);
                 let weighted = PageWeighted::new(any_stack(engine), units.granularity);
                 let memory_bytes_max = settings.memory_bytes;
-                Kind::Touched(Touched { engine, weighted, memory_bytes_max })
+                CounterKind::Touched(Touched { engine, weighted, memory_bytes_max })
             }
-            Some(EngineName::Statistical) => Kind::Statistical(statistical(tuning, units)),
-            Some(engine) => Kind::Named(build(engine, tuning)),
-            None => Kind::Auto(AutoEngine::new(settings, references_max)),
+            Some(EngineName::Statistical) => CounterKind::Statistical(statistical(tuning, units)),
+            Some(engine) => CounterKind::Named(build(engine, tuning)),
+            None => CounterKind::Auto(AutoEngine::new(settings, references_max)),
         };
         Self { kind, granularity: units.granularity, tags: Vec::new(), memory_bytes: 0 }
     }
@@ -86,14 +86,14 @@ impl Counter {
     /// There are too many different tags, or counting in touched pages takes too much memory.
     pub(super) fn record(&mut self, pages: &[u64]) -> anyhow::Result<()> {
         match &mut self.kind {
-            Kind::Touched(touched) => touched.record(pages)?,
+            CounterKind::Touched(touched) => touched.record(pages)?,
             _ => self.record_tags(pages)?,
         }
         self.memory_bytes = self.memory_bytes.max(match &self.kind {
-            Kind::Named(engine) => engine.memory_bytes(),
-            Kind::Statistical(engine) => engine.memory_bytes(),
-            Kind::Auto(auto) => auto.occupied_bytes(),
-            Kind::Touched(touched) => touched.weighted.memory_bytes(),
+            CounterKind::Named(engine) => engine.memory_bytes(),
+            CounterKind::Statistical(engine) => engine.memory_bytes(),
+            CounterKind::Auto(auto) => auto.occupied_bytes(),
+            CounterKind::Touched(touched) => touched.weighted.memory_bytes(),
         });
         Ok(())
     }
@@ -108,10 +108,10 @@ impl Counter {
             }
         };
         match &mut self.kind {
-            Kind::Named(engine) => engine.record(tags),
-            Kind::Statistical(engine) => engine.record(tags),
-            Kind::Auto(auto) => auto.record(tags),
-            Kind::Touched(_) => Ok(()),
+            CounterKind::Named(engine) => engine.record(tags),
+            CounterKind::Statistical(engine) => engine.record(tags),
+            CounterKind::Auto(auto) => auto.record(tags),
+            CounterKind::Touched(_) => Ok(()),
         }
     }
 
@@ -119,20 +119,20 @@ impl Counter {
     pub(super) fn end_interval(&mut self) -> Option<Histogram> {
         let histogram = self.histogram();
         match &mut self.kind {
-            Kind::Named(engine) => engine.start_interval(),
-            Kind::Statistical(engine) => engine.start_interval(),
-            Kind::Auto(auto) => auto.start_interval(),
-            Kind::Touched(touched) => touched.weighted.start_interval(),
+            CounterKind::Named(engine) => engine.start_interval(),
+            CounterKind::Statistical(engine) => engine.start_interval(),
+            CounterKind::Auto(auto) => auto.start_interval(),
+            CounterKind::Touched(touched) => touched.weighted.start_interval(),
         }
         histogram
     }
 
     fn histogram(&self) -> Option<Histogram> {
         match &self.kind {
-            Kind::Named(engine) => engine.histogram(),
-            Kind::Statistical(_) => None,
-            Kind::Auto(auto) => auto.engine().histogram(),
-            Kind::Touched(touched) => Some(touched.weighted.histogram()),
+            CounterKind::Named(engine) => engine.histogram(),
+            CounterKind::Statistical(_) => None,
+            CounterKind::Auto(auto) => auto.engine().histogram(),
+            CounterKind::Touched(touched) => Some(touched.weighted.histogram()),
         }
     }
 
@@ -144,8 +144,8 @@ impl Counter {
         let granularity = self.granularity;
         let used = |engine, why| Used { engine, why, memory_bytes: self.memory_bytes };
         let mut counts = match &self.kind {
-            Kind::Named(engine) => Counts::of(&**engine, used(engine.name(), None)),
-            Kind::Statistical(engine) => Counts {
+            CounterKind::Named(engine) => Counts::of(&**engine, used(engine.name(), None)),
+            CounterKind::Statistical(engine) => Counts {
                 // The engine's number of distinct tags is its estimate of the working set.
                 distinct: None,
                 active_pages: engine
@@ -153,11 +153,11 @@ impl Counter {
                     .map(|tags| tags.saturating_mul(granularity.pages())),
                 ..Counts::of(engine, used(engine.name(), None))
             },
-            Kind::Auto(auto) => {
+            CounterKind::Auto(auto) => {
                 let engine = auto.engine();
                 Counts::of(engine, used(engine.name(), Some(auto.why())))
             }
-            Kind::Touched(touched) => Counts {
+            CounterKind::Touched(touched) => Counts {
                 histogram: None,
                 curve: (!is_aged).then(|| touched.weighted.curve()),
                 distinct: Some(touched.tags()),
@@ -167,7 +167,7 @@ impl Counter {
             },
         };
         // Distances in touched pages need no conversion to pages.
-        let is_in_pages = matches!(self.kind, Kind::Touched(_));
+        let is_in_pages = matches!(self.kind, CounterKind::Touched(_));
         let granularity = if is_in_pages { Granularity::PAGE } else { granularity };
         // The engine is dropped before the curve is built: each may take much memory.
         drop(self.kind);

@@ -65,7 +65,7 @@ pub(crate) fn measure(
         false => TraceReader::open(path, &settings.reading)?,
     };
     let started = Instant::now();
-    let mut run = Run::new(settings, references_max(&reader, settings));
+    let mut run = CountingRun::new(settings, references_max(&reader, settings));
     let mut block = Vec::new();
     loop {
         let read = reader.read_block(&mut block);
@@ -95,7 +95,7 @@ fn references_max(reader: &TraceReader, settings: &Settings) -> Option<u64> {
 }
 
 /// The state of measuring a trace.
-struct Run<'a> {
+struct CountingRun<'a> {
     settings: &'a Settings,
     counter: Counter,
     oracle: Option<Oracle>,
@@ -105,7 +105,7 @@ struct Run<'a> {
     in_interval: u64,
 }
 
-impl<'a> Run<'a> {
+impl<'a> CountingRun<'a> {
     fn new(settings: &'a Settings, references_max: Option<u64>) -> Self {
         let engine = settings.engine.unwrap_or(EngineName::Exact);
         let aging = settings.intervals;

@@ -45,7 +45,7 @@ pub(crate) struct View {
 }
 
 /// One curve to draw.
-struct Line<'a> {
+struct CurveLine<'a> {
     name: String,
     outcome: &'a Outcome,
     curve: &'a Curve,
@@ -80,7 +80,7 @@ pub(super) fn colour_number(index: usize) -> usize {
 }
 
 /// The curves that exist in the requested form, in the colours of their traces.
-fn lines<'a>(outcomes: &'a [Outcome], view: View) -> Vec<Line<'a>> {
+fn lines<'a>(outcomes: &'a [Outcome], view: View) -> Vec<CurveLine<'a>> {
     let line = |(index, (name, outcome)): (usize, (String, &'a Outcome))| {
         let curve = outcome.curve.as_ref()?;
         let weight = match view.form {
@@ -88,13 +88,13 @@ fn lines<'a>(outcomes: &'a [Outcome], view: View) -> Vec<Line<'a>> {
             Form::Total => curve.warm() + curve.cold(),
         };
         let colour = COLOURS[colour_number(index)];
-        (weight > 0.0).then_some(Line { name, outcome, curve, colour })
+        (weight > 0.0).then_some(CurveLine { name, outcome, curve, colour })
     };
     words::names(outcomes).into_iter().zip(outcomes).enumerate().filter_map(line).collect()
 }
 
 /// The axes that hold all curves; `None` if there are no curves.
-fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
+fn axes(lines: &[CurveLine<'_>], view: View) -> Option<(Axis, Axis)> {
     let units = lines.first()?.outcome.units;
     let largest = lines.iter().map(|line| line.curve.pages_max()).max()?;
     let tag = units.granularity.pages();
@@ -115,7 +115,7 @@ fn axes(lines: &[Line<'_>], view: View) -> Option<(Axis, Axis)> {
     Some((memory, Axis::ratio(view.ratio, least, greatest)))
 }
 
-fn draw(lines: &[Line<'_>], view: View, frame: Frame) -> Option<Chart> {
+fn draw(lines: &[CurveLine<'_>], view: View, frame: Frame) -> Option<Chart> {
     let (memory, ratio) = axes(lines, view)?;
     let mut chart = Chart::new(frame, memory.clone(), ratio.clone()).with_columns();
     for line in lines {
@@ -131,7 +131,7 @@ fn draw(lines: &[Line<'_>], view: View, frame: Frame) -> Option<Chart> {
 }
 
 /// The working set to mark. It is defined by warm references, so the other form has none.
-fn working_set(line: &Line<'_>, view: View) -> Option<u64> {
+fn working_set(line: &CurveLine<'_>, view: View) -> Option<u64> {
     (view.form == Form::Warm).then(|| line.outcome.working_set(view.epsilon))?.map(|set| set.pages)
 }
 
@@ -160,8 +160,8 @@ fn staircase(
 }
 
 /// The names of the curves with their working sets, for the legend.
-fn legend(lines: &[Line<'_>], view: View) -> Vec<Key> {
-    let key = |line: &Line<'_>| {
+fn legend(lines: &[CurveLine<'_>], view: View) -> Vec<Key> {
+    let key = |line: &CurveLine<'_>| {
         let set = working_set(line, view).map(|pages| {
             let size = words::size(pages, line.outcome.units.page_bytes);
             format!(" · WSS({}) {size}", percent_exactly(view.epsilon))

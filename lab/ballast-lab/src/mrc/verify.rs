@@ -35,13 +35,13 @@ const DIFFERENCES_SHOWN_MAX: usize = 5;
 pub(super) struct Oracle {
     /// The engine that replaces the list when there are many tags.
     later: EngineName,
-    kind: Kind,
+    kind: CheckKind,
     granularity: Granularity,
     /// The oracle's own time, which must not count as the engine's.
     pub(super) elapsed: Duration,
 }
 
-enum Kind {
+enum CheckKind {
     Tags {
         name: EngineName,
         stack: Box<dyn Stack>,
@@ -59,12 +59,18 @@ impl Oracle {
         let kind = match units.reading {
             Reading::Touched => {
                 let stack = any_stack(later);
-                Kind::Pages(Box::new(PageWeighted::new(stack, units.granularity)))
+                CheckKind::Pages(Box::new(PageWeighted::new(stack, units.granularity)))
             }
             Reading::Paper => {
                 let name = if engine == EngineName::List { later } else { EngineName::List };
                 let stack = any_stack(name);
-                Kind::Tags { name, stack, counts: vec![0], tags: Vec::new(), distances: Vec::new() }
+                CheckKind::Tags {
+                    name,
+                    stack,
+                    counts: vec![0],
+                    tags: Vec::new(),
+                    distances: Vec::new(),
+                }
             }
         };
         Self { later, kind, granularity: units.granularity, elapsed: Duration::ZERO }
@@ -83,8 +89,8 @@ impl Oracle {
 
     fn step(&mut self, pages: &[u64]) -> Result<(), Full> {
         match &mut self.kind {
-            Kind::Pages(weighted) => weighted.record(pages)?,
-            Kind::Tags { name, stack, counts, tags, distances } => {
+            CheckKind::Pages(weighted) => weighted.record(pages)?,
+            CheckKind::Tags { name, stack, counts, tags, distances } => {
                 tags.clear();
                 tags.extend(pages.iter().map(|&page| self.granularity.tag(page)));
                 distances.resize(tags.len(), 0);
@@ -108,8 +114,8 @@ impl Oracle {
     /// An exact engine's counts differ; the error lists the first differences.
     pub(super) fn compare(&self, counts: &Counts) -> anyhow::Result<Verified> {
         let (oracle, expected, expected_curve) = match &self.kind {
-            Kind::Pages(weighted) => (self.later, weighted.histogram(), weighted.curve()),
-            Kind::Tags { name, counts, .. } => {
+            CheckKind::Pages(weighted) => (self.later, weighted.histogram(), weighted.curve()),
+            CheckKind::Tags { name, counts, .. } => {
                 let histogram = Histogram::from_counts(counts);
                 let curve = Curve::new(&histogram, self.granularity);
                 (*name, histogram, curve)

@@ -8,7 +8,7 @@ use ballast_report::files::{Destination, Stream};
 use ballast_report::{Report, csv_field};
 
 /// A tick in milliseconds since 1970, a policy, and the decision for a guest.
-type Row<'a> = (i64, PolicyName, &'a ReplayRow);
+type ReplayedPoint<'a> = (i64, PolicyName, &'a ReplayRow);
 
 /// A CSV file that is written line by line; sizes are in bytes.
 pub(crate) struct CsvFile(Stream);
@@ -47,9 +47,9 @@ impl CsvFile {
     }
 }
 
-fn columns<'a>() -> Report<'a, Row<'a>> {
+fn columns<'a>() -> Report<'a, ReplayedPoint<'a>> {
     let size = |size: Option<Bytes>| csv_field(size.map(Bytes::get));
-    Report::<Row<'a>>::new()
+    Report::<ReplayedPoint<'a>>::new()
         .figure("unix_ms", |it| it.0)
         .text("policy", |it| it.1)
         .text("guest", |it| it.2.id.to_string())

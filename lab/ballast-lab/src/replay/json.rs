@@ -16,11 +16,11 @@ pub(crate) struct ReplayJson {
     ticks: u64,
     span_s: f64,
     recorded: TotalsJson,
-    policies: Vec<PolicyJson>,
+    policies: Vec<ReplayedPolicyJson>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct PolicyJson {
+struct ReplayedPolicyJson {
     policy: String,
     #[serde(flatten)]
     imagined: TotalsJson,
@@ -73,7 +73,7 @@ impl ReplayJson {
             recorded: first.map(|report| report.recorded).unwrap_or_default().into(),
             policies: reports
                 .iter()
-                .map(|report| PolicyJson {
+                .map(|report| ReplayedPolicyJson {
                     policy: report.policy.to_string(),
                     imagined: report.imagined.into(),
                     plans_refused: report.plans_refused,

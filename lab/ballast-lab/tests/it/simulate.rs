@@ -57,6 +57,7 @@ fn succeed(folder: &TempDir, arguments: &[&str]) -> String {
 }
 
 /// Set `UPDATE_GOLDEN=1` to rewrite the golden outputs; then read the difference and justify it.
+/// Another test compares the verdicts on papers' figures with `scenarios/golden/verdicts.txt`.
 #[test]
 fn recorded_outputs_are_given_again() {
     let folder = tempfile::tempdir().unwrap();

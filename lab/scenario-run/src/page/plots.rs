@@ -7,7 +7,7 @@ use super::super::record::{GuestInfo, GuestRun, Record};
 use super::super::series::{Panel, Series};
 
 /// A guest's runs, one for each policy: the policy and what was measured.
-type Runs<'a> = Vec<(&'a str, &'a GuestRun)>;
+type GuestRuns<'a> = Vec<(&'a str, &'a GuestRun)>;
 
 /// The section of one guest.
 ///
@@ -23,7 +23,7 @@ pub(super) fn plots_of(
         runs.find(|run| run.policy == *policy && run.repetition == repetition)?.guest(&guest.guest)
     };
     let policies = record.scenario.policies.iter();
-    let runs: Runs<'_> =
+    let runs: GuestRuns<'_> =
         policies.filter_map(|policy| Some((policy.as_str(), of_policy(policy)?))).collect();
     let mut panels = Vec::new();
     let mut flat = Vec::new();
@@ -66,7 +66,7 @@ fn flat_name(panel: Panel, guest: &GuestInfo) -> Option<&'static str> {
 }
 
 /// The greatest value under any policy; `None`: every value is zero.
-fn greatest(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
+fn greatest(record: &Record, panel: Panel, runs: &GuestRuns<'_>) -> Option<f64> {
     let of_guest = |guest: &GuestRun| {
         let series = panel.series(guest);
         let values = series.iter().flat_map(|series| series.points.iter().map(|(_, value)| *value));
@@ -86,7 +86,7 @@ fn greatest(record: &Record, panel: Panel, runs: &Runs<'_>) -> Option<f64> {
 fn draw_panel(
     record: &Record,
     panel: Panel,
-    runs: &Runs<'_>,
+    runs: &GuestRuns<'_>,
     greatest: f64,
 ) -> anyhow::Result<Vec<Markup>> {
     let x_end = record.scenario.duration_s;

@@ -33,11 +33,11 @@ pub struct CapacityJson {
     /// Share of its work that a guest may lose, 0 to 1.
     slowdown: f64,
     budget_bytes: u64,
-    policies: Vec<PolicyJson>,
+    policies: Vec<PolicyCapacityJson>,
 }
 
 #[derive(Clone, Debug, Serialize)]
-struct PolicyJson {
+struct PolicyCapacityJson {
     policy: String,
     max_guests: usize,
     /// Work of the slowest guest against its work with unlimited memory; `None`: no guest does any.
@@ -59,7 +59,7 @@ pub fn find(
         // try.
         let fresh = || policy.clone();
         let Capacity { guests, slowest, .. } = max_guests(scenario, &fresh, slowdown.0)?;
-        policies.push(PolicyJson {
+        policies.push(PolicyCapacityJson {
             policy: policy.name().to_string(),
             max_guests: guests,
             slowest_work_ratio: slowest,

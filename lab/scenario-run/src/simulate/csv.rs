@@ -6,14 +6,14 @@ use ballast_model::Bytes;
 use ballast_report::{Report as Columns, csv_field};
 use ballast_sim::{ComparisonReport, GuestReport, Point, PolicyReport};
 
-type Row<'a> = (&'a PolicyReport, &'a GuestReport, &'a Point);
+type PointRow<'a> = (&'a PolicyReport, &'a GuestReport, &'a Point);
 
 /// Writes every series of `report`; times in seconds, sizes in bytes.
 ///
 /// # Errors
 /// `out` cannot be written.
 pub fn write(report: &ComparisonReport, out: &mut dyn Write) -> io::Result<()> {
-    let columns = Columns::<Row<'_>>::new()
+    let columns = Columns::<PointRow<'_>>::new()
         .text("policy", |it| it.0.policy.to_string())
         .text("guest", |it| it.1.id.to_string())
         .figure("at_s", |it| it.2.at.as_secs_f64())

@@ -5,7 +5,9 @@
 //! it was fitted to: agreement with those is no evidence for the model. The values stay where they
 //! are in the file; [`Parameter::values`] looks them up.
 
-use ballast_sim::{Balloon, Disk, GuestSpec, HostSpec, Kernel, Sources, Swap, TrackerSpec};
+use ballast_sim::{
+    Balloon, Disk, GuestSpec, HostSpec, Kernel, Scenario, Sources, Swap, TrackerSpec,
+};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
@@ -131,11 +133,27 @@ pub fn defaults() -> Vec<(Parameter, String)> {
         paper("sources.tracker_miss_permille", tracker.miss_permille.to_string(), "MEB §3.1's ε"),
         measured("touch", format!("{:?}", GuestSpec::TOUCH_DEFAULT), "hits in the lab's guests"),
         assumed("fill", format!("{:?}", GuestSpec::FILL_DEFAULT), "clearing 4 KiB at 4 GB/s"),
+        assumed(
+            "give_back",
+            format!("{:?}", GuestSpec::GIVE_BACK_DEFAULT),
+            "freeing a page costs nothing beside filling one",
+        ),
+        assumed(
+            "block",
+            Scenario::BLOCK_DEFAULT.to_string(),
+            "memory moves in and out of swap in such steps; single pages take 200 times as long",
+        ),
         measured(
             "swap.readahead_pages",
             Swap::READAHEAD_PAGES_DEFAULT.to_string(),
             "Linux's vm.page-cluster of 3; 7.9 in the lab",
         ),
+        assumed(
+            "swap.write_pages",
+            Swap::WRITE_PAGES.to_string(),
+            "Linux's SWAP_CLUSTER_MAX: pages written with one request",
+        ),
+        assumed("swap, data", disk(Disk::SSD), "the disk where a scenario names none"),
         assumed("disk hdd", disk(Disk::HDD), "a seek and half a turn at 7,200/min"),
         assumed("disk ssd", disk(Disk::SSD), "a SATA drive"),
         assumed("disk nvme", disk(Disk::NVME), "a fast NVMe drive"),

@@ -10,6 +10,7 @@
 //! Limits: unknown keys are refused; the bounds are the constants below and the simulator's own.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use ballast_sim::{
     Disk, GUESTS_MAX, GuestSpec, HostReclaim, HostSpec, Scenario, ScenarioError, Swap,
     TimedWorkload,
 };
-use ballast_toml_strict::{Error, duration};
+use ballast_toml_strict::{Error, Mistake, duration};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 
@@ -83,7 +84,7 @@ struct FileTable {
     _fleet: IgnoredAny,
     #[serde(default)]
     defaults: Machine,
-    guests: Vec<GuestTable>,
+    guests: Vec<SimulatedGuestTable>,
     #[serde(default)]
     paper: Vec<PaperFigure>,
     #[serde(default)]
@@ -130,7 +131,7 @@ struct SettingsTable {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct GuestTable {
+struct SimulatedGuestTable {
     name: GuestId,
     /// Makes this number of identical guests, called `name-1`, `name-2`, …; without it there is one
     /// guest, called `name`.
@@ -178,20 +179,10 @@ fn policies<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<PolicyName
     names.iter().map(policy).collect()
 }
 
-/// A mistake that shows only when values are compared.
-struct Mistake {
-    key: Vec<String>,
-    message: String,
-}
-
-fn mistake(key: &[&str], message: impl Into<String>) -> Mistake {
-    Mistake { key: key.iter().map(|&name| name.to_owned()).collect(), message: message.into() }
-}
-
-fn in_guest(place: usize, key: &[&str], message: impl Into<String>) -> Mistake {
+fn in_guest(place: usize, key: &[&str], message: impl Display) -> Mistake {
     let place = place.to_string();
     let path: Vec<&str> = ["guests", &place].into_iter().chain(key.iter().copied()).collect();
-    mistake(&path, message)
+    Mistake::at(&path, message)
 }
 
 impl ScenarioFile {
@@ -201,10 +192,7 @@ impl ScenarioFile {
     /// The first mistake, with its place in the file.
     pub fn parse(text: &str, file: &Path) -> Result<ScenarioFile, Error> {
         let table: FileTable = ballast_toml_strict::parse(text, file)?;
-        table.convert().map_err(|Mistake { key, message }| {
-            let key: Vec<&str> = key.iter().map(String::as_str).collect();
-            Error::at(text, file, &key, message)
-        })
+        table.convert().map_err(|mistake| mistake.in_file(text, file))
     }
 }
 
@@ -212,7 +200,7 @@ impl FileTable {
     fn convert(self) -> Result<ScenarioFile, Mistake> {
         let distinct: BTreeSet<_> = self.policies.iter().collect();
         if distinct.is_empty() || distinct.len() != self.policies.len() {
-            return Err(mistake(&["policies"], "expected at least one policy, and each once"));
+            return Err(Mistake::at(&["policies"], "expected at least one policy, and each once"));
         }
         check_each(["paper", "figures"], PAPER_MAX, &self.paper, PaperFigure::validate)?;
         let parameters = &self.parameters;
@@ -228,14 +216,14 @@ impl FileTable {
         (control.policy_settings, control.probing) =
             self.policy.settings(&self.policies).map_err(|(key, message)| {
                 let key: Vec<&str> = ["policy"].into_iter().chain(key).collect();
-                mistake(&key, message)
+                Mistake::at(&key, message)
             })?;
         let total: usize = self
             .guests
             .iter()
             .fold(0, |sum: usize, guest| sum.saturating_add(guest.count.unwrap_or(1)));
         if !(1..=GUESTS_MAX).contains(&total) {
-            return Err(mistake(&["guests"], format!("{total}: expected 1 to {GUESTS_MAX}")));
+            return Err(Mistake::at(&["guests"], format!("{total}: expected 1 to {GUESTS_MAX}")));
         }
         let mut guests = Vec::with_capacity(total);
         // For each guest, the index of its table in the file.
@@ -279,11 +267,11 @@ fn check_each<T>(
 ) -> Result<(), Mistake> {
     if tables.len() > max {
         let message = format!("{} {what}: expected at most {max}", tables.len());
-        return Err(mistake(&[key], message));
+        return Err(Mistake::at(&[key], message));
     }
     for (place, table) in tables.iter().enumerate() {
         validate(table)
-            .map_err(|(field, message)| mistake(&[key, &place.to_string(), field], message))?;
+            .map_err(|(field, message)| Mistake::at(&[key, &place.to_string(), field], message))?;
     }
     Ok(())
 }
@@ -294,7 +282,7 @@ fn check_sums(budget: Bytes, guests: &[GuestSpec]) -> Result<(), Mistake> {
     for (what, sum) in [("the guests' floors", floors), ("the guests start with", starts)] {
         if budget < sum {
             let message = format!("{budget} is less than {what}, {sum} in all");
-            return Err(mistake(&["host", "budget"], message));
+            return Err(Mistake::at(&["host", "budget"], message));
         }
     }
     Ok(())
@@ -308,13 +296,13 @@ fn place_of(error: &ScenarioError, scenario: &Scenario, places: &[usize]) -> Mis
     };
     let message = error.to_string();
     match error {
-        ScenarioError::Tick(_) => mistake(&["settings", "tick"], message),
-        ScenarioError::Ticks { .. } => mistake(&["duration"], message),
+        ScenarioError::Tick(_) => Mistake::at(&["settings", "tick"], message),
+        ScenarioError::Ticks { .. } => Mistake::at(&["duration"], message),
         ScenarioError::Block(_) | ScenarioError::TooLarge { .. } => {
-            mistake(&["settings", "block"], message)
+            Mistake::at(&["settings", "block"], message)
         }
-        ScenarioError::Guests(_) => mistake(&["guests"], message),
-        ScenarioError::Overcommitted { .. } => mistake(&["host", "budget"], message),
+        ScenarioError::Guests(_) => Mistake::at(&["guests"], message),
+        ScenarioError::Overcommitted { .. } => Mistake::at(&["host", "budget"], message),
         ScenarioError::Twice(id) => {
             // The later of two guests with the same name is reported.
             let last = scenario.guests.iter().rposition(|guest| guest.id == *id);
@@ -335,7 +323,7 @@ impl HostTable {
         for (key, size) in [("budget", Some(self.budget)), ("memory", self.memory)] {
             if let Some(size) = size.filter(|size| *size > HOST_MAX) {
                 let message = format!("{size} is out of range: expected at most {HOST_MAX}");
-                return Err(mistake(&["host", key], message));
+                return Err(Mistake::at(&["host", key], message));
             }
         }
         let reserves = reserve.saturating_add(self.hypervisor_reserve);
@@ -346,12 +334,12 @@ impl HostTable {
                 "{memory} is less than the budget of {} and the reserves of {reserves}",
                 self.budget
             );
-            return Err(mistake(&["host", "memory"], message));
+            return Err(Mistake::at(&["host", "memory"], message));
         }
         let reclaim = match self.reclaim {
             Some(table) => {
                 let disk = disk(table.speed)
-                    .map_err(|message| mistake(&["host", "reclaim", "speed"], message))?;
+                    .map_err(|message| Mistake::at(&["host", "reclaim", "speed"], message))?;
                 Some(HostReclaim { grace: table.grace, disk })
             }
             None => None,
@@ -366,7 +354,7 @@ impl HostTable {
     }
 }
 
-impl GuestTable {
+impl SimulatedGuestTable {
     fn names(&self, place: usize) -> Result<Vec<GuestId>, Mistake> {
         let Some(count) = self.count else { return Ok(vec![self.name.clone()]) };
         if count == 0 {
@@ -429,7 +417,10 @@ impl GuestTable {
             data,
             touch: self.touch.or(defaults.touch).unwrap_or(GuestSpec::TOUCH_DEFAULT),
             fill: self.fill.or(defaults.fill).unwrap_or(GuestSpec::FILL_DEFAULT),
-            give_back: self.give_back.or(defaults.give_back).unwrap_or(Duration::ZERO),
+            give_back: self
+                .give_back
+                .or(defaults.give_back)
+                .unwrap_or(GuestSpec::GIVE_BACK_DEFAULT),
             kernel: kernel(self.kernel.or(defaults.kernel)),
             balloon: balloon(self.balloon.or(defaults.balloon)),
             sources: sources(self.sources.or(defaults.sources)),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use ballast_config::{FlexmemdTable, MebTable, PolicyParameters, Tau, TwsTable};
 
 /// A mistake: the keys below the table, and the text.
-type Mistake = (Vec<&'static str>, String);
+type PolicyMistake = (Vec<&'static str>, String);
 
 /// The policies' settings, as in the daemon's configuration.
 #[derive(Default, Deserialize)]
@@ -32,7 +32,7 @@ impl PolicyTable {
     pub(super) fn settings(
         &self,
         policies: &[PolicyName],
-    ) -> Result<(PolicySettings, ProbingSettings), Mistake> {
+    ) -> Result<(PolicySettings, ProbingSettings), PolicyMistake> {
         let PolicyTable { interval: _, reserve_per_guest, tau, meb, tws, flexmemd } = self;
         let reserve_per_guest = reserve_per_guest.unwrap_or(PolicySettings::RESERVE_DEFAULT);
         let parameters = PolicyParameters { reserve_per_guest, tau: *tau, meb, tws, flexmemd };

@@ -7,9 +7,7 @@
 
 use super::{BlockLocation, Memory, REFERENCED, REFERENCED_ONCE, SLOT};
 use crate::lru::List;
-
-/// Pages written to swap with one request (`SWAP_CLUSTER_MAX`).
-const SWAP_OUT_CLUSTER: u64 = 32;
+use crate::scenario::Swap;
 
 impl Memory {
     /// Evicts until `until` is free or nothing can be evicted. Returns the time taken.
@@ -24,7 +22,7 @@ impl Memory {
         }
         self.counters.swap_out_pages += written;
         match self.swap {
-            Some(swap) => self.wait(swap.ns(written.div_ceil(SWAP_OUT_CLUSTER), written)),
+            Some(swap) => self.wait(swap.ns(written.div_ceil(Swap::WRITE_PAGES), written)),
             None => 0,
         }
     }

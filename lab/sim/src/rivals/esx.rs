@@ -56,7 +56,7 @@ pub struct Esx {
 }
 
 /// A guest in pages.
-struct Guest {
+struct EsxGuest {
     active: u128,
     least: u64,
     most: u64,
@@ -89,12 +89,12 @@ impl Policy for Esx {
             self.active.insert(contender.id.clone(), active);
         }
         let active_of = |contender: &Contender| self.active.get(&contender.id).copied();
-        let guests: Vec<Guest> = problem
+        let guests: Vec<EsxGuest> = problem
             .contenders()
             .iter()
             .map(|contender| {
                 let kept = contender.ceiling.fraction(KEPT_PERCENT, 100).page_ceil();
-                Guest {
+                EsxGuest {
                     active: u128::from(active_of(contender).unwrap_or_default().to_pages()),
                     least: kept.max(contender.floor).min(contender.ceiling).to_pages(),
                     most: contender.ceiling.to_pages(),
@@ -117,7 +117,7 @@ fn touched(contender: &Contender) -> Bytes {
     tracked.map_or(contender.used, |demand| demand.size).min(contender.allocation)
 }
 
-impl Guest {
+impl EsxGuest {
     /// Pages whose price is `lambda · shares`, within bounds.
     fn at(&self, lambda: u128) -> u64 {
         let price = lambda * self.shares / LAMBDA_ONE;
@@ -130,7 +130,7 @@ impl Guest {
 }
 
 /// Pages of each guest; the minimum of each if even these do not fit.
-fn divide(guests: &[Guest], budget: u64) -> Vec<u64> {
+fn divide(guests: &[EsxGuest], budget: u64) -> Vec<u64> {
     let sum = |lambda| guests.iter().map(|guest| u128::from(guest.at(lambda))).sum::<u128>();
     let budget = u128::from(budget);
     // Invariant: sum(low) fits, unless nothing does; sum(high) does not fit, unless everything
@@ -148,7 +148,7 @@ fn divide(guests: &[Guest], budget: u64) -> Vec<u64> {
         }
     }
     let mut left = budget.saturating_sub(sum(low));
-    let part = |guest: &Guest| {
+    let part = |guest: &EsxGuest| {
         let (pages, next) = (guest.at(low), guest.at(low + 1));
         let more = u64::from(next > pages && left > 0);
         left -= u128::from(more);

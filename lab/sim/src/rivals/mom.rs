@@ -49,12 +49,12 @@ pub struct Mom {
     sampled_at: Option<Timestamp>,
     decided_at: Option<Timestamp>,
     host: VecDeque<(Bytes, Bytes)>,
-    guests: BTreeMap<GuestId, Guest>,
+    guests: BTreeMap<GuestId, MomGuest>,
 }
 
 /// The history of a guest.
 #[derive(Clone, Debug, Default)]
-struct Guest {
+struct MomGuest {
     /// Memory held and free, at most [`SAMPLES`].
     samples: VecDeque<(Bytes, Bytes)>,
     /// The last decision.

@@ -47,7 +47,7 @@ const ROUNDS_MAX: usize = 64;
 pub struct Proxmox;
 
 /// A guest in bytes.
-struct Guest {
+struct ProxmoxGuest {
     balloon: i128,
     min: i128,
     max: i128,
@@ -72,12 +72,12 @@ impl Policy for Proxmox {
         let (host_free, host_total) = host_free_and_total(problem);
         let host_used = signed(host_total) - signed(host_free);
         let goal = signed(host_total) * HOST_USED_PERCENT / 100 - host_used;
-        let mut guests: Vec<Guest> = problem
+        let mut guests: Vec<ProxmoxGuest> = problem
             .contenders()
             .iter()
             .map(|contender| {
                 let (balloon, min) = (signed(contender.allocation), signed(contender.floor));
-                Guest {
+                ProxmoxGuest {
                     balloon,
                     min,
                     max: signed(contender.ceiling),
@@ -106,7 +106,7 @@ impl Policy for Proxmox {
 }
 
 /// Serves the guests that are `comfortable`, or those that are not; if nothing moved, all guests.
-fn first_then_all(guests: &mut [Guest], comfortable: bool, goal: i128) {
+fn first_then_all(guests: &mut [ProxmoxGuest], comfortable: bool, goal: i128) {
     let rest = change(guests, |guest| guest.comfortable == comfortable, goal);
     let stuck = if goal > 0 { rest >= goal } else { rest <= goal };
     if stuck {
@@ -115,7 +115,7 @@ fn first_then_all(guests: &mut [Guest], comfortable: bool, goal: i128) {
 }
 
 /// Distributes `bytes`, or takes them if negative; returns the remainder.
-fn change(guests: &mut [Guest], of: impl Fn(&Guest) -> bool, bytes: i128) -> i128 {
+fn change(guests: &mut [ProxmoxGuest], of: impl Fn(&ProxmoxGuest) -> bool, bytes: i128) -> i128 {
     let mut rest = bytes;
     guests.iter_mut().for_each(|guest| guest.done = false);
     for _ in 0..ROUNDS_MAX {

@@ -62,7 +62,8 @@ impl Policy for Qmemman {
     }
 
     fn divide(&mut self, problem: &Problem) -> Division {
-        let guests: Vec<Guest> = problem.contenders().iter().map(Guest::from).collect();
+        let guests: Vec<QmemmanGuest> =
+            problem.contenders().iter().map(QmemmanGuest::from).collect();
         let held: i128 = guests.iter().map(|guest| guest.actual).sum();
         let free = signed(problem.budget()) - held;
         let (mut targets, rule) = balance(&guests, free - LEFT_FREE);
@@ -82,17 +83,17 @@ fn wanted_of(contender: &Contender, target: i128, rule: &'static str) -> Desired
 }
 
 /// A guest in bytes.
-struct Guest {
+struct QmemmanGuest {
     actual: i128,
     pref: i128,
     max: i128,
 }
 
-impl From<&Contender> for Guest {
-    fn from(contender: &Contender) -> Guest {
+impl From<&Contender> for QmemmanGuest {
+    fn from(contender: &Contender) -> QmemmanGuest {
         let max = signed(contender.ceiling);
         let pref = (13 * signed(contender.used) / 10).min(max).max(PREF_MIN).min(max);
-        Guest { actual: signed(contender.allocation), pref, max }
+        QmemmanGuest { actual: signed(contender.allocation), pref, max }
     }
 }
 
@@ -102,7 +103,7 @@ fn rounded(bytes: i128) -> i128 {
 }
 
 /// The target of each guest; `free` excludes the 50 MiB.
-fn balance(guests: &[Guest], free: i128) -> (Vec<i128>, &'static str) {
+fn balance(guests: &[QmemmanGuest], free: i128) -> (Vec<i128>, &'static str) {
     let needed: i128 = guests.iter().map(|guest| guest.pref - guest.actual).sum();
     let available = free - needed;
     if available > 0 {
@@ -118,7 +119,7 @@ fn balance(guests: &[Guest], free: i128) -> (Vec<i128>, &'static str) {
     }
 }
 
-fn balance_when_enough(guests: &[Guest], available: i128) -> Vec<i128> {
+fn balance_when_enough(guests: &[QmemmanGuest], available: i128) -> Vec<i128> {
     let prefs: i128 = guests.iter().map(|guest| guest.pref).sum::<i128>().max(1);
     let mut left = 0;
     let mut acceptors = 0;
@@ -147,8 +148,8 @@ fn balance_when_enough(guests: &[Guest], available: i128) -> Vec<i128> {
     targets
 }
 
-fn balance_when_low(guests: &[Guest], free: i128) -> Vec<i128> {
-    let is_donor = |guest: &Guest| guest.pref < guest.actual || guest.actual >= guest.max;
+fn balance_when_low(guests: &[QmemmanGuest], free: i128) -> Vec<i128> {
+    let is_donor = |guest: &QmemmanGuest| guest.pref < guest.actual || guest.actual >= guest.max;
     let mut squeezed = free;
     let mut prefs = 0;
     let mut targets: Vec<i128> = guests.iter().map(|guest| guest.actual).collect();
@@ -171,7 +172,7 @@ fn balance_when_low(guests: &[Guest], free: i128) -> Vec<i128> {
 }
 
 /// Whether enough memory moves; `free` is all unallocated memory.
-fn is_significant(guests: &[Guest], targets: &[i128], free: i128) -> bool {
+fn is_significant(guests: &[QmemmanGuest], targets: &[i128], free: i128) -> bool {
     let changes =
         || targets.iter().zip(guests).map(|(target, guest)| (target - guest.actual, guest));
     LEFT_FREE - free > GAIN_MIN

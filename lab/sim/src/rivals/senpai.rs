@@ -49,12 +49,12 @@ const SAMPLES_MAX: u64 = 60;
 #[derive(Clone, Debug, Default)]
 pub struct Senpai {
     looked_at: Option<Timestamp>,
-    guests: BTreeMap<GuestId, Guest>,
+    guests: BTreeMap<GuestId, SenpaiGuest>,
 }
 
 /// What a guest waited since its last change.
 #[derive(Clone, Copy, Debug, Default)]
-struct Guest {
+struct SenpaiGuest {
     waited_us: u64,
     samples: u64,
     /// The last decision; `None`: nothing was decided yet.
@@ -89,7 +89,7 @@ impl Policy for Senpai {
     }
 }
 
-impl Guest {
+impl SenpaiGuest {
     /// Counts `samples` samples with the state of `contender`; returns its target and the rule that
     /// applied.
     fn observe(&mut self, contender: &Contender, samples: u64) -> (Bytes, &'static str) {
@@ -111,7 +111,7 @@ impl Guest {
             return (now, "quiet, and not for long enough");
         };
         let target = target.clamp(contender.floor, contender.ceiling);
-        *self = Guest { target: Some(target), ..Guest::default() };
+        *self = SenpaiGuest { target: Some(target), ..SenpaiGuest::default() };
         (target, rule)
     }
 }

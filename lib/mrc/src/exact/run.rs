@@ -247,7 +247,7 @@ impl<'a> Loop<'a> {
         let capacity = window.capacity();
         let mut slots = window.slots();
         let Position { mut next, mut recent, mut live } = *position;
-        let mut run = Run::NONE;
+        let mut run = SlotRun::NONE;
         let mut at = 0;
         while at < ids.len() && next < capacity {
             // The slot that leaves `recent` when the next slot is used.
@@ -309,7 +309,7 @@ impl<'a> Loop<'a> {
                 run.end::<LEVELS>(&mut slots, leaving);
                 // SAFETY: `slot` was read from `last` and is not `NO_SLOT`, so by 2 it has been
                 // taken.
-                run = unsafe { Run::start::<LEVELS>(&slots, slot) };
+                run = unsafe { SlotRun::start::<LEVELS>(&slots, slot) };
                 *distance = live - run.rank;
             }
             slots.words[leaving >> WORD_SHIFT] = word;
@@ -359,7 +359,7 @@ fn prefetch<T>(address: *const T) {
 /// Consecutive slots in one word, each found by the reference after the previous one; their bits
 /// are cleared together.
 #[derive(Clone, Copy)]
-struct Run {
+struct SlotRun {
     /// A used slot, if there is a run.
     first: u32,
     /// The slot after the run, at most 64 after the first, because a run does not leave its word.
@@ -370,7 +370,7 @@ struct Run {
     rank: u32,
 }
 
-impl Run {
+impl SlotRun {
     const NONE: Self = Self { first: 0, next: 0, rank: 0 };
 
     /// A run that begins with `slot`, and its rank.

@@ -174,7 +174,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_factor_and_limit(seed: u64, bits in 0..25_u32, limit: u64, shift in 0..10_u32, first: u64) {
+        fn a_walk_agrees_for_any_factor_and_limit(seed: u64, bits in 0..25_u32, limit: u64, shift in 0..10_u32, first: u64) {
             let mut hash = TagHash::new(seed);
             hash.coarser(bits);
             let is_same = walked(hash, limit >> shift, first, &[100, 1024, 64, 1]);

@@ -24,13 +24,13 @@ pub use lackey::ACCESS_BYTES_MAX;
 
 /// The state of parsing one trace.
 pub struct Parser {
-    kind: Kind,
+    kind: ParserKind,
     /// Divides values in formats with one value per record; lackey's parser divides on its own.
     division: Division,
     tolerance: Tolerance,
 }
 
-enum Kind {
+enum ParserKind {
     Text(lines::Lines<text::Text>),
     Csv(Box<csv::Rows>),
     Binary(binary::Records),
@@ -49,14 +49,14 @@ impl Parser {
         let mut division = Division::by(options.page_size);
         let kind = match format {
             Format::Text => {
-                Kind::Text(lines::Lines::new(text::Text::new(options.column.as_ref())?))
+                ParserKind::Text(lines::Lines::new(text::Text::new(options.column.as_ref())?))
             }
-            Format::Csv => Kind::Csv(Box::new(csv::Rows::new(options.column.clone()))),
-            Format::U64 => Kind::Binary(binary::Records::u64()),
-            Format::OracleGeneral => Kind::Binary(binary::Records::oracle_general()),
+            Format::Csv => ParserKind::Csv(Box::new(csv::Rows::new(options.column.clone()))),
+            Format::U64 => ParserKind::Binary(binary::Records::u64()),
+            Format::OracleGeneral => ParserKind::Binary(binary::Records::oracle_general()),
             Format::Lackey => {
                 let pages = std::mem::take(&mut division);
-                Kind::Lackey(lines::Lines::new(lackey::Lackey::new(pages)))
+                ParserKind::Lackey(lines::Lines::new(lackey::Lackey::new(pages)))
             }
         };
         let tolerance = Tolerance { skip_bad: options.skip_bad, skipped: 0 };
@@ -74,10 +74,10 @@ impl Parser {
         let start = out.len();
         let tolerance = &mut self.tolerance;
         let taken = match &mut self.kind {
-            Kind::Text(lines) => lines.push(bytes, out, tolerance),
-            Kind::Csv(rows) => rows.push(bytes, out, tolerance),
-            Kind::Binary(records) => Ok(records.push(bytes, out)),
-            Kind::Lackey(lines) => lines.push(bytes, out, tolerance),
+            ParserKind::Text(lines) => lines.push(bytes, out, tolerance),
+            ParserKind::Csv(rows) => rows.push(bytes, out, tolerance),
+            ParserKind::Binary(records) => Ok(records.push(bytes, out)),
+            ParserKind::Lackey(lines) => lines.push(bytes, out, tolerance),
         };
         self.division.apply(&mut out[start..]);
         taken
@@ -91,10 +91,10 @@ impl Parser {
         let start = out.len();
         let tolerance = &mut self.tolerance;
         let done = match &mut self.kind {
-            Kind::Text(lines) => lines.finish(out, tolerance),
-            Kind::Csv(rows) => rows.finish(out, tolerance),
-            Kind::Binary(records) => records.finish(tolerance),
-            Kind::Lackey(lines) => lines.finish(out, tolerance),
+            ParserKind::Text(lines) => lines.finish(out, tolerance),
+            ParserKind::Csv(rows) => rows.finish(out, tolerance),
+            ParserKind::Binary(records) => records.finish(tolerance),
+            ParserKind::Lackey(lines) => lines.finish(out, tolerance),
         };
         self.division.apply(&mut out[start..]);
         done

@@ -38,7 +38,7 @@ fn page_size(bytes: u64) -> Options {
 }
 
 #[test]
-fn text() {
+fn text_lines_are_read_or_name_their_fault() {
     table(
         Format::Text,
         &Options::default(),
@@ -104,7 +104,7 @@ fn text() {
 }
 
 #[test]
-fn one_column_of_text() {
+fn one_column_of_text_is_read() {
     table(
         Format::Text,
         &column("2"),
@@ -178,7 +178,7 @@ fn lines_are_bounded() {
 }
 
 #[test]
-fn csv() {
+fn csv_rows_are_read_or_name_their_fault() {
     table(
         Format::Csv,
         &column("addr"),
@@ -291,7 +291,7 @@ fn header_fault(trace: &str, expected: &str) {
 }
 
 #[test]
-fn lackey() {
+fn lackey_lines_are_read_or_name_their_fault() {
     let traces = [
         "==1== Lackey, an example\n==1== \nI  04001000,3\n L 1ffe,8\n S 1fff000758,32\n M 0,1\n==1== end\n",
         "--1-- warning\n**1** shout\n\nI  10,1\r\n\n",

@@ -33,6 +33,12 @@ impl Severity {
     }
 }
 
+/// The command that adds `line` to `table` of the configuration, for tables that take effect with a
+/// restart.
+pub(super) fn configure(config: &str, line: &str, table: &str) -> String {
+    format!("$EDITOR {config} && systemctl restart ballast    # {line} under [{table}]")
+}
+
 /// What a finding is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,7 +80,6 @@ pub(super) struct Finding {
     /// Which one, if there are several: a guest's name, a folder, a socket.
     pub(super) subject: Option<String>,
     pub(super) severity: Severity,
-    /// What was found.
     pub(super) found: String,
     /// Why it matters, in a sentence.
     pub(super) why: &'static str,

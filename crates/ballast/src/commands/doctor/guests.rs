@@ -7,21 +7,18 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use ballast_api::{GuestView, StatusReply};
-use ballast_daemon::track::{GuestDiagnosis, TrackingDiagnosis};
+use ballast_daemon::track::TrackingDiagnosis;
 use ballast_report::format::{size, span};
 
 use super::finding::{Area, Check, Finding, Severity};
-use super::probe::{RestHypervisor, RestSeen};
-use super::rest::{BalloonStart, programs};
+use super::manager::{Manager, Managers};
+use super::rest::{BALLOON_WHY, BalloonStart, DEFLATE_WHY};
 
 /// Codes of run states in which a guest's figures do not count.
 const NOT_RUNNING: [&str; 5] = ["paused", "shutdown", "panicked", "incoming", "other"];
 
 /// Each guest's tracking source, by the guest's name; `None`: it has none now.
 type Sources = BTreeMap<String, Option<&'static str>>;
-
-/// The program that runs each guest whose API answers, by name.
-type Programs = BTreeMap<String, RestHypervisor>;
 
 /// The findings about the guests called `names`, or about all if there are no names.
 ///
@@ -31,25 +28,27 @@ pub(super) fn judge(
     status: &StatusReply,
     names: &[String],
     tracking: &TrackingDiagnosis,
-    rest: &[RestSeen],
+    managers: &Managers,
     stale_after: Duration,
 ) -> anyhow::Result<Vec<Finding>> {
+    let known: Vec<&str> = status.guests.iter().map(|it| it.guest.as_str()).collect();
     for name in names {
-        let known: Vec<&str> = status.guests.iter().map(|it| it.guest.as_str()).collect();
         ensure!(
             known.contains(&name.as_str()),
             "the daemon knows no guest `{name}`: it knows {}",
             if known.is_empty() { "none".to_owned() } else { known.join(", ") }
         );
     }
-    // Told of guests that are not tracked: what `[tracking]` without keys would do.
-    let named = |it: &GuestDiagnosis| it.guest.clone().map(|name| (name, it.best(false)));
     let mut sources = Sources::new();
-    sources.extend(tracking.guests.iter().filter_map(named));
-    let programs = programs(rest);
+    for it in &tracking.guests {
+        if let Some(name) = it.guest.clone() {
+            // What `[tracking]` without keys would use: no referenced bits.
+            sources.insert(name, it.best(false));
+        }
+    }
     let is_asked = |guest: &&GuestView| names.is_empty() || names.contains(&guest.guest);
     let guests = status.guests.iter().filter(is_asked);
-    Ok(guests.flat_map(|guest| guest_findings(guest, &sources, &programs, stale_after)).collect())
+    Ok(guests.flat_map(|guest| guest_findings(guest, &sources, managers, stale_after)).collect())
 }
 
 /// The finding if no daemon answers; `hypervisors` is the number of them on this host.
@@ -60,26 +59,26 @@ pub(super) fn not_looked_at(why: &str, hypervisors: usize, severity: Severity) -
     Area::Guests
         .check("daemon", WHY)
         .found(severity, found)
-        .remedy("ballast daemon --config /etc/ballast/ballast.toml")
+        .remedy("sudo systemctl start ballast && sudo ballast doctor")
 }
 
 fn guest_findings(
     guest: &GuestView,
     sources: &Sources,
-    programs: &Programs,
+    managers: &Managers,
     stale_after: Duration,
 ) -> Vec<Finding> {
-    let program = programs.get(&guest.guest).copied();
-    let mut findings = vec![monitor(guest), balloon(guest, program)];
+    let manager = managers.get(&guest.guest).copied();
+    let mut findings = vec![monitor(guest), balloon(guest, manager)];
     if guest.capabilities.balloon != Some(false) {
-        findings.push(statistics(guest, program, stale_after));
-        findings.push(free_page_reporting(guest, program));
-        findings.push(deflate_on_oom(guest, program));
+        findings.push(statistics(guest, manager, stale_after));
+        findings.push(free_page_reporting(guest, manager));
+        findings.push(deflate_on_oom(guest, manager));
     }
     findings.push(hotplug(guest));
     findings.push(working_set(guest, sources));
     findings.extend(discard(guest));
-    findings.extend(another_owner(guest));
+    findings.extend(another_owner(guest, manager));
     for finding in &mut findings {
         finding.subject = Some(guest.guest.clone());
     }
@@ -124,37 +123,42 @@ const DEFLATING: DeviceOption = DeviceOption {
 };
 
 /// How to start the guest with that option of its balloon device.
-fn device(guest: &GuestView, program: Option<RestHypervisor>, option: &DeviceOption) -> String {
+fn device(guest: &GuestView, manager: Option<Manager>, option: &DeviceOption) -> String {
     let name = &guest.guest;
     let can = &guest.capabilities;
     let DeviceOption { option, attribute, start } = option;
-    if let Some(program) = program {
-        let deflate_on_oom = start.deflate_on_oom || can.deflate_on_oom == Some(true);
-        let free_page_reporting =
-            start.free_page_reporting || can.free_page_reporting == Some(true);
-        return program.balloon_line(name, BalloonStart { deflate_on_oom, free_page_reporting });
-    }
-    match can.shared_control {
-        Some(true) => format!("virsh edit {name}    # <memballoon model='virtio'{attribute}/>"),
-        _ => format!("qemu-system-x86_64 … -device virtio-balloon-pci{option}    # for {name}"),
+    match (manager, can.shared_control) {
+        (Some(Manager::Rest(program)), _) => {
+            let deflate_on_oom = start.deflate_on_oom || can.deflate_on_oom == Some(true);
+            let free_page_reporting =
+                start.free_page_reporting || can.free_page_reporting == Some(true);
+            program.balloon_line(name, BalloonStart { deflate_on_oom, free_page_reporting })
+        }
+        (Some(Manager::Proxmox { vmid }), _) => match option.strip_prefix(',') {
+            None => format!("qm set {vmid} --delete balloon && qm reboot {vmid}"),
+            Some(option) => format!(
+                "qm set {vmid} --args '… -global virtio-balloon-pci.{option}'    # … is what it has"
+            ),
+        },
+        (None, Some(true)) => {
+            format!("virsh edit {name}    # <memballoon model='virtio'{attribute}/>")
+        }
+        (None, _) => {
+            format!("qemu-system-x86_64 … -device virtio-balloon-pci{option}    # for {name}")
+        }
     }
 }
 
-fn balloon(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
-    const WHY: &str = "Memory is taken from a guest and given back by its balloon.";
-    let check = Area::Guests.check("balloon", WHY);
+fn balloon(guest: &GuestView, manager: Option<Manager>) -> Finding {
+    let check = Area::Guests.check("balloon", BALLOON_WHY);
     match guest.capabilities.balloon {
         Some(true) => check.ok("has a balloon device"),
-        Some(false) => check.problem("no balloon device").remedy(device(guest, program, &PLAIN)),
+        Some(false) => check.problem("no balloon device").remedy(device(guest, manager, &PLAIN)),
         None => check.note("not known: its hypervisor has not said yet"),
     }
 }
 
-fn statistics(
-    guest: &GuestView,
-    program: Option<RestHypervisor>,
-    stale_after: Duration,
-) -> Finding {
+fn statistics(guest: &GuestView, manager: Option<Manager>, stale_after: Duration) -> Finding {
     const WHY: &str = "A guest's need is estimated from what its balloon's driver reports; if \
         that is old, the guest is left as it is.";
     let check = Area::Guests.check("statistics", WHY);
@@ -168,13 +172,13 @@ fn statistics(
             check.warning(text).remedy(format!("ballast explain {}", guest.guest))
         }
         // The balloon of this program does not report statistics.
-        (None, Some(false)) if program.is_some() => {
+        (None, Some(false)) if matches!(manager, Some(Manager::Rest(_))) => {
             let text = "none without an agent, so it gives nothing back".to_owned();
             let remedy = "ballast-agent --connect vsock    # inside the guest";
             check.warning(text).remedy(remedy)
         }
         (None, Some(false)) => {
-            check.warning("its balloon device reports none").remedy(device(guest, program, &PLAIN))
+            check.warning("its balloon device reports none").remedy(device(guest, manager, &PLAIN))
         }
         (None, _) if guest.state.code != "running" => {
             check.note("none from a guest that does not run or answer")
@@ -185,18 +189,16 @@ fn statistics(
     }
 }
 
-fn free_page_reporting(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
+fn free_page_reporting(guest: &GuestView, manager: Option<Manager>) -> Finding {
     const WHY: &str =
         "With it the host gets back what the guest's kernel frees without being asked.";
     let check = Area::Guests.check("free-page-reporting", WHY);
-    option(&check, guest.capabilities.free_page_reporting, || device(guest, program, &REPORTING))
+    option(&check, guest.capabilities.free_page_reporting, || device(guest, manager, &REPORTING))
 }
 
-fn deflate_on_oom(guest: &GuestView, program: Option<RestHypervisor>) -> Finding {
-    const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
-        kills a process.";
-    let check = Area::Guests.check("deflate-on-oom", WHY);
-    option(&check, guest.capabilities.deflate_on_oom, || device(guest, program, &DEFLATING))
+fn deflate_on_oom(guest: &GuestView, manager: Option<Manager>) -> Finding {
+    let check = Area::Guests.check("deflate-on-oom", DEFLATE_WHY);
+    option(&check, guest.capabilities.deflate_on_oom, || device(guest, manager, &DEFLATING))
 }
 
 fn option(check: &Check, is_on: Option<bool>, remedy: impl FnOnce() -> String) -> Finding {
@@ -267,11 +269,16 @@ fn discard(guest: &GuestView) -> Option<Finding> {
         .then(|| Area::Guests.check("discard", WHY).warning(text).remedy(remedy))
 }
 
-fn another_owner(guest: &GuestView) -> Option<Finding> {
+fn another_owner(guest: &GuestView, manager: Option<Manager>) -> Option<Finding> {
     const WHY: &str =
         "A balloon with two owners goes to and fro, so Ballast leaves this one alone.";
     let why = guest.change.as_ref()?.why.as_ref()?;
-    let remedy = format!("ballast set {} --take-over", guest.guest);
+    let remedy = match manager {
+        Some(Manager::Proxmox { vmid }) => {
+            format!("qm set {vmid} --shares 0 && systemctl restart ballast")
+        }
+        _ => format!("ballast set {} --take-over", guest.guest),
+    };
     (why.code == "another-owner")
         .then(|| Area::Guests.check("another-owner", WHY).warning(&why.text).remedy(remedy))
 }

@@ -32,7 +32,10 @@ const MGLRU: Check = Area::Host.check(
 
 /// The command that adds a swap file of that name.
 fn add_swap(file: &str) -> String {
-    format!("fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}")
+    format!(
+        "fallocate -l 8G {file} && chmod 600 {file} && mkswap {file} && swapon {file}    # on ZFS or \
+         Btrfs a partition instead; list it in /etc/fstab"
+    )
 }
 
 /// The findings about a host.
@@ -238,9 +241,7 @@ fn huge_pages(facts: &HostFacts) -> Finding {
         `always`.";
     let check = Area::Host.check("huge-pages", WHY);
     let (private, shared) = match (&facts.huge_pages, &facts.shared_huge_pages) {
-        (Err(error), _) | (_, Err(error)) => {
-            return check.unreadable(error);
-        }
+        (Err(error), _) | (_, Err(error)) => return check.unreadable(error),
         (Ok(None), _) => return check.ok("not in this kernel"),
         (Ok(Some(private)), Ok(shared)) => (*private, shared.unwrap_or("never")),
     };
@@ -265,10 +266,11 @@ fn merging(facts: &HostFacts, config: &Config) -> Finding {
         Ok(Some(merging)) => merging,
     };
     let saved = merging.saved;
-    let found = match (merging.knobs.is_running, saved) {
-        (true, saved) => format!("merges pages, saves {saved} now"),
-        (false, Bytes::ZERO) => "off".to_owned(),
-        (false, saved) => format!("stopped, and what it merged saves {saved}"),
+    let is_off = !merging.knobs.is_running && saved == Bytes::ZERO;
+    let found = match merging.knobs.is_running {
+        true => format!("merges pages, saves {saved} now"),
+        false if is_off => "off".to_owned(),
+        false => format!("stopped, and what it merged saves {saved}"),
     };
     match (&facts.merging_owner, config.tunes_merging) {
         (Some((pid, owner)), true) => {
@@ -280,7 +282,7 @@ fn merging(facts: &HostFacts, config: &Config) -> Finding {
             check.note(format!("{found}; {owner} (process {pid}) tunes it"))
         }
         (None, true) => check.ok(format!("{found}; tuned by [mechanisms.ksm]")),
-        (None, false) if found == "off" => check.ok(found),
+        (None, false) if is_off => check.ok(found),
         (None, false) => check.note(found).remedy("echo 2 > /sys/kernel/mm/ksm/run"),
     }
 }

@@ -7,7 +7,7 @@ use ballast_libvirt::LibvirtVersion;
 use ballast_model::LinkDown;
 use ballast_qmp::fleet::Notice;
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Area, Finding, Severity, configure};
 use super::probe::{LibvirtSeen, PatternSeen, QmpFolder, QmpSocket, SocketState, XenSeen};
 
 /// The findings about QMP folders, libvirt, Xen and cgroups. `config` is the path of the
@@ -126,10 +126,7 @@ fn libvirt_finding(libvirt: &LibvirtSeen, config: &str) -> Option<Finding> {
         (Ok(version), true) => check.ok(answers(version)),
         (Ok(version), false) => {
             let found = format!("{}, but is not configured", answers(version));
-            let enable = format!(
-                "sed -i '/^\\[libvirt\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}"
-            );
-            check.note(found).remedy(enable)
+            check.note(found).remedy(configure(config, "enabled = true", "libvirt"))
         }
         (Err(LinkDown::PermissionDenied), true) => check
             .problem("this user may not connect")
@@ -156,9 +153,7 @@ fn xen_findings(xen: &XenSeen, config: &str) -> Vec<Finding> {
             Ok(()) => "xenstored answers, but is not configured".to_owned(),
             Err(down) => format!("it is there, but not configured: {down}"),
         };
-        let enable =
-            format!("sed -i '/^\\[xen\\]/,/^enabled/ s/^enabled = false/enabled = true/' {config}");
-        return vec![check.note(found).remedy(enable)];
+        return vec![check.note(found).remedy(configure(config, "enabled = true", "xen"))];
     }
     let store = match &xen.found.store {
         Ok(()) => check.ok("xenstored answers"),

@@ -1,9 +1,9 @@
 //! `ballast doctor`: what works on this host, what does not, and what to do about it.
 //!
 //! Idea: three steps. `probe.rs` and `ballast_host::HostFacts` collect facts. `host.rs`,
-//! `limits.rs`, `hypervisors.rs`, `rest.rs`, `guests.rs` and `permissions.rs` judge them, without
-//! I/O. `render.rs` prints the findings. Facts about guests come from the daemon, so without a
-//! daemon guests are not judged. Begin with `finding.rs`.
+//! `limits.rs`, `hypervisors.rs`, `rest.rs`, `proxmox.rs`, `guests.rs` and `permissions.rs` judge
+//! them, without I/O. `render.rs` prints the findings. Facts about guests come from the daemon, so
+//! without a daemon guests are not judged. Begin with `finding.rs`.
 //!
 //! Limits: a snapshot. It changes nothing, but it connects to QMP sockets that no daemon uses and
 //! to APIs of hypervisors, and it uses DAMON for an instant
@@ -14,8 +14,10 @@ mod guests;
 mod host;
 mod hypervisors;
 mod limits;
+mod manager;
 mod permissions;
 mod probe;
+mod proxmox;
 mod render;
 mod rest;
 #[cfg(test)]
@@ -35,7 +37,7 @@ use serde::Serialize;
 
 use super::Connection;
 use finding::{Finding, Severity};
-use probe::RestSeen;
+use probe::{ProxmoxSeen, RestSeen};
 
 /// The configuration that the daemon's unit uses.
 const USUAL_CONFIG: &str = "/etc/ballast/ballast.toml";
@@ -62,13 +64,13 @@ Exit status: 0 nothing worse than notes; 1 warnings or problems, or the checks c
 )]
 pub struct Args {
     #[command(subcommand)]
-    subject: Option<Subject>,
+    subject: Option<DoctorSubject>,
     #[command(flatten)]
     all: DiagnosisArgs,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Subject {
+enum DoctorSubject {
     /// Check the host's kernel, hypervisors, other owners of balloons, and permissions.
     Host(DiagnosisArgs),
     /// Check what each guest has and lacks to be balanced well, as the daemon sees it.
@@ -125,17 +127,17 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
             diagnosis.look_at_guests(&[], Severity::Note)?;
             diagnosis.end(args.all.output)
         }
-        Some(Subject::Host(args)) => {
+        Some(DoctorSubject::Host(args)) => {
             let mut diagnosis = Diagnosis::begin(&args).await?;
             diagnosis.look_at_host().await;
             diagnosis.end(args.output)
         }
-        Some(Subject::Guests(args)) => {
+        Some(DoctorSubject::Guests(args)) => {
             let mut diagnosis = Diagnosis::begin(&args.common).await?;
             diagnosis.look_at_guests(&args.guests, Severity::Problem)?;
             diagnosis.end(args.common.output)
         }
-        Some(Subject::Tracking(args)) => {
+        Some(DoctorSubject::Tracking(args)) => {
             let (config, _) = configuration(args.config.as_deref())?;
             tracking::run(args, config.tracking.is_some_and(|tracking| tracking.referenced))
         }
@@ -154,10 +156,11 @@ struct Diagnosis {
     tracking: TrackingDiagnosis,
     /// Cloud Hypervisor's and Firecracker's guests.
     rest: Vec<RestSeen>,
+    /// Proxmox VE's machines; `None`: it is not here.
+    proxmox: Option<ProxmoxSeen>,
     findings: Vec<Finding>,
 }
 
-/// A diagnosis as JSON.
 #[derive(Debug, Serialize)]
 struct DiagnosisReply<'a> {
     /// The configuration; `None`: the built-in defaults.
@@ -171,14 +174,16 @@ impl Diagnosis {
     async fn begin(args: &DiagnosisArgs) -> anyhow::Result<Diagnosis> {
         let (config, is_read) = configuration(args.config.as_deref())?;
         let named = args.connection.socket.clone().or(config.socket.clone());
-        let socket = named.map_or_else(ballast_api::default_socket, Ok);
+        let socket = named.map_or_else(ballast_api::client_socket, Ok);
         let status = match &socket {
             Ok(socket) => Client::new(socket).status().await.map_err(|error| error.to_string()),
             Err(error) => Err(error.to_string()),
         };
         let (socket, tracking) = (socket.ok(), TrackingDiagnosis::of_host());
         let rest = probe::rest(&config).await;
-        Ok(Diagnosis { config, is_read, socket, status, tracking, rest, findings: Vec::new() })
+        let proxmox = probe::proxmox(&config);
+        let findings = Vec::new();
+        Ok(Diagnosis { config, is_read, socket, status, tracking, rest, proxmox, findings })
     }
 
     async fn look_at_host(&mut self) {
@@ -195,12 +200,15 @@ impl Diagnosis {
         let patterns = probe::patterns(config, cgroups.as_ref().ok().and_then(Option::as_ref));
         let file = config.path.display().to_string();
         found.extend(hypervisors::judge(&folders, &libvirts, xen.as_ref(), &patterns, &file));
+        found.extend(self.proxmox.iter().flat_map(|it| proxmox::judge(it, &folders, config)));
 
         let hears_vsock = config.agents.as_ref().is_some_and(|agents| agents.vsock);
         found.extend(rest::judge(&self.rest, hears_vsock, &file));
 
         let owners = balloon_owners(Path::new(PROC));
-        found.extend(permissions::judge_owners(&owners));
+        let machines = self.proxmox.as_ref().and_then(|seen| seen.machines.as_ref().ok());
+        let moved = machines.map(|machines| proxmox::moved(machines, config));
+        found.extend(permissions::judge_owners(&owners, moved.as_deref()));
         let is_ours = |it: &&(u32, BalloonOwner)| it.1 == BalloonOwner::Ballast;
         let daemons: Vec<u32> = owners.iter().filter(is_ours).map(|(pid, _)| *pid).collect();
         let daemon = probe::daemon(self.socket.as_deref(), &daemons).await;
@@ -219,7 +227,9 @@ impl Diagnosis {
             }
             Ok(status) => {
                 let stale_after = self.config.settings.guard.stale_after;
-                guests::judge(status, names, &self.tracking, &self.rest, stale_after)?
+                let folders = &self.config.qmp_folders;
+                let managers = manager::managers(&self.rest, self.proxmox.as_ref(), folders);
+                guests::judge(status, names, &self.tracking, &managers, stale_after)?
             }
         };
         self.findings.extend(found);

@@ -9,7 +9,7 @@ use ballast_config::paging::PagingWay;
 use ballast_host::{ProcessCapability, ProcessRights};
 use ballast_model::BalloonOwner;
 
-use super::finding::{Area, Finding, Severity};
+use super::finding::{Area, Check, Finding, Severity};
 use super::probe::{DaemonSeen, JournalSeen, ProcessSeen, RightsSeen};
 
 /// Root's user id.
@@ -17,13 +17,18 @@ const ROOT: u32 = 0;
 /// Most processes that a finding names.
 const NAMED_MAX: usize = 5;
 
-/// The findings about other owners of balloons.
-pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
+/// The findings about other owners of balloons. `moved`: the VMIDs of guests that `pvestatd` moves;
+/// `None`: not known.
+pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)], moved: Option<&[u32]>) -> Vec<Finding> {
     const WHY: &str =
         "A balloon with two owners goes to and fro; Ballast leaves such a guest alone.";
     let check = Area::Owners.check("owner", WHY);
     let mut findings = Vec::new();
     for (pid, owner) in owners {
+        if let (BalloonOwner::Pvestatd, Some(moved)) = (owner, moved) {
+            findings.push(pvestatd_finding(&check, *pid, moved));
+            continue;
+        }
         let stop = match owner {
             BalloonOwner::Ballast => continue,
             BalloonOwner::Mom => "systemctl disable --now momd || systemctl disable --now vdsmd",
@@ -44,6 +49,17 @@ pub(super) fn judge_owners(owners: &[(u32, BalloonOwner)]) -> Vec<Finding> {
         findings.push(check.ok("no other program is known to move balloons"));
     }
     findings
+}
+
+fn pvestatd_finding(check: &Check, pid: u32, moved: &[u32]) -> Finding {
+    if moved.is_empty() {
+        return check.ok(format!("pvestatd runs (process {pid}) and moves no guest of Ballast's"));
+    }
+    let vmids: Vec<String> = moved.iter().map(u32::to_string).collect();
+    let vmids = vmids.join(" ");
+    check
+        .warning(format!("pvestatd runs (process {pid}) and moves machines {vmids}"))
+        .remedy(format!("for vmid in {vmids}; do qm set $vmid --shares 0; done"))
 }
 
 fn processes(pids: &[u32]) -> String {
@@ -69,7 +85,7 @@ fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
     const WHY: &str = "As root, or with these capabilities, the daemon keeps running on a host that \
         is short of memory, and sees and pages out hypervisors of other users.";
     let check = Area::Permissions.check("daemon-rights", WHY);
-    let rights = match &daemon.rights {
+    let (pid, rights) = match &daemon.rights {
         None => return check.note("no daemon was found running"),
         Some((pid, Err(why))) => {
             return check
@@ -78,7 +94,6 @@ fn daemon_finding(daemon: &DaemonSeen, config: &Config) -> Finding {
         }
         Some((pid, Ok(rights))) => (pid, rights),
     };
-    let (pid, rights) = rights;
     let who = format!("process {pid}, user {}", rights.user);
     let lacks: Vec<&str> = ProcessCapability::ALL
         .into_iter()

@@ -5,6 +5,7 @@
 //! Cost: some small files, one connection for each QMP socket that no daemon uses, some 10 ms a
 //! hypervisor. Limits: at most [`ASKED_MAX`] sockets of one kind are asked.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +20,7 @@ use ballast_host::{
 };
 use ballast_libvirt::{LibvirtVersion, ask_version};
 use ballast_model::{GuestSample, LinkDown, Timestamp};
+use ballast_proxmox::VmFolder;
 use ballast_qmp::client::{QmpClient, connect, peer_pid};
 use ballast_qmp::fleet::{Notice, list_sockets};
 use ballast_reclaim::{CgroupVersion, MemoryCgroup, parse_mountinfo};
@@ -35,6 +37,9 @@ const ASKED_MAX: usize = 256;
 const XEN_SOCKET: &str = "/run/xenstored/socket";
 /// The sockets of a libvirt for the whole host: `libvirtd` or `virtqemud`.
 const LIBVIRT_SOCKETS: [&str; 2] = ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"];
+/// Where Proxmox VE has the configurations of its machines, and the PID files of those that run.
+const PROXMOX_FOLDER: &str = "/etc/pve/qemu-server";
+const PROXMOX_RUN: &str = "/run/qemu-server";
 /// Longest wait for a libvirt that is not configured.
 const LIBVIRT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -99,14 +104,12 @@ pub(super) enum SocketState {
     Down(LinkDown),
 }
 
-/// A guest's QMP socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QmpSocket {
     pub(super) path: PathBuf,
     pub(super) state: SocketState,
 }
 
-/// A folder with QMP sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct QmpFolder {
     pub(super) path: PathBuf,
@@ -198,6 +201,27 @@ pub(super) async fn xen(config: &Config) -> Option<XenSeen> {
     }
     let found = probe_xen(&socket, &xl, timeout).await;
     Some(XenSeen { socket, is_configured, found })
+}
+
+/// The virtual machines of Proxmox VE on this host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ProxmoxSeen {
+    pub(super) folder: PathBuf,
+    pub(super) is_configured: bool,
+    pub(super) machines: Result<VmFolder, String>,
+    /// The VMIDs of those that run.
+    pub(super) running: BTreeSet<u32>,
+}
+
+/// Reads the configured folder, or else the usual one. `None`: there is none.
+pub(super) fn proxmox(config: &Config) -> Option<ProxmoxSeen> {
+    let folder = config.proxmox_folder.clone().unwrap_or_else(|| PROXMOX_FOLDER.into());
+    let read = VmFolder::read(&folder).map_err(|error| error.to_string());
+    let machines = read.transpose()?;
+    let vmids = machines.iter().flat_map(VmFolder::vms).map(|vm| vm.vmid);
+    let pid_file = |vmid: &u32| Path::new(PROXMOX_RUN).join(format!("{vmid}.pid"));
+    let running = vmids.filter(|vmid| pid_file(vmid).exists()).collect();
+    Some(ProxmoxSeen { folder, is_configured: config.proxmox_folder.is_some(), machines, running })
 }
 
 /// A hypervisor with a REST API on a socket.
@@ -323,7 +347,6 @@ pub(super) fn patterns(config: &Config, cgroups: Option<&MemoryCgroups>) -> Vec<
     seen
 }
 
-/// The daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct DaemonSeen {
     /// Its process number and its rights; `None`: there is no daemon.

@@ -7,8 +7,7 @@ use ballast_report::{Report, harmless_line};
 
 use super::finding::{Area, Finding, Severity};
 
-/// A row of a table.
-struct Row {
+struct DoctorRow {
     what: String,
     severity: &'static str,
     text: String,
@@ -27,7 +26,7 @@ pub(super) fn render(findings: &[Finding], width: Option<u16>) -> String {
             text.push('\n');
         }
         let heading = area.as_str().to_uppercase();
-        let table = Report::<Row>::new()
+        let table = Report::<DoctorRow>::new()
             .text(&heading, |row| row.what.clone())
             .text("", |row| row.severity)
             .text("", |row| row.text.clone());
@@ -37,7 +36,7 @@ pub(super) fn render(findings: &[Finding], width: Option<u16>) -> String {
     text
 }
 
-fn rows(findings: &[&Finding]) -> Vec<Row> {
+fn rows(findings: &[&Finding]) -> Vec<DoctorRow> {
     let mut rows = Vec::new();
     for group in findings.chunk_by(|a, b| a.subject == b.subject) {
         match &group[0].subject {
@@ -60,7 +59,7 @@ fn place(finding: &Finding) -> String {
     }
 }
 
-fn guest_rows(guest: &str, findings: &[&Finding]) -> Vec<Row> {
+fn guest_rows(guest: &str, findings: &[&Finding]) -> Vec<DoctorRow> {
     let (well, other): (Vec<&Finding>, Vec<&Finding>) =
         findings.iter().copied().partition(|it| it.severity == Severity::Ok);
     let described = |it: &&Finding| format!("{}: {}", it.topic, harmless_line(&it.found));
@@ -68,7 +67,7 @@ fn guest_rows(guest: &str, findings: &[&Finding]) -> Vec<Row> {
     let mut rows = Vec::new();
     if !well.is_empty() {
         let severity = Severity::Ok.as_str();
-        rows.push(Row { what: harmless_line(guest), severity, text: well.join("; ") });
+        rows.push(DoctorRow { what: harmless_line(guest), severity, text: well.join("; ") });
     }
     for finding in other {
         rows.extend(finding_rows(finding, format!("{} {}", harmless_line(guest), finding.topic)));
@@ -76,13 +75,13 @@ fn guest_rows(guest: &str, findings: &[&Finding]) -> Vec<Row> {
     rows
 }
 
-fn finding_rows(finding: &Finding, what: String) -> Vec<Row> {
+fn finding_rows(finding: &Finding, what: String) -> Vec<DoctorRow> {
     let severity = finding.severity.as_str();
-    let mut rows = vec![Row { what, severity, text: harmless_line(&finding.found) }];
+    let mut rows = vec![DoctorRow { what, severity, text: harmless_line(&finding.found) }];
     if finding.severity == Severity::Ok {
         return rows;
     }
-    let mut more = |text: String| rows.push(Row { what: String::new(), severity: "", text });
+    let mut more = |text: String| rows.push(DoctorRow { what: String::new(), severity: "", text });
     more(finding.why.to_owned());
     if let Some(remedy) = &finding.remedy {
         more(format!("  $ {}", harmless_line(remedy)));

@@ -4,14 +4,20 @@
 //! Limits: pure. A missing device has to be configured before the guest boots: no call adds it
 //! later, except Cloud Hypervisor's vsock.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use ballast_model::LinkDown;
 use ballast_rest::shown;
 
-use super::finding::{Area, Check, Finding, Severity};
+use super::finding::{Area, Check, Finding, Severity, configure};
 use super::probe::{RestAnswer, RestHypervisor, RestSeen, RestSocket};
+
+/// Why a guest should have a balloon.
+pub(super) const BALLOON_WHY: &str = "Memory is taken from a guest and given back by its balloon.";
+
+/// Why its balloon should have `deflate-on-oom`.
+pub(super) const DEFLATE_WHY: &str = "With it the balloon gives memory back by itself before the \
+    guest's kernel kills a process.";
 
 /// Options with which a guest's balloon should be started, beside statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,17 +77,6 @@ impl RestHypervisor {
             ),
         }
     }
-}
-
-/// Which program runs each guest whose API answers.
-pub(super) fn programs(seen: &[RestSeen]) -> BTreeMap<String, RestHypervisor> {
-    let mut programs = BTreeMap::new();
-    for RestSeen { hypervisor, sockets, .. } in seen {
-        for socket in sockets.iter().filter(|it| matches!(it.answer, Some(Ok(_)))) {
-            programs.insert(socket.guest.clone(), *hypervisor);
-        }
-    }
-    programs
 }
 
 /// The findings about these hypervisors. `hears_vsock`: agents may connect by vsock; `config` is
@@ -162,7 +157,7 @@ fn silence_finding(
 }
 
 fn balloon(check: &Check, hypervisor: RestHypervisor, guest: &str, answer: &RestAnswer) -> Finding {
-    let check = check.because("Memory is taken from a guest and given back by its balloon.");
+    let check = check.because(BALLOON_WHY);
     let can = answer.sample.capabilities;
     let start = BalloonStart {
         deflate_on_oom: can.balloon != Some(true) || can.deflate_on_oom == Some(true),
@@ -190,14 +185,12 @@ fn deflate_on_oom(
     guest: &str,
     answer: &RestAnswer,
 ) -> Option<Finding> {
-    const WHY: &str = "With it the balloon gives memory back by itself before the guest's kernel \
-        kills a process.";
     let can = answer.sample.capabilities;
     let is_off = can.balloon == Some(true) && can.deflate_on_oom == Some(false);
     let free_page_reporting = can.free_page_reporting == Some(true);
     let start = BalloonStart { deflate_on_oom: true, free_page_reporting };
     let line = hypervisor.balloon_line(guest, start);
-    is_off.then(|| check.because(WHY).note("deflate_on_oom is off").remedy(line))
+    is_off.then(|| check.because(DEFLATE_WHY).note("deflate_on_oom is off").remedy(line))
 }
 
 /// How the guest's need is known: for Cloud Hypervisor, only by an agent.
@@ -223,14 +216,14 @@ fn agent(
             .found(severity, format!("no vsock device{but}"))
             .remedy(hypervisor.vsock_line(&socket.guest, &socket.path)),
         (Some(_), false) => {
-            check.found(severity, format!("agents by vsock are not accepted{but}")).remedy(format!(
-                "sed -i '/^\\[agents\\]/,/^\\[/ s/^vsock = false/vsock = true/' {config}"
-            ))
+            let found = format!("agents by vsock are not accepted{but}");
+            check.found(severity, found).remedy(configure(config, "vsock = true", "agents"))
         }
         (Some(vsock), true) => {
             let at = shown(&vsock.to_string_lossy());
-            let line = "`ballast-agent --connect vsock` in the guest";
-            check.ok(format!("{line} connects by its device at {at}"))
+            check.ok(format!(
+                "`ballast-agent --connect vsock` in the guest connects by its device at {at}"
+            ))
         }
     }
 }

@@ -18,12 +18,14 @@ use tempfile::TempDir;
 
 use super::finding::Area;
 use super::limits::LimitsSeen;
+use super::manager::{Manager, Managers};
 use super::probe::{
     DaemonSeen, JournalSeen, LibvirtSeen, PatternSeen, ProcessSeen, QmpFolder, QmpSocket,
     RestAnswer, RestHypervisor, RestSeen, RestSocket, RightsSeen, SocketState, XenSeen,
 };
 use super::*;
 
+mod proxmox_machines;
 mod rest_apis;
 
 /// A host without faults.
@@ -172,7 +174,7 @@ fn fake_hosts_are_judged_by_their_settings() {
                 warning pressure: this kernel does not report it (PSI is off)
                   $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
                 warning swap: none: no guest can be paged out
-                  $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
+                  $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile    # on ZFS or Btrfs a partition instead; list it in /etc/fstab
                 note zswap: on
                   $ echo N > /sys/module/zswap/parameters/enabled
                 warning swappiness: vm.swappiness is 0
@@ -227,7 +229,7 @@ fn fake_hosts_are_judged_by_their_settings() {
             warning pressure: this kernel does not report it (PSI is off)
               $ sed -i 's/^GRUB_CMDLINE_LINUX="/&psi=1 /' /etc/default/grub && update-grub && reboot
             warning swap: none: no guest can be paged out
-              $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile
+              $ fallocate -l 8G /swapfile && chmod 600 /swapfile && mkswap /swapfile && swapon /swapfile    # on ZFS or Btrfs a partition instead; list it in /etc/fstab
             ok zswap: not in this kernel
             note swappiness: not known: no vm.swappiness
             note overcommit: vm.overcommit_memory is not known: no such file
@@ -415,7 +417,7 @@ fn hypervisors_are_told_by_who_answers() {
         problem libvirt /l/sock: no answer in time
           $ virsh -c qemu:///system version
         note libvirt /l/sock: libvirt 9.0.0 answers, but is not configured
-          $ sed -i '/^\[libvirt\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
+          $ $EDITOR /etc/b.toml && systemctl restart ballast    # enabled = true under [libvirt]
         note libvirt /l/sock: it is there, but not configured: permission denied: run the daemon as the socket's owner or in its group
         note libvirt /l/sock: it is there, but not configured: no answer in time
         note libvirt /l/sock: no libvirt is here: there is no such socket
@@ -453,7 +455,7 @@ const STALE: Duration = Duration::from_secs(5);
 
 #[test]
 fn guests_are_judged_by_what_the_daemon_sees() {
-    let found = guests::judge(&status(), &[], &tracking(), &[], STALE).unwrap();
+    let found = guests::judge(&status(), &[], &tracking(), &Managers::new(), STALE).unwrap();
     expect![[r#"
         ok monitor grow: running
         ok balloon grow: has a balloon device
@@ -498,10 +500,12 @@ fn guests_are_judged_by_what_the_daemon_sees() {
     assert!(found.iter().all(|it| it.area == Area::Guests && it.subject.is_some()));
     assert_eq!(severities(&found).len(), 4, "every severity is there");
 
-    let some = guests::judge(&status(), &["old".to_owned()], &tracking(), &[], STALE).unwrap();
+    let asked = |name: &str| {
+        guests::judge(&status(), &[name.to_owned()], &tracking(), &Managers::new(), STALE)
+    };
+    let some = asked("old").unwrap();
     assert!(!some.is_empty() && some.iter().all(|it| it.subject.as_deref() == Some("old")));
-    let unknown =
-        guests::judge(&status(), &["web".to_owned()], &tracking(), &[], STALE).unwrap_err();
+    let unknown = asked("web").unwrap_err();
     assert_eq!(
         unknown.to_string(),
         "the daemon knows no guest `web`: it knows grow, mute, old, stuck, taken"
@@ -525,9 +529,10 @@ fn a_guests_devices_are_told_one_by_one() {
     };
     guest.change.as_mut().unwrap().why =
         Some(ballast_api::Coded::new("another-owner", "mom moves it"));
-    let judged = |status: &StatusReply| {
-        guests::judge(status, &["grow".to_owned()], &tracking(), &[], STALE).unwrap()
+    let judged_by = |status: &StatusReply, managers: &Managers| {
+        guests::judge(status, &["grow".to_owned()], &tracking(), managers, STALE).unwrap()
     };
+    let judged = |status: &StatusReply| judged_by(status, &Managers::new());
     expect![[r#"
         ok monitor grow: running
         ok balloon grow: has a balloon device
@@ -544,8 +549,18 @@ fn a_guests_devices_are_told_one_by_one() {
         warning another-owner grow: mom moves it
           $ ballast set grow --take-over
     "#]].assert_eq(&as_text(&judged(&status)));
+    let of_proxmox = Managers::from([("grow".to_owned(), Manager::Proxmox { vmid: 101 })]);
+    let text = as_text(&judged_by(&status, &of_proxmox));
+    for remedy in [
+        "--args '… -global virtio-balloon-pci.deflate-on-oom=on'",
+        "qm set 101 --shares 0 && systemctl restart ballast",
+    ] {
+        assert!(text.contains(remedy) && !text.contains("virsh"), "{text}");
+    }
     let can = &mut status.guests[0].capabilities;
     (can.balloon, can.shared_control) = (Some(false), Some(false));
+    let text = as_text(&judged_by(&status, &of_proxmox));
+    assert!(text.contains("qm set 101 --delete balloon && qm reboot 101"), "{text}");
     let topics: Vec<_> = judged(&status).iter().map(|it| (it.topic, it.severity)).collect();
     assert!(topics.contains(&("balloon", Severity::Problem)), "{topics:?}");
     assert!(!topics.iter().any(|(topic, _)| *topic == "statistics"), "{topics:?}");
@@ -573,8 +588,8 @@ fn owners_and_rights_are_told_with_what_mends_them() {
         (9, BalloonOwner::Ballast),
         (10, BalloonOwner::Pvestatd),
     ];
-    let mut found = permissions::judge_owners(&owners);
-    assert_eq!(severities(&permissions::judge_owners(&owners[..1])), [Severity::Ok]);
+    let mut found = permissions::judge_owners(&owners, None);
+    assert_eq!(severities(&permissions::judge_owners(&owners[..1], None)), [Severity::Ok]);
 
     let process = |pid, smaps: Result<(), &str>, cgroup: Result<(), &str>| ProcessSeen {
         pid,
@@ -729,9 +744,9 @@ fn a_xen_is_told_with_what_works_of_it() {
         warning xen /x/socket: `xl info`: No such file or directory: domains shrink and grow back, but not beyond that
           $ xl info    # in dom0, as root
         note xen /x/socket: xenstored answers, but is not configured
-          $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
+          $ $EDITOR /etc/b.toml && systemctl restart ballast    # enabled = true under [xen]
         note xen /x/socket: it is there, but not configured: nobody listens on the socket
-          $ sed -i '/^\[xen\]/,/^enabled/ s/^enabled = false/enabled = true/' /etc/b.toml
+          $ $EDITOR /etc/b.toml && systemctl restart ballast    # enabled = true under [xen]
     "#]].assert_eq(&as_text(&found));
 }
 

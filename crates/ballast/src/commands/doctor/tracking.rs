@@ -25,16 +25,16 @@ pub(super) struct TrackingArgs {
     output: Output,
 }
 
-/// Prints the diagnosis; `has_bits`: referenced bits may be used.
+/// Prints the diagnosis; `allows_bits`: referenced bits may be used.
 ///
 /// # Errors
 /// A guest has no source; the output cannot be written.
-pub(super) fn run(args: TrackingArgs, has_bits: bool) -> anyhow::Result<()> {
+pub(super) fn run(args: TrackingArgs, allows_bits: bool) -> anyhow::Result<()> {
     let diagnosis = TrackingDiagnosis::of_host();
     let reply = TrackingReply {
         damon: &diagnosis.damon,
         mglru: &diagnosis.mglru,
-        guests: diagnosis.guests.iter().map(|it| GuestReply::new(it, has_bits)).collect(),
+        guests: diagnosis.guests.iter().map(|it| GuestReply::new(it, allows_bits)).collect(),
     };
     args.output.print(&reply, |reply, _| render(reply))?;
     let without = reply.guests.iter().filter(|it| it.best.is_none()).count();
@@ -61,9 +61,9 @@ struct GuestReply<'a> {
 }
 
 impl<'a> GuestReply<'a> {
-    /// `has_bits`: referenced bits may be used.
-    fn new(guest: &'a GuestDiagnosis, has_bits: bool) -> GuestReply<'a> {
-        GuestReply { guest, best: guest.best(has_bits), waits_for: guest.awaited(has_bits) }
+    /// `allows_bits`: referenced bits may be used.
+    fn new(guest: &'a GuestDiagnosis, allows_bits: bool) -> GuestReply<'a> {
+        GuestReply { guest, best: guest.best(allows_bits), waits_for: guest.awaited(allows_bits) }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The host names under which requests are answered.
 //!
 //! Idea: a page of another site can have its own name resolve to this machine ("DNS rebinding"),
-//! and then ask as if it were the daemon's page. Its browser still sends that name in `Host`. So
-//! only names that no stranger can own are answered: loopback names, and configured ones. On the
-//! Unix socket, which browsers reach only through a proxy, names without a dot are answered too:
-//! scripts put any name there, and none of these is on the internet.
+//! and then send requests as if it were the daemon's page. The browser still sends that name in
+//! `Host`. So only names that no stranger can own are answered: loopback names, and configured
+//! ones. On the Unix socket, which browsers reach only through a proxy, names without a dot are
+//! answered too: scripts put any name there, and none of these is on the internet.
 
 use std::net::IpAddr;
 

@@ -1,9 +1,9 @@
 //! Decides who a request is from: names, tokens, sessions.
 //!
-//! Idea: on the socket the kernel names the peer, as for every command. On the port a cookie does,
-//! which is given for a token. A request that acts through a browser must also carry a second
-//! secret, because any site that an operator visits can make the browser send requests, but cannot
-//! read replies.
+//! Idea: on the socket, the kernel names the peer, as for every command. On the port, a cookie
+//! does, which a visitor gets for a token. A request of a browser that changes something must also
+//! carry a second secret, in a header: any site that an operator visits can make the browser send
+//! requests, but it cannot read replies and so does not know the secret.
 
 use std::sync::Mutex;
 use std::time::Instant;
@@ -25,7 +25,7 @@ const OF_BROWSERS: [&str; 4] = ["origin", "referer", "cookie", "sec-fetch-site"]
 
 /// The entrance of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) enum Way {
+pub(in crate::server) enum Entrance {
     /// Through the Unix socket.
     Socket {
         /// The peer's access.
@@ -41,8 +41,7 @@ pub(in crate::server) enum Way {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::server) struct Visitor {
     /// The entrance it used.
-    pub(in crate::server) way: Way,
-    /// Its access.
+    pub(in crate::server) entrance: Entrance,
     pub(in crate::server) access: Access,
     /// The secret that its actions have to carry; `None`: it is not logged in.
     pub(in crate::server) csrf: Option<String>,
@@ -51,25 +50,25 @@ pub(in crate::server) struct Visitor {
 }
 
 impl Visitor {
-    /// The visitor that the door noted in a request.
+    /// The visitor that admission noted in a request.
     pub(in crate::server) fn of(request: &Parts) -> Result<&Visitor, Refusal> {
         request.extensions.get::<Visitor>().ok_or_else(|| {
-            let text = "this request did not come through the door";
+            let text = "this request was routed without admission";
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-visitor", text)
         })
     }
 
     /// Its name in the journal, which records who gave a command. Only owners give commands.
     pub(in crate::server) fn who(&self) -> String {
-        match self.way {
-            Way::Socket { uid, .. } if self.is_browser => format!("page, uid {uid}"),
-            Way::Socket { uid, .. } => format!("uid {uid}"),
-            Way::Port => "page, owner token".to_owned(),
+        match self.entrance {
+            Entrance::Socket { uid, .. } if self.is_browser => format!("page, uid {uid}"),
+            Entrance::Socket { uid, .. } => format!("uid {uid}"),
+            Entrance::Port => "page, owner token".to_owned(),
         }
     }
 }
 
-/// What the door checks requests against.
+/// What admission checks requests against.
 pub(in crate::server) struct Keys {
     hosts: Vec<String>,
     csrf_on_socket: String,
@@ -96,26 +95,26 @@ impl Keys {
     }
 
     /// Whether a request through this entrance to the host that it names is answered.
-    pub(in crate::server) fn answers(&self, way: Way, parts: &Parts) -> bool {
+    pub(in crate::server) fn answers(&self, entrance: Entrance, parts: &Parts) -> bool {
         let named = parts.headers.get(header::HOST).map(|host| host.to_str().unwrap_or_default());
         let named = named.or(parts.uri.authority().map(|authority| authority.as_str()));
-        let on_socket = way != Way::Port;
+        let on_socket = entrance != Entrance::Port;
         named.map_or(on_socket, |host| hosts::is_answered(host, &self.hosts, on_socket))
     }
 
     /// Who sent a request with these headers.
-    pub(in crate::server) fn visitor(&self, way: Way, headers: &HeaderMap) -> Visitor {
-        match way {
-            Way::Socket { access, .. } => Visitor {
-                way,
+    pub(in crate::server) fn visitor(&self, entrance: Entrance, headers: &HeaderMap) -> Visitor {
+        match entrance {
+            Entrance::Socket { access, .. } => Visitor {
+                entrance,
                 access,
                 csrf: Some(self.csrf_on_socket.clone()),
                 is_browser: OF_BROWSERS.iter().any(|name| headers.contains_key(*name)),
             },
-            Way::Port => {
+            Entrance::Port => {
                 let session = self.cookie(headers).and_then(|cookie| self.session(cookie));
                 let access = session.as_ref().map_or(Access::None, |session| session.access);
-                Visitor { way, access, csrf: session.map(|it| it.csrf), is_browser: true }
+                Visitor { entrance, access, csrf: session.map(|it| it.csrf), is_browser: true }
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Live events for the page's clients.
 //!
-//! Idea: each tick is written once, as the status that `GET /v1/status` answers, and put into every
+//! Idea: each tick is encoded once, as the status that `GET /v1/status` answers, and put into every
 //! listener's queue. A listener whose queue is full does not read; it is dropped, and its browser
 //! reconnects if it is still there. So neither the number nor the speed of listeners delays
 //! anything.
@@ -30,7 +30,6 @@ const APART_MIN: Duration = Duration::from_millis(500);
 /// How long a browser waits before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 1000;
 
-/// All listeners.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Listeners {
     queues: Mutex<Vec<mpsc::Sender<Bytes>>>,

@@ -7,7 +7,7 @@
 //!
 //! Limits: one reader of the journal at a time.
 
-mod door;
+mod admission;
 mod hosts;
 mod keys;
 mod listeners;
@@ -38,9 +38,9 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-pub(super) use self::door::enter;
-use self::door::{INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
-pub(super) use self::keys::{Keys, Visitor, Way};
+pub(super) use self::admission::admit;
+use self::admission::{INDEX_PATH, LOGIN_PATH, LOGOUT_PATH, SESSION_PATH};
+pub(super) use self::keys::{Entrance, Keys, Visitor};
 pub(super) use self::listeners::Listeners;
 use self::past::Past;
 pub use self::port::PortError;
@@ -54,7 +54,7 @@ use crate::rate_limited::RateLimited;
 use crate::view::Handle;
 use crate::worker::lock;
 
-/// Paths for the page's own use, beside those that the door knows.
+/// Paths for the page's own use, beside those of `admission.rs`.
 const FILE_ROUTE: &str = "/page/files/{name}";
 const STREAM_PATH: &str = "/page/stream";
 const WHY_ROUTE: &str = "/page/guests/{id}/why";
@@ -80,7 +80,7 @@ pub(super) struct Site {
     pub(super) explain: Explain,
     pub(super) journal: Option<PathBuf>,
     pub(super) journal_reader: Arc<Semaphore>,
-    /// What the log says of wrong tokens, which anybody who reaches the port can give.
+    /// Limits the warnings about wrong tokens, which anybody who reaches the port can cause.
     pub(super) wrong_tokens: Arc<Mutex<RateLimited>>,
 }
 
@@ -136,7 +136,7 @@ struct IndexQuery {
 async fn index(site: &Site, visitor: &Visitor, uri: &Uri) -> Result<Response, Refusal> {
     let query = Query::<IndexQuery>::try_from_uri(uri).unwrap_or_default();
     match query.0.token {
-        Some(token) if visitor.way == Way::Port => {
+        Some(token) if visitor.entrance == Entrance::Port => {
             let cookie = session_for(site, &token).await?;
             Ok(([(header::SET_COOKIE, cookie)], Redirect::to(INDEX_PATH)).into_response())
         }
@@ -170,7 +170,7 @@ fn session(visitor: &Visitor) -> SessionReply {
         Access::Write => "write",
     };
     let csrf = visitor.csrf.clone().filter(|_| visitor.access == Access::Write);
-    SessionReply { access, csrf, by_token: visitor.way == Way::Port }
+    SessionReply { access, csrf, by_token: visitor.entrance == Entrance::Port }
 }
 
 /// Body of `POST /page/login`.
@@ -191,8 +191,7 @@ async fn session_for(site: &Site, token: &str) -> Result<HeaderValue, Refusal> {
     let failed =
         |error| Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "no-session", format!("{error}"));
     let Some(cookie) = site.keys.log_in(token).map_err(failed)? else {
-        let text = "somebody gave the page a wrong token".to_owned();
-        lock(&site.wrong_tokens).warn(text);
+        lock(&site.wrong_tokens).warn("somebody gave the page a wrong token".to_owned());
         tokio::time::sleep(WRONG_TOKEN_PAUSE).await;
         let text = "this is not the token: it is in the file that `token_file` of [page] names in \
                     the daemon's configuration";

@@ -1,9 +1,9 @@
 //! The last hours of the journal, for plots and for the list of events.
 //!
-//! Idea: a plot needs some hundred ticks, however long its span is. They are picked evenly, from
-//! the newest back, until a time limit. Events are read the same way, but each of them. There is
-//! one reader at a time, on another thread than the server's, because each row takes a millisecond
-//! to parse.
+//! Idea: a plot needs some hundred ticks, however long its span is. Evenly spaced ticks are read
+//! from the newest back, until a time limit. Of events, every one is read, in the same direction.
+//! There is one reader at a time, on another thread than the server's, because parsing a row takes
+//! a millisecond.
 //! Limits: swap-in is a counter since a guest's boot; the plot computes rates.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -33,19 +33,18 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Past {
     at_unix_ms: VecDeque<i64>,
-    guests: BTreeMap<String, Lines>,
+    guests: BTreeMap<String, GuestLines>,
 }
 
 /// One guest's figures; `None`: unknown, or the guest was not there.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
-struct Lines {
+struct GuestLines {
     allocation_bytes: VecDeque<Option<u64>>,
     demand_bytes: VecDeque<Option<u64>>,
     target_bytes: VecDeque<Option<u64>>,
     swap_in_bytes: VecDeque<Option<u64>>,
 }
 
-/// One event of the journal.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct JournalEvent {
     at_unix_ms: i64,
@@ -102,14 +101,14 @@ impl Past {
                 self.guests.entry(id.to_string()).or_default().put_before(tick, id, ticks);
             }
         }
-        // For guests that were not there yet.
+        // Guests without a sample in this tick get unknown figures.
         self.guests.values_mut().for_each(|lines| lines.fill(ticks));
     }
 }
 
-impl Lines {
+impl GuestLines {
     fn put_before(&mut self, tick: &TickEntry, id: &GuestId, ticks: usize) {
-        // A guest that is gone has no figures for the newer ticks.
+        // The newer ticks may have no sample of this guest.
         self.fill(ticks - 1);
         let sample = tick.snapshot.guest(id);
         let plan = tick.plan.guest(id);
@@ -146,7 +145,7 @@ pub(super) fn events(path: &Path, now: SystemTime) -> Result<Vec<JournalEvent>, 
     events_within(path, now, TIME_MAX)
 }
 
-/// The same, as many as are found within the time limit, but at least the newest.
+/// As many of the last events as are found within `time_max`, but at least the newest.
 fn events_within(
     path: &Path,
     now: SystemTime,

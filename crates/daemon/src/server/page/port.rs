@@ -45,10 +45,12 @@ impl Tokens {
     /// The access that `given` has; `None`: it is not a token.
     pub(super) fn access(&self, given: &str) -> Option<Access> {
         let is = |token: &Option<Token>| token.as_ref().is_some_and(|token| token.matches(given));
-        match () {
-            () if is(&self.owner) => Some(Access::Write),
-            () if is(&self.reader) => Some(Access::Read),
-            () => None,
+        if is(&self.owner) {
+            Some(Access::Write)
+        } else if is(&self.reader) {
+            Some(Access::Read)
+        } else {
+            None
         }
     }
 
@@ -60,7 +62,7 @@ impl Tokens {
         let (owner, reader) = (&settings.token_file, &settings.reader_token_file);
         let tokens = Tokens { owner: read(owner)?, reader: read(reader)? };
         match (&tokens.owner, &tokens.reader, owner, reader) {
-            // Otherwise a reader could act.
+            // With the same token, a reader could give commands.
             (Some(one), Some(other), Some(owner), Some(reader)) if one.equals(other) => {
                 Err(TokenError::Same(owner.clone(), reader.clone()))
             }
@@ -73,9 +75,7 @@ impl Tokens {
 pub(in crate::server) struct Port {
     /// The listener, nonblocking.
     pub(in crate::server) listener: TcpListener,
-    /// Its address.
     pub(in crate::server) address: SocketAddr,
-    /// Its tokens.
     pub(in crate::server) tokens: Tokens,
 }
 

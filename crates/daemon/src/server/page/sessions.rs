@@ -25,7 +25,6 @@ const SECRET_BYTES: usize = 32;
 /// One login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Session {
-    /// Its access.
     pub(super) access: Access,
     /// The secret that its actions carry.
     pub(super) csrf: String,

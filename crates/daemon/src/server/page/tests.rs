@@ -1,4 +1,4 @@
-//! Tests of the page's door and routes over real sockets. Of the daemon, only the handle exists.
+//! Tests of the page's admission and routes over real sockets. Only the daemon's handle exists.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;

@@ -100,17 +100,19 @@ pub(super) fn read(path: &Path, user: u32) -> Result<Token, TokenError> {
     if !found.is_file() {
         return Err(TokenError::NotAFile(path.to_owned()));
     }
-    judged(path, found.uid(), found.mode() & 0o7777, user)?;
+    check_file(path, found.uid(), found.mode() & 0o7777, user)?;
     text(file).map_err(failed)?.ok_or_else(|| TokenError::NoToken(path.to_owned()))
 }
 
-fn judged(path: &Path, owner: u32, mode: u32, user: u32) -> Result<(), TokenError> {
+fn check_file(path: &Path, owner: u32, mode: u32, user: u32) -> Result<(), TokenError> {
     let path = path.to_owned();
-    match () {
-        () if owner != 0 && owner != user => Err(TokenError::Owner { path, owner, user }),
-        () if mode & OTHERS != 0 => Err(TokenError::Mode { path, mode }),
-        () => Ok(()),
+    if owner != 0 && owner != user {
+        return Err(TokenError::Owner { path, owner, user });
     }
+    if mode & OTHERS != 0 {
+        return Err(TokenError::Mode { path, mode });
+    }
+    Ok(())
 }
 
 fn text(file: File) -> io::Result<Option<Token>> {
@@ -166,9 +168,9 @@ mod tests {
             assert!(error.contains(&format!("has mode {mode:04o}")), "{error}");
             assert!(error.contains("type `chmod 600 /"), "{error}");
         }
-        assert!(judged(Path::new("/t"), 0, 0o400, 7).is_ok());
-        assert!(judged(Path::new("/t"), 7, 0o600, 7).is_ok());
-        let error = judged(Path::new("/t"), 8, 0o600, 7).unwrap_err().to_string();
+        assert!(check_file(Path::new("/t"), 0, 0o400, 7).is_ok());
+        assert!(check_file(Path::new("/t"), 7, 0o600, 7).is_ok());
+        let error = check_file(Path::new("/t"), 8, 0o600, 7).unwrap_err().to_string();
         assert!(error.contains("belongs to user 8") && error.contains("`chown 7 /t`"), "{error}");
     }
 

@@ -9,20 +9,20 @@ use crate::flexmemd::fcfs::{RemainingPeriod, Requester, grant, renew};
 use crate::flexmemd::lease::{LeaseLimit, Tenant};
 
 impl Driver {
-    /// Renews all leases if the run is `whole`, then processes requests. Memory that guests cannot
-    /// pay for is granted like free memory; guests keep what is left of theirs.
+    /// Renews all leases if the run `begins_period`, then processes requests. Memory that guests
+    /// cannot pay for is granted like free memory; guests keep what is left of theirs.
     pub(super) fn run_fcfs(
         &mut self,
         rentable: u64,
         tenants: &[Tenant<'_>],
         weights: &[u64],
         remaining: RemainingPeriod,
-        whole: bool,
+        begins_period: bool,
     ) {
         let rule = self.is_contested(rentable, tenants).then_some(self.rule);
         let wants = self.wants(tenants);
         for (index, tenant) in tenants.iter().enumerate() {
-            if whole {
+            if begins_period {
                 let kept = renew(self.requester(index, tenant), rentable, rule.as_ref());
                 let rent = kept.lease.price.rent(kept.lease.rented);
                 self.accounts.pay(index, rent, rent);

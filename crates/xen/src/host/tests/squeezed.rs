@@ -149,7 +149,7 @@ impl Machine {
         for (driver, highest) in self.drivers.iter().zip(&mut self.highest) {
             let target = self.xen.read(driver.id, "memory/target").unwrap();
             let target: u64 = target.parse().unwrap();
-            assert!(target + SHORT >= driver.least, "d{} is told to hold {target} KiB", driver.id);
+            assert!(target + SHORT >= driver.least, "d{} is asked to hold {target} KiB", driver.id);
             promised += target.max(driver.holds);
             *highest = (*highest).max(target);
         }

@@ -139,7 +139,7 @@ mod tests {
 
     /// Errors 10 %, 0, −20 %, 30 %: mean 15 %, with their signs 5 %.
     #[test]
-    fn an_example_by_hand() {
+    fn errors_equal_those_by_hand() {
         let errors = compare(&points(&[(100, 110), (200, 200), (100, 80), (10, 13)]));
         assert!((errors.mean - 0.15).abs() < 1e-9 && (errors.bias - 0.05).abs() < 1e-9);
         assert!((errors.most - 0.3).abs() < 1e-9);

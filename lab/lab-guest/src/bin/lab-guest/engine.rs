@@ -36,7 +36,7 @@ pub(crate) fn run(spec: &WorkloadSpec, file_dir: &Path, counters: &Counters) -> 
     } else {
         Box::new(AnonymousMemory::new()?)
     };
-    let mut engine = Engine::new(spec, backing, counters);
+    let mut engine = WorkloadEngine::new(spec, backing, counters);
     engine.fill_first()?;
     engine.follow_schedule()
 }
@@ -47,7 +47,7 @@ fn draw_pages(seed: u64, draw: u64, most: u64) -> u64 {
     rng.below(most + 1)
 }
 
-struct Engine<'a> {
+struct WorkloadEngine<'a> {
     spec: &'a WorkloadSpec,
     backing: Box<dyn Backing>,
     counters: &'a Counters,
@@ -63,14 +63,14 @@ struct Engine<'a> {
     batch: u64,
 }
 
-impl<'a> Engine<'a> {
+impl<'a> WorkloadEngine<'a> {
     fn new(spec: &'a WorkloadSpec, backing: Box<dyn Backing>, counters: &'a Counters) -> Self {
         let rate = match spec.pattern {
             Pattern::Cold { size, share_per_s } => Some(size.to_pages() as f64 * share_per_s),
             _ => spec.touches_per_s.map(|rate| rate as f64),
         };
         let write_share_default = if spec.pattern.is_file() { 0.0 } else { 1.0 };
-        Engine {
+        WorkloadEngine {
             spec,
             backing,
             counters,

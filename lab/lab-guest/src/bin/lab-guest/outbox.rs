@@ -12,7 +12,7 @@ use ballast_lab_guest::protocol::{ERROR_TEXT_LEN_MAX, FromGuest};
 /// Most lines queued: the results of everything that may run at once, and some reports.
 const LINES_MAX: usize = 64;
 
-struct Line {
+struct OutboxLine {
     text: String,
     keep: bool,
 }
@@ -20,7 +20,7 @@ struct Line {
 /// The queue.
 #[derive(Default)]
 pub(crate) struct Outbox {
-    lines: VecDeque<Line>,
+    lines: VecDeque<OutboxLine>,
     /// Bytes of the first line already sent.
     sent: usize,
 }
@@ -33,14 +33,14 @@ impl Outbox {
             let victim = self.lines.iter().skip(1).position(|line| !line.keep);
             self.lines.remove(victim.unwrap_or(0) + 1);
         }
-        self.lines.push_back(Line { text, keep });
+        self.lines.push_back(OutboxLine { text, keep });
     }
 
     /// Starts a connection with these lines; a line that was partly sent is sent again in full.
     pub(crate) fn begin(&mut self, greeting: impl DoubleEndedIterator<Item = String>) {
         self.disconnected();
         for text in greeting.rev() {
-            self.lines.push_front(Line { text, keep: false });
+            self.lines.push_front(OutboxLine { text, keep: false });
         }
     }
 

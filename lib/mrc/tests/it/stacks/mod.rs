@@ -167,32 +167,32 @@ macro_rules! suite {
             use super::*;
 
             #[test]
-            fn named_streams() {
+            fn named_streams_match_the_oracle() {
                 check_named(|| $make);
             }
 
             #[test]
-            fn counted_streams() {
+            fn counted_streams_match_the_oracle() {
                 check_counted(|| $make);
             }
 
             #[test]
-            fn restored_order() {
+            fn a_restored_order_goes_on_as_before() {
                 check_restored(|| $make);
             }
 
             #[test]
-            fn random_streams() {
+            fn random_streams_match_the_oracle() {
                 check_random(|| $make);
             }
 
             #[test]
-            fn recorded_programs() {
+            fn recorded_programs_match_the_oracle() {
                 check_recorded(|| $make);
             }
 
             #[test]
-            fn bounded_memory() {
+            fn memory_stays_bounded() {
                 check_memory(|| $make);
             }
         }
@@ -206,17 +206,17 @@ macro_rules! long_suite {
             use super::*;
 
             #[test]
-            fn growth() {
+            fn growing_streams_match_the_oracle() {
                 long::check_growth(|| $make);
             }
 
             #[test]
-            fn swelling() {
+            fn swelling_streams_match_the_oracle() {
                 long::check_swelling(|| $make);
             }
 
             #[test]
-            fn endurance() {
+            fn long_streams_of_few_tags_match_the_oracle() {
                 long::check_endurance(|| $make);
             }
         }

@@ -119,11 +119,11 @@ fn rest_apis_are_told_with_the_flags_of_their_programs() {
         ok firecracker /r/a.sock: Firecracker 53.0.0 answers; its guest: running
         ok firecracker /r/a.sock: has a balloon; this program's have no statistics
         warning firecracker /r/a.sock: agents by vsock are not accepted: nothing says what it could give back, so it gives nothing back
-          $ sed -i '/^\[agents\]/,/^\[/ s/^vsock = false/vsock = true/' /etc/b.toml
+          $ $EDITOR /etc/b.toml && systemctl restart ballast    # vsock = true under [agents]
         ok firecracker /r/b.sock: Firecracker 53.0.0 answers; its guest: running
         ok firecracker /r/b.sock: has a balloon with statistics
         note firecracker /r/b.sock: agents by vsock are not accepted: an agent cannot connect by it
-          $ sed -i '/^\[agents\]/,/^\[/ s/^vsock = false/vsock = true/' /etc/b.toml
+          $ $EDITOR /etc/b.toml && systemctl restart ballast    # vsock = true under [agents]
         ok firecracker /r/c.sock: Firecracker 53.0.0 answers; its guest: running
         problem firecracker /r/c.sock: no balloon: its memory cannot be moved
           $ firecracker … --config-file    # for c, with "balloon": { "amount_mib": 0, "deflate_on_oom": true, "stats_polling_interval_s": 1, "free_page_reporting": false } in it
@@ -168,8 +168,9 @@ fn guests_of_rest_apis_have_no_remedy_of_qemus() {
             answer: answered(|_| {}),
         };
         let rest = [RestSeen { hypervisor, patterns: vec![], sockets: vec![socket] }];
+        let managers = manager::managers(&rest, None, &[]);
         let found =
-            guests::judge(&status, &["grow".to_owned()], &tracking(), &rest, STALE).unwrap();
+            guests::judge(&status, &["grow".to_owned()], &tracking(), &managers, STALE).unwrap();
         let text = as_text(&found);
         assert!(!text.contains("qemu") && !text.contains("virsh"), "{text}");
         let flag = match hypervisor {

@@ -57,7 +57,7 @@ const PROTOCOL: u32 = 3 << 16;
 
 pub(super) struct Postgresql {
     // Dropped in this order: on SIGTERM the server waits for its clients.
-    clients: Vec<Client>,
+    clients: Vec<PostgresqlClient>,
     server: Subprocess,
     rows: u64,
     rng: Rng,
@@ -74,7 +74,7 @@ impl Postgresql {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
             let mut client =
-                Client(Connection::new("postgresql", server.connect(Path::new(SOCKET))?));
+                PostgresqlClient(Connection::new("postgresql", server.connect(Path::new(SOCKET))?));
             client.log_in()?;
             client.send(&format!(
                 "PREPARE {STATEMENT}(int) AS SELECT abalance FROM {TABLE} WHERE aid = $1"
@@ -172,9 +172,9 @@ fn read_part(path: &Path, part: u64, whole: u64) -> io::Result<u64> {
     Ok(done)
 }
 
-struct Client(Connection);
+struct PostgresqlClient(Connection);
 
-impl Client {
+impl PostgresqlClient {
     /// Logs in; the cluster trusts every client.
     fn log_in(&mut self) -> Result<(), String> {
         let body = format!("user\0{USER}\0database\0{USER}\0\0");
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn questions_are_written_and_answers_read() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let mut client = Client(Connection::new("postgresql", ours));
+        let mut client = PostgresqlClient(Connection::new("postgresql", ours));
         let mut say = |messages: &[Vec<u8>]| theirs.write_all(&messages.concat()).unwrap();
         let row = message(b'D', b"\0\x01\0\0\0\x02-7");
         let done = [message(b'C', b"SELECT 1\0"), message(b'Z', b"I")];

@@ -1,15 +1,15 @@
 //! How the connection between the daemon and a guest's agent is made.
 //!
-//! Idea: with virtio-serial the daemon connects to a port of the guest; with vsock the agent
-//! connects to the daemon. QEMU's vsock connections come through the host's kernel with the guest's
-//! number (CID), which no other guest can have; whose number it is, its hypervisor says. Cloud
-//! Hypervisor and Firecracker connect to a Unix socket that the daemon has for each guest
-//! ([`HybridSocket`]), and the kernel names the process that does. So no guest can speak for
-//! another.
+//! Idea: with virtio-serial, the daemon connects to a port of the guest. With vsock, the agent
+//! connects to the daemon. Vsock connections of QEMU's guests come through the host's kernel, which
+//! reports the guest's number (CID); two guests cannot have the same one, and the hypervisor says
+//! which guest has it. Cloud Hypervisor and Firecracker connect to a Unix socket that the daemon
+//! opens for each guest ([`HybridSocket`]); the kernel reports the connecting process. So no guest
+//! can speak for another.
 //!
 //! Source: vsock(7); docs/vsock.md of Cloud Hypervisor and of Firecracker. Limits: any program in a
-//! guest may connect by vsock, not only root's; it speaks for its own guest. All guests connect to
-//! one listener of the kernel's: while one floods it, others may have to try more than once.
+//! guest may connect by vsock, not only root's; it speaks for its own guest. All guests share one
+//! vsock listener: while one guest floods it, others may have to try more than once.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,7 +19,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ballast_agent_proto::wire::VSOCK_PORT;
-use ballast_model::Timestamp;
 use ballast_qmp::client::peer_pid;
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, VsockAddr, bind, getpeername, listen, socket,
@@ -41,18 +40,18 @@ use crate::worker::lock;
 const BACKLOG: i32 = 64;
 /// Pause after a connection could not be accepted, for example for lack of file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
-/// Refused connections before a pause, and that pause: so a flood is at most 12 800 refusals a
-/// second, of some microseconds each, and other guests' connections are still found among them.
+/// Refused connections before a pause, and that pause. They limit a flood to 12 800 refusals a
+/// second, of some microseconds each, so that other guests' connections still get accepted.
 const REFUSALS_MAX: u32 = 64;
 const REFUSALS_PAUSE: Duration = Duration::from_millis(5);
-/// Most contexts that belong to no guest and are named in the log.
+/// Most contexts (CIDs) of no known guest that the log names.
 const STRANGERS_MAX: usize = 64;
 /// Listen on any context.
 const CID_ANY: u32 = u32::MAX;
 
 /// Where the connection of a guest's agent comes from.
 #[derive(Debug)]
-pub(super) enum Door {
+pub(super) enum AgentTransport {
     /// The daemon connects to the guest's port, a socket of its hypervisor.
     Port(PathBuf),
     /// The hypervisor connects to a socket of the daemon.
@@ -61,17 +60,17 @@ pub(super) enum Door {
     Vsock(mpsc::Receiver<UnixStream>),
 }
 
-impl Door {
+impl AgentTransport {
     /// Waits for a connection. `None`: there is none now, or it must not be used.
     pub(super) async fn open(&mut self, shared: &Shared) -> Option<UnixStream> {
         match self {
-            Door::Port(path) => {
+            AgentTransport::Port(path) => {
                 let stream = UnixStream::connect(&*path).await.ok()?;
                 let pid = peer_pid(&stream);
                 shared.admits(pid, path, clock::now()).then_some(stream)
             }
-            Door::Hybrid(socket) => socket.accept(shared).await,
-            Door::Vsock(streams) => match streams.recv().await {
+            AgentTransport::Hybrid(socket) => socket.accept(shared).await,
+            AgentTransport::Vsock(streams) => match streams.recv().await {
                 Some(stream) => Some(stream),
                 None => std::future::pending().await,
             },
@@ -84,13 +83,6 @@ impl Door {
 struct RouteEntry {
     sender: mpsc::Sender<UnixStream>,
     limiter: ConnectionLimiter,
-}
-
-impl RouteEntry {
-    /// Where a connection at `now` goes; `None`: there were too many before it.
-    fn admit(&mut self, now: Timestamp) -> Option<mpsc::Sender<UnixStream>> {
-        self.limiter.admits(now).then(|| self.sender.clone())
-    }
 }
 
 /// Routes of vsock connections, by context.
@@ -144,7 +136,7 @@ impl VsockListener {
         bind(fd.as_raw_fd(), &VsockAddr::new(CID_ANY, port))?;
         listen(&fd, Backlog::new(BACKLOG)?)?;
         let routes = Routes::default();
-        let task = tokio::spawn(accept_all(watched(fd)?, Arc::clone(&routes))).abort_handle();
+        let task = tokio::spawn(accept_all(tokio_stream(fd)?, Arc::clone(&routes))).abort_handle();
         Ok(VsockListener { routes, task })
     }
 
@@ -172,12 +164,17 @@ async fn accept_all(listener: UnixStream, routes: Routes) {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let entry = cid.and_then(|cid| Some(lock(&routes).get_mut(&cid)?.admit(clock::now())));
-        if let Some(Some(sender)) = &entry {
-            if let Ok(stream) = watched(socket) {
-                drop(sender.try_send(stream));
+        let mut is_stranger = true;
+        if let Some(cid) = cid
+            && let Some(route) = lock(&routes).get_mut(&cid)
+        {
+            is_stranger = false;
+            if route.limiter.admits(clock::now()) {
+                if let Ok(stream) = tokio_stream(socket) {
+                    drop(route.sender.try_send(stream));
+                }
+                continue;
             }
-            continue;
         }
         drop(socket);
         refusals += 1;
@@ -185,26 +182,26 @@ async fn accept_all(listener: UnixStream, routes: Routes) {
             refusals = 0;
             tokio::time::sleep(REFUSALS_PAUSE).await;
         }
-        match cid.filter(|_| entry.is_none()) {
-            Some(cid) if strangers.len() < STRANGERS_MAX && !strangers.contains(&cid) => {
-                strangers.push(cid);
-                info!("refused a connection by vsock: no guest is known to have context {cid}");
-            }
-            Some(_) | None => {}
+        if let Some(cid) = cid
+            && is_stranger
+            && strangers.len() < STRANGERS_MAX
+            && !strangers.contains(&cid)
+        {
+            strangers.push(cid);
+            info!("refused a connection by vsock: no guest is known to have context {cid}");
         }
     }
 }
 
-/// Accepts a connection. Returns it with its context; `None`: it is over already.
+/// Accepts a connection. Returns it with its context; `None`: the peer has closed it already.
 fn accept(listener: &UnixStream) -> io::Result<(Option<u32>, OwnedFd)> {
     let fd = accept_with(listener.as_fd(), SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
     let cid = getpeername::<VsockAddr>(fd.as_raw_fd()).ok().map(|peer| peer.cid());
     Ok((cid, fd))
 }
 
-/// A socket that tokio can wait for. tokio does not know vsock, but waits on, reads and writes any
-/// connected stream socket alike.
-fn watched(socket: OwnedFd) -> io::Result<UnixStream> {
+/// A socket as tokio's stream. tokio does not know vsock, but treats all stream sockets alike.
+fn tokio_stream(socket: OwnedFd) -> io::Result<UnixStream> {
     UnixStream::from_std(std::os::unix::net::UnixStream::from(socket))
 }
 

@@ -1,8 +1,8 @@
-//! The door: every request passes here before a route, and every reply on its way out.
+//! Admission: checks every request before its route, and adds security headers to every reply.
 //!
-//! Idea: the door checks, in this order: does the request name this host, who sent it, may that
-//! visitor do this, and, if it acts, did the page itself make it. Replies tell browsers that
-//! nothing of another origin belongs to the page.
+//! Idea: the checks are, in this order: does the request name this host, who sent it, may that
+//! visitor do this, and, if it changes something, did the page itself make it. The headers tell
+//! browsers that nothing of another origin belongs to the page.
 
 use std::sync::Arc;
 
@@ -11,13 +11,12 @@ use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::keys::{CSRF_HEADER, Keys, Visitor, Way};
+use super::keys::{CSRF_HEADER, Entrance, Keys, Visitor};
 use crate::server::access::Access;
 use crate::server::reply::Refusal;
 
 /// The page itself.
 pub(super) const INDEX_PATH: &str = "/";
-/// The page's files.
 pub(super) const FILES_PATH: &str = "/page/files/";
 /// The state of the login.
 pub(super) const SESSION_PATH: &str = "/page/session";
@@ -41,13 +40,13 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// Admits a request, or answers why not.
-pub(in crate::server) async fn enter(
+pub(in crate::server) async fn admit(
     State(keys): State<Arc<Keys>>,
-    Extension(way): Extension<Way>,
+    Extension(entrance): Extension<Entrance>,
     request: Request,
     next: Next,
 ) -> Response {
-    let mut response = match admitted(&keys, way, request) {
+    let mut response = match admitted(&keys, entrance, request) {
         Ok(request) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
@@ -58,14 +57,14 @@ pub(in crate::server) async fn enter(
 }
 
 /// The request, with its [`Visitor`] as an extension.
-fn admitted(keys: &Keys, way: Way, request: Request) -> Result<Request, Refusal> {
+fn admitted(keys: &Keys, entrance: Entrance, request: Request) -> Result<Request, Refusal> {
     let (parts, body) = request.into_parts();
-    if !keys.answers(way, &parts) {
+    if !keys.answers(entrance, &parts) {
         let text = "this is not the daemon's name: ask localhost, or list the name under `hosts` of \
                     [page] in the daemon's configuration";
         return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, "wrong-host", text));
     }
-    let visitor = keys.visitor(way, &parts.headers);
+    let visitor = keys.visitor(entrance, &parts.headers);
     let is_read = matches!(parts.method, Method::GET | Method::HEAD);
     authorize(&visitor, is_read, parts.uri.path())?;
     let given = parts.headers.get(CSRF_HEADER).map(HeaderValue::as_bytes);
@@ -88,25 +87,25 @@ fn is_open(path: &str) -> bool {
 /// GET and HEAD need read access, everything else needs write access.
 fn authorize(visitor: &Visitor, is_read: bool, path: &str) -> Result<(), Refusal> {
     let needed = if is_read { Access::Read } else { Access::Write };
-    let is_port = visitor.way == Way::Port;
+    let is_port = visitor.entrance == Entrance::Port;
     if visitor.access >= needed || is_open(path) && (is_port || visitor.access != Access::None) {
         return Ok(());
     }
-    let (status, code, text) = match (visitor.way, visitor.access, needed) {
-        (Way::Port, Access::None, _) => {
+    let (status, code, text) = match (visitor.entrance, visitor.access, needed) {
+        (Entrance::Port, Access::None, _) => {
             (StatusCode::UNAUTHORIZED, "not-logged-in", "log in on the page first")
         }
-        (Way::Port, ..) => (
+        (Entrance::Port, ..) => (
             StatusCode::FORBIDDEN,
             "forbidden",
             "changing anything needs the owner's token (`token_file` of [page])",
         ),
-        (Way::Socket { .. }, _, Access::Write) => (
+        (Entrance::Socket { .. }, _, Access::Write) => (
             StatusCode::FORBIDDEN,
             "forbidden",
             "changing anything needs to be the daemon's user or root",
         ),
-        (Way::Socket { .. }, ..) => (
+        (Entrance::Socket { .. }, ..) => (
             StatusCode::FORBIDDEN,
             "forbidden",
             "this needs to be the daemon's user, root, or a member of the group that may read \
