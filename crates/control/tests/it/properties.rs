@@ -214,6 +214,40 @@ proptest! {
         }
     }
 
+    /// Guard and checker agree on limits that come, change and go, also over pauses and daemons that
+    /// are killed.
+    #[test]
+    fn limits_that_come_and_go_refuse_no_plan(
+        guests in guests(),
+        turns in prop::collection::vec(
+            (turn(), 0..64usize, 0..8192u64, prop::option::of(0..4usize), any::<bool>()),
+            1..12,
+        ),
+        policy in policy(),
+        spare in 0..2000u64,
+    ) {
+        let budget = guests.iter().map(|g| g.holds).sum::<u64>() + spare;
+        let mut world = World::new(settings(policy, budget), guests);
+        world.tick();
+        for (turn, bits, limit, kill, pauses) in turns {
+            let at = turn.guest % world.guests.len();
+            let guest = &mut world.guests[at];
+            (guest.used, guest.mood) = (turn.used.min(guest.boot), turn.mood);
+            let places = (0..world.guests.len()).filter(|place| (bits >> place) & 1 == 1);
+            let members = places.map(|place| world.guests[place].id.clone()).collect();
+            world.slices = vec![(members, limit)];
+            if let Some(sent) = kill {
+                world.tick_and_restart(sent);
+            }
+            let event = if pauses { Event::Pause } else { Event::Resume };
+            world.controller.handle_event(event);
+            for _ in 0..turn.ticks {
+                let plan = world.tick();
+                prop_assert_eq!(world.controller.plans_refused(), 0, "{:?}", plan.notes);
+            }
+        }
+    }
+
     /// A silent guest is never asked for memory. At a time it is given no more than its kernel
     /// takes and keeps free beyond what the host sees it touch.
     #[test]
