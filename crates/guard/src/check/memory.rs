@@ -198,7 +198,8 @@ impl Memory {
     pub(super) fn hand_over(&self) -> CheckedGuest {
         let is_releasing = |granted: &Bytes| self.granted_lately > *granted;
         CheckedGuest {
-            held: self.last_seen.max(self.seen_by_host),
+            // Not what the host saw: the next checker sees that by itself.
+            held: self.last_seen,
             target: self.target,
             granted: self.granted,
             granted_lately: self.granted.filter(is_releasing).map(|_| self.granted_lately),
