@@ -67,8 +67,6 @@ seeds_that_hold! {
     what_a_stuck_guest_keeps_ends_as_it_gives: [2805, 14812];
     /// For a while the host did not see how much a guest occupies that claims to need more.
     a_claim_does_not_grow_while_nobody_sees: [729, 5866, 6104, 18508];
-    /// A guest that was paged out read back what it had been granted long before.
-    what_the_host_takes_is_not_in_use: [8148];
     /// A guest with a cap was granted more, up to all that there was.
     a_cap_is_raised_without_counting_anything_twice: [14349];
     /// Faults of some seconds ended some ticks earlier in the run without lies.
