@@ -214,8 +214,8 @@ proptest! {
         }
     }
 
-    /// Guard and checker agree on limits that come, change and go, also over pauses and daemons that
-    /// are killed.
+    /// Guard and checker agree on limits that come, change and go, also over pauses and killed
+    /// daemons.
     #[test]
     fn limits_that_come_and_go_refuse_no_plan(
         guests in guests(),
