@@ -305,13 +305,10 @@ fn a_balloon_of_any_claimed_size_costs_no_neighbour_memory() {
     wait_settled(&daemon);
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
 
+    // QEMU reports a negative size, which counts as nothing. What the host sees counts instead.
     device.claim_actual(u32::MAX);
-    wait_for("the claim to be refused", || {
-        let why = view(&daemon, OFFENDER)?.change?.why?;
-        (why.code == "unreachable").then_some(())
-    });
+    wait_allocation("the claim to have given all", &daemon, OFFENDER, |holds| holds < REST);
     wait_settled(&daemon);
-    eprintln!("{:?}", view(&daemon, OFFENDER));
     assert_eq!(allocation(&daemon, NEIGHBOUR), Some(BOOT));
 
     device.claim_actual(u32::try_from(BOOT.saturating_sub(REST).to_pages()).unwrap());
