@@ -28,11 +28,18 @@
 //! touch as many pages in an interval as it demands, with frequencies that fall linearly from the
 //! hottest to the coldest, so that it misses `(E − m)² / E` of them.
 //!
+//! Misses are counted over the same interval for all guests, and as they happened (the paper's `NR`
+//! too is the accesses of an epoch). A guest that waits for its disk touches less, and so misses
+//! less, than it would at full speed. Its misses are not scaled up for that: if a miss takes the
+//! time `t`, a guest with `n` misses a second waits for `n t` of each second, and that is the work
+//! that it gains once it misses no more. Scaled by `1 / (1 − n t)`, a guest at a tenth of its speed
+//! would seem to gain the work of nine guests.
+//!
 //! Source: MEB §4. Deviations: the paper does not clamp the bonus, which breaks its own limits.
 //! Shares, objectives, guests without curves, the growth by a step, the margin of what guests have,
-//! and the handling of bounds that do not fit are ours. Misses are counted over the same interval
-//! for all guests.
+//! and the handling of bounds that do not fit are ours.
 //! Cost: that of the solver with at most [`STEPS_MAX`] steps; with more, steps are doubled.
+//! Limits: a miss is taken to cost every guest the same time, however slow its disk.
 
 use std::cmp::Reverse;
 use std::time::Duration;
