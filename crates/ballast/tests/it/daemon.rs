@@ -63,7 +63,9 @@ fn memory_moves_to_the_guest_that_uses_it() {
     });
     let (code, out, _) = testbed.ballast(&["explain", "busy"]);
     assert_eq!(code, Some(0));
-    assert!(out.contains("640MiB") && out.contains("taxed"), "{out}");
+    // 640 MiB, or some MiB less if it stays within the dead band.
+    let shows_need = out.contains("needs 640MiB") || out.contains("needs 63");
+    assert!(shows_need && out.contains("taxed"), "{out}");
     assert!(daemon.stop().success());
     assert!(!testbed.path("api.sock").exists(), "its socket goes with it");
     let reader = Reader::open(&testbed.journal()).unwrap();
